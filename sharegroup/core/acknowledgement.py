@@ -1,0 +1,126 @@
+"""What an acknowledgement request does: all of it, or nothing (KIP-932, conformance 12 to 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState, next_state
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
+from sharegroup.core.runs import Run, RunMap
+from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
+
+
+def planned_transitions(
+    runs: RunMap,
+    start_offset: int,
+    member_id: str,
+    batches: Sequence[AcknowledgementBatch],
+    limits: SharePartitionLimits,
+    now_ms: int,
+) -> list[Transition]:
+    """The transitions that a request asks for, in its order; nothing is changed.
+
+    Offsets below the start offset take any acknowledgement, from any member, without effect.
+
+    Raises:
+        InvalidRequestError: a range is reversed or ends past the last record in flight, or the number of types is off.
+        InvalidRecordStateError: a record is not acquired by this member, or is named twice.
+    """
+    planned: list[Transition] = []
+    taken = RunMap()
+    for batch in batches:
+        _check_shape(batch)
+        if batch.last_offset < start_offset:
+            continue
+        _check_in_flight(runs, start_offset, batch)
+        for first, last, acknowledge_type in _pieces(batch, start_offset):
+            for run in runs.overlapping(first, last):
+                _check_held(run, member_id, taken)
+                transition = transition_of(run, ACKNOWLEDGE_CAUSE[acknowledge_type], limits, now_ms)
+                if acknowledge_type is AcknowledgeType.RENEW:
+                    _check_renew(run, limits)
+                else:
+                    taken.assign(run)
+                planned.append(transition)
+    return planned
+
+
+def transition_of(run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int) -> Transition:
+    """The transition that a cause makes of a whole run.
+
+    Raises:
+        IllegalTransitionError: the run's state does not allow the cause.
+    """
+    to_state, delivery_count = next_state(
+        run.state, cause, run.delivery_count, limits.delivery_count_limit, limits.has_dead_letter_queue
+    )
+    deadline_ms = now_ms + limits.lock_duration_ms if to_state is RecordState.ACQUIRED else 0
+    return Transition(
+        run.first_offset,
+        run.last_offset,
+        run.state,
+        to_state,
+        delivery_count,
+        run.member_id,
+        deadline_ms,
+        cause,
+    )
+
+
+def _check_shape(batch: AcknowledgementBatch) -> None:
+    if batch.first_offset > batch.last_offset or batch.first_offset < 0:
+        raise InvalidRequestError(
+            f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} is not an ascending range of offsets."
+        )
+    size = batch.last_offset - batch.first_offset + 1
+    if len(batch.types) not in (1, size):
+        raise InvalidRequestError(
+            f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} has {len(batch.types)} types; "
+            f"it needs 1 or {size}."
+        )
+
+
+def _check_in_flight(runs: RunMap, start_offset: int, batch: AcknowledgementBatch) -> None:
+    last_in_flight = runs.last_offset
+    if last_in_flight is None:
+        raise InvalidRecordStateError(
+            f"Offsets {batch.first_offset}..{batch.last_offset} are not acquired: nothing is in flight "
+            f"at or after the share-partition start offset {start_offset}."
+        )
+    if batch.last_offset > last_in_flight:
+        raise InvalidRequestError(
+            f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} ends past the last offset in flight, "
+            f"{last_in_flight}."
+        )
+
+
+def _pieces(batch: AcknowledgementBatch, start_offset: int) -> Iterator[tuple[int, int, AcknowledgeType]]:
+    if len(batch.types) == 1:
+        yield max(batch.first_offset, start_offset), batch.last_offset, batch.types[0]
+        return
+    numbered: Iterable[tuple[int, AcknowledgeType]] = enumerate(batch.types, batch.first_offset)
+    for acknowledge_type, group in groupby(
+        (item for item in numbered if item[0] >= start_offset), key=lambda item: item[1]
+    ):
+        offsets = [offset for offset, _ in group]
+        yield offsets[0], offsets[-1], acknowledge_type
+
+
+def _check_held(run: Run, member_id: str, taken: RunMap) -> None:
+    if run.state is not RecordState.ACQUIRED or run.member_id != member_id:
+        raise InvalidRecordStateError(
+            f"Offsets {run.first_offset}..{run.last_offset} are {run.state.name}"
+            f"{' by another member' if run.member_id else ''}, not acquired by member {member_id}."
+        )
+    if taken.overlapping(run.first_offset, run.last_offset):
+        raise InvalidRecordStateError(
+            f"Offsets {run.first_offset}..{run.last_offset} are acknowledged twice in one request."
+        )
+
+
+def _check_renew(run: Run, limits: SharePartitionLimits) -> None:
+    if not limits.is_renew_enabled:
+        raise InvalidRecordStateError(
+            f"Offsets {run.first_offset}..{run.last_offset} cannot be renewed: share.renew.acknowledge.enable is false."
+        )

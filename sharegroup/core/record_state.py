@@ -1,0 +1,150 @@
+"""The record state machine: states, causes, and the transition table as data (spec 002, "The record state machine")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from sharegroup.errors import IllegalTransitionError
+
+
+class RecordState(IntEnum):
+    """Delivery state of one record; the numbers are the ones Kafka persists."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the share-partition start offset may pass a record in this state."""
+        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class AcknowledgeType(IntEnum):
+    """What a member says of a record; 0 to 4 as in Kafka, 100 is ours."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    UNREAD = 100
+
+
+class Cause(StrEnum):
+    """Why a record changed its state; every transition has one."""
+
+    ACQUIRE = "acquire"
+    GAP = "gap"
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+    RENEW = "renew"
+    UNREAD = "unread"
+    LOCK_TIMEOUT = "lock_timeout"
+    SESSION_CLOSE = "session_close"
+    DEAD_LETTER_WRITTEN = "dead_letter_written"
+    LOG_START = "log_start"
+    OFFSET_RESET = "offset_reset"
+
+
+ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
+    AcknowledgeType.GAP: Cause.GAP,
+    AcknowledgeType.ACCEPT: Cause.ACCEPT,
+    AcknowledgeType.RELEASE: Cause.RELEASE,
+    AcknowledgeType.REJECT: Cause.REJECT,
+    AcknowledgeType.RENEW: Cause.RENEW,
+    AcknowledgeType.UNREAD: Cause.UNREAD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a cause leads.
+
+    Attributes:
+        to_state: the new state.
+        at_limit: the new state when the delivery count has reached its limit; None = `to_state` then too.
+        delivery_count_change: added to the delivery count.
+        dead_letters: an archived record goes by ARCHIVING when the group has a dead-letter queue (KIP-1191).
+    """
+
+    to_state: RecordState
+    at_limit: RecordState | None = None
+    delivery_count_change: int = 0
+    dead_letters: bool = False
+
+
+_BACK_TO_THE_QUEUE = Outcome(RecordState.AVAILABLE, at_limit=RecordState.ARCHIVED, dead_letters=True)
+_PASSED_BY_THE_START_OFFSET = {
+    Cause.LOG_START: Outcome(RecordState.ARCHIVED),
+    Cause.OFFSET_RESET: Outcome(RecordState.ARCHIVED),
+}
+
+
+def _row(legal: dict[Cause, Outcome]) -> dict[Cause, Outcome | None]:
+    return {cause: legal.get(cause) for cause in Cause}
+
+
+TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
+    RecordState.AVAILABLE: _row(
+        {
+            Cause.ACQUIRE: Outcome(RecordState.ACQUIRED, delivery_count_change=+1),
+            **_PASSED_BY_THE_START_OFFSET,
+        }
+    ),
+    RecordState.ACQUIRED: _row(
+        {
+            Cause.GAP: Outcome(RecordState.ARCHIVED),
+            Cause.ACCEPT: Outcome(RecordState.ACKNOWLEDGED),
+            Cause.RELEASE: _BACK_TO_THE_QUEUE,
+            Cause.REJECT: Outcome(RecordState.ARCHIVED, dead_letters=True),
+            Cause.RENEW: Outcome(RecordState.ACQUIRED),
+            Cause.UNREAD: Outcome(RecordState.AVAILABLE, delivery_count_change=-1),
+            Cause.LOCK_TIMEOUT: _BACK_TO_THE_QUEUE,
+            Cause.SESSION_CLOSE: _BACK_TO_THE_QUEUE,
+            **_PASSED_BY_THE_START_OFFSET,
+        }
+    ),
+    RecordState.ACKNOWLEDGED: _row({}),
+    RecordState.ARCHIVING: _row(
+        {
+            Cause.DEAD_LETTER_WRITTEN: Outcome(RecordState.ARCHIVED),
+            **_PASSED_BY_THE_START_OFFSET,
+        }
+    ),
+    RecordState.ARCHIVED: _row({}),
+}
+"""State → cause → outcome, for every pair; None marks an illegal pair."""
+
+
+def outcome_of(state: RecordState, cause: Cause) -> Outcome:
+    """The table's outcome for a pair.
+
+    Raises:
+        IllegalTransitionError: the pair is illegal.
+    """
+    outcome = TRANSITIONS[state][cause]
+    if outcome is None:
+        raise IllegalTransitionError(f"A record that is {state.name} cannot change by {cause.value}.")
+    return outcome
+
+
+def next_state(
+    state: RecordState, cause: Cause, delivery_count: int, delivery_count_limit: int, has_dead_letter_queue: bool
+) -> tuple[RecordState, int]:
+    """New state and delivery count of a record of this state and count.
+
+    Raises:
+        IllegalTransitionError: the pair of state and cause is illegal; nothing is changed by asking.
+    """
+    outcome = outcome_of(state, cause)
+    to_state = outcome.to_state
+    if outcome.at_limit is not None and delivery_count >= delivery_count_limit:
+        to_state = outcome.at_limit
+    if to_state is RecordState.ARCHIVED and outcome.dead_letters and has_dead_letter_queue:
+        to_state = RecordState.ARCHIVING
+    return to_state, delivery_count + outcome.delivery_count_change

@@ -1,0 +1,43 @@
+"""API keys, and which actor of a group receives each kind of message (spec 003; keys from 10000 on are ours)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class ActorRole(StrEnum):
+    """The two deterministic actors of a group."""
+
+    COORDINATOR = "coordinator"
+    LEADER = "leader"
+
+
+class ApiKey(IntEnum):
+    """What a message of the request log or the response log is."""
+
+    INCREMENTAL_ALTER_CONFIGS = 44
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    LOG_OFFSETS = 10000
+    TICK = 10001
+    SHARE_GROUP_STATE_INITIALIZED = 10002
+    RESUME_SHARE_GROUP = 10003
+
+
+RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR,),
+    ApiKey.SHARE_FETCH: (ActorRole.LEADER,),
+    ApiKey.SHARE_ACKNOWLEDGE: (ActorRole.LEADER,),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
+    ApiKey.LOG_OFFSETS: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.TICK: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.SHARE_GROUP_STATE_INITIALIZED: (ActorRole.COORDINATOR,),
+    ApiKey.RESUME_SHARE_GROUP: (ActorRole.COORDINATOR, ActorRole.LEADER),
+}
+"""Message kind → the actors that receive it; the one that answers comes first."""
+
+LATEST_VERSION: dict[ApiKey, int] = dict.fromkeys(ApiKey, 1)
+"""The api_version this release speaks; any other is answered UNSUPPORTED_VERSION."""

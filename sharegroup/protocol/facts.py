@@ -1,0 +1,66 @@
+"""Facts: messages that the processor's driver, or the other actor of a group, puts into the request log."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sharegroup.protocol.messages import Message
+
+UNINITIALIZED_OFFSET = -1
+"""Start offset of a share-partition that `share.auto.offset.reset` decides."""
+
+
+class PartitionLogOffsets(Message):
+    """What the driver saw of one partition of the record log."""
+
+    partition_index: int = Field(ge=0, description="Partition.")
+    start_offset: int = Field(ge=0, description="Log start offset.")
+    end_offset: int = Field(ge=0, description="Log end offset, exclusive.")
+    last_stable_offset: int = Field(ge=0, description="Last stable offset, exclusive.")
+
+
+class TopicLogOffsets(Message):
+    """What the driver saw of one topic."""
+
+    topic: str = Field(description="Topic name.")
+    topic_id: str = Field(description="Topic id; empty when the topic does not exist.")
+    partition_count: int = Field(default=0, description="Number of partitions.")
+    partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
+
+
+class LogOffsets(Message):
+    """Offsets of the record log; within one topic id they merge by maximum, so a repeat does no harm."""
+
+    topics: list[TopicLogOffsets] = Field(default_factory=list, description="Topics.")
+
+
+class Tick(Message):
+    """Time has passed. Holds nothing: the time is that of its append."""
+
+
+class StatePartition(Message):
+    """One share-partition to initialise."""
+
+    partition_index: int = Field(ge=0, description="Partition.")
+    start_offset: int = Field(default=UNINITIALIZED_OFFSET, description="SPSO; -1 asks share.auto.offset.reset.")
+
+
+class StateTopic(Message):
+    """Share-partitions of one topic."""
+
+    topic_id: str = Field(description="Topic id.")
+    topic: str = Field(description="Topic name.")
+    partitions: list[StatePartition] = Field(description="Partitions.")
+
+
+class InitializeShareGroupState(Message):
+    """The coordinator asks the leader to initialise share-partitions (key 83)."""
+
+    state_epoch: int = Field(description="Group epoch at the initialisation.")
+    topics: list[StateTopic] = Field(description="Topics.")
+
+
+class ShareGroupStateInitialized(Message):
+    """The leader tells the coordinator which share-partitions have their state."""
+
+    topics: list[StateTopic] = Field(description="Topics, with the start offset that was chosen.")

@@ -1,0 +1,63 @@
+"""ShareGroupHeartbeat (key 76), the group's configuration (key 44), and the resume command (spec 003)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sharegroup.protocol.messages import Message
+
+JOIN_EPOCH = 0
+"""Member epoch that joins the group."""
+LEAVE_EPOCH = -1
+"""Member epoch that leaves the group."""
+
+
+class TopicPartitions(Message):
+    """Partitions of one topic."""
+
+    topic_id: str = Field(description="Topic id.")
+    topic: str = Field(default="", description="Topic name, so that a member needs no look-up.")
+    partitions: list[int] = Field(description="Partitions, ascending.")
+
+
+class ShareGroupHeartbeatRequest(Message):
+    """Join, stay in, or leave a group. None means: unchanged since the last heartbeat."""
+
+    member_epoch: int = Field(description="0 joins, -1 leaves, else the epoch last received.")
+    rack_id: str | None = Field(default=None, description="Rack of the member; None is unchanged.")
+    subscribed_topic_names: list[str] | None = Field(default=None, description="Topics; None is unchanged.")
+
+
+class ShareGroupHeartbeatResponse(Message):
+    """Epoch and assignment of a member."""
+
+    error_code: int = Field(default=0, description="0 is none.")
+    error_message: str = Field(default="", description="Its text.")
+    member_epoch: int = Field(default=0, description="To be sent with the next heartbeat.")
+    heartbeat_interval_ms: int = Field(default=5000, description="Time to the next heartbeat, in ms.")
+    assignment: list[TopicPartitions] | None = Field(default=None, description="None is unchanged.")
+
+
+class AlterGroupConfigRequest(Message):
+    """Set or delete dynamic configuration of the group (IncrementalAlterConfigs on a GROUP resource)."""
+
+    set: dict[str, str] = Field(default_factory=dict, description="Key to new value.")
+    delete: list[str] = Field(default_factory=list, description="Keys that go back to the broker's default.")
+
+
+class AlterGroupConfigResponse(Message):
+    """Whether the configuration was changed."""
+
+    error_code: int = Field(default=0, description="0 is none.")
+    error_message: str = Field(default="", description="Its text.")
+
+
+class ResumeShareGroupRequest(Message):
+    """Let a quarantined group go on."""
+
+
+class ResumeShareGroupResponse(Message):
+    """Whether the group goes on."""
+
+    error_code: int = Field(default=0, description="0 is none.")
+    error_message: str = Field(default="", description="Its text.")

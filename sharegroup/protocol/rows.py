@@ -1,0 +1,123 @@
+"""Rows of the Delta state table: the durable truth that recovery and audits fold (the counterpart of `__share_group_state`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.records import Transition
+from sharegroup.core.runs import Run
+from sharegroup.protocol.messages import Message
+
+
+class RecordType(StrEnum):
+    """What a row of the state table is."""
+
+    FENCE = "Fence"
+    BATCH_MARKER = "BatchMarker"
+    SHARE_SNAPSHOT = "ShareSnapshot"
+    SHARE_UPDATE = "ShareUpdate"
+    SHARE_TRANSITIONS = "ShareTransitions"
+    GROUP_METADATA = "GroupMetadata"
+    GROUP_STATUS = "GroupStatus"
+    RECOVERED = "Recovered"
+
+
+class StateBatch(Message):
+    """A run as Kafka persists it: no member, no deadline, never ACQUIRED."""
+
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+    delivery_state: RecordState = Field(description="0 available, 2 acknowledged, 3 archiving, 4 archived.")
+    delivery_count: int = Field(description="Delivery count.")
+
+
+class TransitionEntry(Message):
+    """One transition: who, when, why, from, to, count, deadline, and the request behind it."""
+
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+    from_state: RecordState | None = Field(description="State before; null when not in flight.")
+    to_state: RecordState = Field(description="State after.")
+    delivery_count: int = Field(description="Delivery count after.")
+    member_id: str = Field(description="Who holds or held the records; empty when nobody did.")
+    deadline_ms: int = Field(description="Locked until (ACQUIRED), not before (AVAILABLE), else 0; epoch ms.")
+    cause: Cause = Field(description="Why.")
+    reason: str = Field(default="", description="The member's words on it, such as why a gap is a gap.")
+    time_ms: int = Field(description="When it was judged; epoch ms.")
+    request_offset: int = Field(description="Offset of the message in the request log that caused it.")
+
+    @property
+    def transition(self) -> Transition:
+        """The engine's record of it."""
+        return Transition(
+            self.first_offset,
+            self.last_offset,
+            self.from_state,
+            self.to_state,
+            self.delivery_count,
+            self.member_id,
+            self.deadline_ms,
+            self.cause,
+        )
+
+
+class RunEntry(Message):
+    """A run with its member and deadline, so that a snapshot shows locks."""
+
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+    state: RecordState = Field(description="Delivery state.")
+    delivery_count: int = Field(description="Delivery count.")
+    member_id: str = Field(default="", description="Holder; empty unless ACQUIRED.")
+    deadline_ms: int = Field(default=0, description="Locked until (ACQUIRED), not before (AVAILABLE), else 0.")
+
+    @classmethod
+    def of(cls, run: Run) -> RunEntry:
+        """The row entry of an engine's run."""
+        return cls(
+            first_offset=run.first_offset,
+            last_offset=run.last_offset,
+            state=run.state,
+            delivery_count=run.delivery_count,
+            member_id=run.member_id,
+            deadline_ms=run.deadline_ms,
+        )
+
+    @property
+    def run(self) -> Run:
+        """The engine's run."""
+        return Run(
+            self.first_offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.deadline_ms
+        )
+
+
+class StateRow(Message):
+    """One row of the append-only state table.
+
+    A batch makes one row for each share-partition that it touched, one GroupMetadata row for each group whose
+    metadata changed, and one BatchMarker. Rows of a group are in the order of `request_offset`.
+    """
+
+    record_type: RecordType = Field(description="What the row is.")
+    date: str = Field(default="", description="UTC date of time_ms, the table's partition column.")
+    batch_id: int = Field(default=-1, description="Micro-batch of the streaming query.")
+    leader_epoch: int = Field(default=-1, description="Epoch of the processor that wrote the row.")
+    group_id: str = Field(default="", description="Share group; empty for Fence and BatchMarker.")
+    topic_id: str = Field(default="", description="Topic id of the share-partition.")
+    topic: str = Field(default="", description="Topic name of the share-partition.")
+    partition: int = Field(default=-1, description="Partition of the share-partition.")
+    request_partition: int = Field(default=-1, description="Partition of the request log.")
+    request_offset: int = Field(default=-1, description="Last message of the batch that the actor applied.")
+    time_ms: int = Field(default=0, description="Time of the row: the batch time; epoch ms.")
+    state_epoch: int = Field(default=-1, description="Fencing epoch of the share-partition's state.")
+    snapshot_epoch: int = Field(default=-1, description="Snapshots of the share-partition so far, from 0.")
+    start_offset: int = Field(default=-1, description="SPSO after the effect.")
+    delivery_complete_count: int = Field(default=-1, description="Finished records at or above the SPSO.")
+    state_batches: list[StateBatch] = Field(default_factory=list, description="What Kafka would have persisted.")
+    transitions: list[TransitionEntry] = Field(default_factory=list, description="What happened, in order.")
+    runs: list[RunEntry] = Field(default_factory=list, description="ShareSnapshot only: everything in flight.")
+    payload: dict[str, Any] = Field(default_factory=dict, description="The rest, by record type; JSON.")

@@ -1,0 +1,114 @@
+"""ShareFetch and ShareAcknowledge, keys 78 and 79 (KIP-932, spec 003)."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.messages import Message
+
+INITIAL_EPOCH = 0
+"""Share-session epoch that opens a session."""
+FINAL_EPOCH = -1
+"""Share-session epoch that closes a session and releases what it holds."""
+
+
+class AcknowledgementRange(Message):
+    """Acknowledgements of a range of offsets."""
+
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+    acknowledge_types: list[AcknowledgeType] = Field(
+        min_length=1, description="One type for the range or one per offset; 100 is `unread`, our own."
+    )
+    reason: str = Field(default="", description="Why a gap is a gap, for the audit trail.")
+
+    @field_validator("acknowledge_types", mode="before")
+    @classmethod
+    def _known(cls, value: object) -> object:
+        if isinstance(value, list):
+            unknown = [code for code in value if code not in AcknowledgeType.__members__.values()]
+            if unknown:
+                raise ValueError(f"unknown acknowledge type {unknown[0]!r}; known are 0 to 4 and 100")
+        return value
+
+
+class FetchPartition(Message):
+    """One partition of a request: a wish to fetch from it, acknowledgements for it, or both."""
+
+    partition_index: int = Field(ge=0, description="Partition.")
+    acknowledgement_batches: list[AcknowledgementRange] = Field(
+        default_factory=list, description="Acknowledgements, in the order in which they take effect."
+    )
+
+
+class FetchTopic(Message):
+    """Partitions of one topic."""
+
+    topic_id: str = Field(description="Topic id.")
+    partitions: list[FetchPartition] = Field(default_factory=list, description="Partitions.")
+
+
+class ForgottenTopic(Message):
+    """Partitions to leave out of the share session from now on."""
+
+    topic_id: str = Field(description="Topic id.")
+    partitions: list[int] = Field(default_factory=list, description="Partitions.")
+
+
+class ShareFetchRequest(Message):
+    """Acquire records of the session's share-partitions, and acknowledge earlier ones on the way."""
+
+    share_session_epoch: int = Field(description="0 opens the session, -1 closes it, else one more than before.")
+    max_wait_ms: int = Field(default=500, ge=0, description="How long the fetch may wait for records, in ms.")
+    max_records: int = Field(default=500, ge=0, description="Records wanted; 0 only acknowledges.")
+    batch_size: int = Field(default=500, ge=1, description="Most records in one acquired range.")
+    acquire_mode: AcquireMode = Field(default=AcquireMode.BATCH_OPTIMIZED, description="How strict max_records is.")
+    topics: list[FetchTopic] = Field(default_factory=list, description="Partitions to add, and acknowledgements.")
+    forgotten_topics_data: list[ForgottenTopic] = Field(default_factory=list, description="Partitions to remove.")
+
+
+class ShareAcknowledgeRequest(Message):
+    """Acknowledge records without fetching."""
+
+    share_session_epoch: int = Field(description="-1 closes the session, else one more than before.")
+    topics: list[FetchTopic] = Field(default_factory=list, description="Acknowledgements.")
+
+
+class AcquiredRecords(Message):
+    """A range of records that the member now holds."""
+
+    first_offset: int = Field(description="First offset, inclusive.")
+    last_offset: int = Field(description="Last offset, inclusive.")
+    delivery_count: int = Field(description="Deliveries of each record, this one included.")
+
+
+class PartitionResponse(Message):
+    """The answer for one partition; the fetch and the acknowledgements fail apart."""
+
+    partition_index: int = Field(description="Partition.")
+    error_code: int = Field(default=0, description="Error of the fetch; 0 is none.")
+    error_message: str = Field(default="", description="Its text.")
+    acknowledge_error_code: int = Field(default=0, description="Error of the acknowledgements; 0 is none.")
+    acknowledge_error_message: str = Field(default="", description="Its text.")
+    is_acknowledged: bool = Field(default=False, description="Whether the request had acknowledgements here.")
+    acquired_records: list[AcquiredRecords] = Field(default_factory=list, description="What was acquired.")
+
+
+class TopicResponse(Message):
+    """The answer for one topic."""
+
+    topic_id: str = Field(description="Topic id.")
+    partitions: list[PartitionResponse] = Field(default_factory=list, description="Partitions.")
+
+
+class ShareFetchResponse(Message):
+    """The answer to a fetch or an acknowledgement."""
+
+    error_code: int = Field(default=0, description="Error of the whole request; 0 is none.")
+    error_message: str = Field(default="", description="Its text.")
+    share_session_epoch: int = Field(default=0, description="Epoch of the request that is answered.")
+    acquisition_lock_timeout_ms: int = Field(default=0, description="How long the locks last, in ms.")
+    lock_deadline_ms: int = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")
+    responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")
