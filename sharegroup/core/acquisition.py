@@ -58,15 +58,15 @@ def chosen_runs(
     for run in _candidates(available, fresh, now_ms):
         if wanted <= 0:
             break
-        if run.delivery_count >= threshold and limits.delivery_count_limit > 2:
+        if run.delivery_count >= threshold:
             if not chosen:
-                chosen.append(_portion(run, _throttled_size(run, request, limits, threshold), wanted))
+                chosen.append(_portion(run, min(_throttled_size(run, limits, threshold), wanted)))
             break
         size = wanted
         overshoot = run.size - wanted
         if request.mode is AcquireMode.BATCH_OPTIMIZED and run is not fresh and overshoot < request.batch_size:
             size = run.size
-        chosen.append(_portion(run, size, size))
+        chosen.append(_portion(run, size))
         wanted -= chosen[-1].size
     return chosen
 
@@ -92,16 +92,14 @@ def _candidates(available: Iterable[Run], fresh: Run | None, now_ms: int) -> Ite
         yield fresh
 
 
-def _throttled_size(run: Run, request: AcquireRequest, limits: SharePartitionLimits, threshold: int) -> int:
+def _throttled_size(run: Run, limits: SharePartitionLimits, threshold: int) -> int:
     if run.delivery_count >= limits.delivery_count_limit - 1:
         return 1
-    if request.mode is AcquireMode.RECORD_LIMIT:
-        return run.size
     return max(1, run.size >> (run.delivery_count - threshold + 1))
 
 
-def _portion(run: Run, size: int, wanted: int) -> Run:
-    return run.clipped(run.first_offset, run.first_offset + min(size, wanted, run.size) - 1)
+def _portion(run: Run, size: int) -> Run:
+    return run.clipped(run.first_offset, run.first_offset + min(size, run.size) - 1)
 
 
 def _split(whole: AcquiredRange, batch_size: int) -> Iterator[AcquiredRange]:

@@ -22,6 +22,11 @@ class RecordState(IntEnum):
         """Whether the share-partition start offset may pass a record in this state."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
+    @property
+    def is_persisted(self) -> bool:
+        """Whether Kafka stores this state; a lock lives in its leader's memory only."""
+        return self is not RecordState.ACQUIRED
+
 
 class AcknowledgeType(IntEnum):
     """What a member says of a record; 0 to 4 as in Kafka, 100 is ours."""

@@ -17,6 +17,10 @@ class PartitionLogOffsets(Message):
     start_offset: int = Field(ge=0, description="Log start offset.")
     end_offset: int = Field(ge=0, description="Log end offset, exclusive.")
     last_stable_offset: int = Field(ge=0, description="Last stable offset, exclusive.")
+    reset_offset: int = Field(
+        default=UNINITIALIZED_OFFSET,
+        description="First offset as young as share.auto.offset.reset by duration asks; -1 when it does not.",
+    )
 
 
 class TopicLogOffsets(Message):

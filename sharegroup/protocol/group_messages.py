@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import ErrorResponse, Message
 
 JOIN_EPOCH = 0
 """Member epoch that joins the group."""
@@ -28,11 +28,9 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[str] | None = Field(default=None, description="Topics; None is unchanged.")
 
 
-class ShareGroupHeartbeatResponse(Message):
+class ShareGroupHeartbeatResponse(ErrorResponse):
     """Epoch and assignment of a member."""
 
-    error_code: int = Field(default=0, description="0 is none.")
-    error_message: str = Field(default="", description="Its text.")
     member_epoch: int = Field(default=0, description="To be sent with the next heartbeat.")
     heartbeat_interval_ms: int = Field(default=5000, description="Time to the next heartbeat, in ms.")
     assignment: list[TopicPartitions] | None = Field(default=None, description="None is unchanged.")
@@ -45,19 +43,5 @@ class AlterGroupConfigRequest(Message):
     delete: list[str] = Field(default_factory=list, description="Keys that go back to the broker's default.")
 
 
-class AlterGroupConfigResponse(Message):
-    """Whether the configuration was changed."""
-
-    error_code: int = Field(default=0, description="0 is none.")
-    error_message: str = Field(default="", description="Its text.")
-
-
 class ResumeShareGroupRequest(Message):
     """Let a quarantined group go on."""
-
-
-class ResumeShareGroupResponse(Message):
-    """Whether the group goes on."""
-
-    error_code: int = Field(default=0, description="0 is none.")
-    error_message: str = Field(default="", description="Its text.")

@@ -59,6 +59,13 @@ class ResponseEnvelope(Message):
         return self.model_dump_json().encode()
 
 
+class ErrorResponse(Message):
+    """What every response body has at least."""
+
+    error_code: int = Field(default=0, description="Error of the whole request; 0 is none.")
+    error_message: str = Field(default="", description="Its text.")
+
+
 def request(
     api_key: ApiKey,
     group_id: str,

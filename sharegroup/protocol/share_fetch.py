@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import ErrorResponse, Message
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -103,11 +103,9 @@ class TopicResponse(Message):
     partitions: list[PartitionResponse] = Field(default_factory=list, description="Partitions.")
 
 
-class ShareFetchResponse(Message):
+class ShareFetchResponse(ErrorResponse):
     """The answer to a fetch or an acknowledgement."""
 
-    error_code: int = Field(default=0, description="Error of the whole request; 0 is none.")
-    error_message: str = Field(default="", description="Its text.")
     share_session_epoch: int = Field(default=0, description="Epoch of the request that is answered.")
     acquisition_lock_timeout_ms: int = Field(default=0, description="How long the locks last, in ms.")
     lock_deadline_ms: int = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")

@@ -1,0 +1,71 @@
+"""What an actor knows besides its state: who it is, what it is told, and the batch's time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.rows import StateRow
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """A message of the request log.
+
+    Attributes:
+        envelope: the message.
+        offset: its offset in the request log.
+        time_ms: its append time, made non-decreasing within the group.
+    """
+
+    envelope: RequestEnvelope
+    offset: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTime:
+    """The time of a micro-batch.
+
+    Attributes:
+        batch_ms: Spark's `current_timestamp()`, the same when the batch is executed again.
+        last_message_ms: append time of the batch's last message for the actor.
+    """
+
+    batch_ms: int
+    last_message_ms: int
+
+    @property
+    def lock_start_ms(self) -> int:
+        """New locks run from here, so that a processor that was stalled hands out no lock that is over already."""
+        return max(self.batch_ms, self.last_message_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorContext:
+    """The identity of an actor.
+
+    Attributes:
+        group_id: the share group.
+        request_partition: the group's partition of the request log.
+        leader_epoch: epoch of the processor that runs the actor.
+        broker: defaults and bounds of all groups.
+    """
+
+    group_id: str
+    request_partition: int
+    leader_epoch: int
+    broker: BrokerConfig
+
+    def addressed(self, row: StateRow, request_offset: int, time: BatchTime) -> StateRow:
+        """The row with the columns that say whose it is, and when and from which message it came."""
+        return row.model_copy(
+            update={
+                "group_id": self.group_id,
+                "leader_epoch": self.leader_epoch,
+                "request_partition": self.request_partition,
+                "request_offset": request_offset,
+                "time_ms": time.lock_start_ms,
+            }
+        )

@@ -1,0 +1,204 @@
+"""The coordinator actor of a group: heartbeats, topics, and the initialisation of share-partitions.
+
+Heartbeats are answered at the end of the batch, when the batch's assignment is made; members whose assignment
+changed without a heartbeat of theirs in the batch are told unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sharegroup.actor.answers import response_to
+from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchTopics
+from sharegroup.coordinator.group_coordinator import GroupCoordinator
+from sharegroup.coordinator.group_state import GroupState, Member
+from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.facts import (
+    InitializeShareGroupState,
+    LogOffsets,
+    ShareGroupStateInitialized,
+)
+from sharegroup.protocol.group_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    AlterGroupConfigRequest,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupCurrentMemberAssignment
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, parsed, request
+from sharegroup.protocol.rows import RecordType, StateRow
+
+
+class Coordinator:
+    """Coordinates one group.
+
+    Args:
+        context: group, leader epoch and broker configuration.
+        group: the group's metadata and sessions.
+        reply_partitions: member id → partition of the response log that it reads.
+        asked_to_initialize: share-partitions whose initialisation the leader was asked for.
+    """
+
+    def __init__(
+        self,
+        context: ActorContext,
+        group: GroupCoordinator,
+        reply_partitions: Mapping[str, int] | None = None,
+        asked_to_initialize: set[tuple[str, int]] | None = None,
+    ) -> None:
+        self._context = context
+        self._group = group
+        self._reply_partitions = dict(reply_partitions or {})
+        self._asked_to_initialize = asked_to_initialize or set()
+        self._records: list[GroupRecord] = []
+        self._unanswered: dict[str, tuple[RequestEnvelope, int]] = {}
+        self._effects: list[Effect] = []
+        self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
+            ApiKey.LOG_OFFSETS: self._log_offsets,
+            ApiKey.SHARE_GROUP_STATE_INITIALIZED: self._initialized,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_config,
+            ApiKey.TICK: self._tick,
+            ApiKey.RESUME_SHARE_GROUP: self._resume,
+        }
+
+    def receive(self, message: LoggedRequest) -> None:
+        """Judge one message at its append time; sessions that ended by then end first."""
+        self._group.open_missing_sessions(message.time_ms)
+        self._records += self._group.expire_sessions(message.time_ms)
+        self._receivers[message.envelope.api_key](message)
+
+    def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
+        """Make the batch's assignment, answer its heartbeats, and say what is to be done."""
+        assigned = self._group.reassign(time.last_message_ms)
+        self._records += assigned
+        self._answer_heartbeats()
+        self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
+        self._ask_to_initialize()
+        effects = [*self._rows(last_offset, time), *self._effects, self._topic_watch()]
+        effects.append(Wake(self._context.group_id, ActorRole.COORDINATOR, self._group.next_deadline_ms))
+        self._records, self._effects, self._unanswered = [], [], {}
+        return effects
+
+    def to_plain(self) -> list[Any]:
+        """Lists, numbers and strings that hold the whole state between two batches."""
+        return [
+            [record.model_dump(mode="json") for record in self._group.state.records()],
+            self._group.session_deadline_ms,
+            self._group.last_assignment_ms,
+            self._reply_partitions,
+            sorted(self._asked_to_initialize),
+        ]
+
+    @classmethod
+    def from_plain(cls, context: ActorContext, plain: list[Any]) -> Coordinator:
+        """The coordinator that `to_plain` wrote."""
+        records, session_deadline_ms, last_assignment_ms, reply_partitions, asked = plain
+        state = GroupState()
+        for record in records:
+            state.apply_json(record)
+        group = GroupCoordinator(state, context.broker, session_deadline_ms, last_assignment_ms)
+        return cls(context, group, reply_partitions, {(topic_id, partition) for topic_id, partition in asked})
+
+    def _heartbeat(self, message: LoggedRequest) -> None:
+        envelope = message.envelope
+        body = parsed(ShareGroupHeartbeatRequest, envelope.body)
+        self._records += self._group.heartbeat(envelope.member_id, envelope.client_id, body, message.time_ms)
+        if body.member_epoch == LEAVE_EPOCH:
+            self._reply_partitions.pop(envelope.member_id, None)
+            self._unanswered.pop(envelope.member_id, None)
+            self._respond(envelope, ShareGroupHeartbeatResponse(member_epoch=LEAVE_EPOCH))
+            return
+        self._reply_partitions[envelope.member_id] = envelope.reply_partition
+        self._unanswered[envelope.member_id] = (envelope, body.member_epoch)
+
+    def _log_offsets(self, message: LoggedRequest) -> None:
+        for topic in parsed(LogOffsets, message.envelope.body).topics:
+            self._records += self._group.topic_seen(topic.topic, topic.topic_id, topic.partition_count)
+
+    def _initialized(self, message: LoggedRequest) -> None:
+        for topic in parsed(ShareGroupStateInitialized, message.envelope.body).topics:
+            partitions = [partition.partition_index for partition in topic.partitions]
+            self._records += self._group.partitions_initialized(topic.topic_id, partitions)
+
+    def _alter_config(self, message: LoggedRequest) -> None:
+        body = parsed(AlterGroupConfigRequest, message.envelope.body)
+        self._records += self._group.alter_config(body)
+        self._respond(message.envelope, ErrorResponse())
+
+    def _resume(self, message: LoggedRequest) -> None:
+        self._respond(message.envelope, ErrorResponse())
+
+    def _tick(self, message: LoggedRequest) -> None:
+        # A message to the leader may have been lost with a crash of the driver: ask again, it does no harm.
+        self._asked_to_initialize.clear()
+
+    def _answer_heartbeats(self) -> None:
+        for member_id, (envelope, epoch) in self._unanswered.items():
+            member = self._group.state.members.get(member_id)
+            if member is None:
+                continue
+            is_news = epoch in (JOIN_EPOCH, LEAVE_EPOCH) or epoch != member.member_epoch
+            self._respond(envelope, self._heartbeat_response(member, is_news))
+
+    def _push(self, assignments: Iterable[ShareGroupCurrentMemberAssignment]) -> None:
+        for record in assignments:
+            reply_partition = self._reply_partitions.get(record.member_id)
+            if record.member_id in self._unanswered or reply_partition is None:
+                continue
+            body = self._heartbeat_response(self._group.state.members[record.member_id], has_assignment=True)
+            response = ResponseEnvelope(
+                api_key=ApiKey.SHARE_GROUP_HEARTBEAT,
+                correlation_id=-1,
+                group_id=self._context.group_id,
+                member_id=record.member_id,
+                body=body.model_dump(mode="json", exclude_defaults=True),
+            )
+            self._effects.append(Respond(reply_partition, response))
+
+    def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
+        topics = self._group.state.topics
+        assignment = [
+            TopicPartitions(
+                topic_id=topic_id,
+                topic=topics[topic_id].topic if topic_id in topics else "",
+                partitions=list(partitions),
+            )
+            for topic_id, partitions in member.assignment.items()
+        ]
+        return ShareGroupHeartbeatResponse(
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
+            assignment=assignment if has_assignment else None,
+        )
+
+    def _ask_to_initialize(self) -> None:
+        waiting = self._group.initializing_topics()
+        keys = {(topic.topic_id, p.partition_index) for topic in waiting for p in topic.partitions}
+        if keys - self._asked_to_initialize:
+            body = InitializeShareGroupState(state_epoch=self._group.state.group_epoch, topics=waiting)
+            message = request(ApiKey.INITIALIZE_SHARE_GROUP_STATE, self._context.group_id, body)
+            self._effects.append(Send(message))
+        self._asked_to_initialize = keys
+
+    def _topic_watch(self) -> WatchTopics:
+        known: dict[str, tuple[str, int]] = {}
+        for name in self._group.subscribed_topic_names:
+            topic = self._group.state.topic_named(name)
+            known[name] = (topic.topic_id, len(topic.initialized | topic.initializing)) if topic else ("", 0)
+        return WatchTopics(self._context.group_id, known, self._group.config.auto_offset_reset_duration_ms)
+
+    def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
+        if not self._records:
+            return []
+        payload = {"records": [record.model_dump(mode="json") for record in self._records]}
+        row = StateRow(record_type=RecordType.GROUP_METADATA, payload=payload)
+        return [Persist(self._context.addressed(row, last_offset, time))]
+
+    def _respond(self, envelope: RequestEnvelope, body: Message) -> None:
+        if envelope.reply_partition >= 0:
+            self._effects.append(Respond(envelope.reply_partition, response_to(envelope, body)))

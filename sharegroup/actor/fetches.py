@@ -1,0 +1,100 @@
+"""Serving the fetches that wait: in order of arrival, each at most its fair part of what is available."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from sharegroup.actor.answers import grouped_by_topic
+from sharegroup.actor.context import BatchTime
+from sharegroup.actor.led_partition import LedPartition
+from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
+from sharegroup.core.acquisition import AcquireRequest
+from sharegroup.core.records import SharePartitionLimits
+from sharegroup.errors import UnknownTopicOrPartitionError
+from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
+
+
+def serve_fetches(
+    sessions: Iterable[ShareSession],
+    partitions: Mapping[PartitionKey, LedPartition],
+    limits: SharePartitionLimits,
+    acquirable_end: Callable[[PartitionKey], int],
+    time: BatchTime,
+) -> list[tuple[ShareSession, ShareFetchResponse]]:
+    """Acquire records for the waiting fetches, and say which of them are answered now.
+
+    A fetch is answered when it got records, carried acknowledgements, met an error, or has waited long enough.
+
+    Args:
+        sessions: all sessions of the group.
+        partitions: the share-partitions that are led here.
+        limits: limits in force.
+        acquirable_end: end of what may be acquired of a partition, exclusive.
+        time: the batch's time; new locks run from it.
+    """
+    waiting = [(session, session.pending) for session in sessions if session.pending]
+    waiting.sort(key=lambda entry: entry[1].request_offset)
+    claims = Counter(key for session, fetch in waiting if fetch.request.max_records for key in session.partitions)
+    answers = []
+    for session, fetch in waiting:
+        responses = dict(fetch.acknowledged)
+        if fetch.request.max_records:
+            _acquire(session, fetch, partitions, limits, acquirable_end, time, claims, responses)
+            claims.subtract(session.partitions)
+        if responses or fetch.deadline_ms <= time.lock_start_ms:
+            answers.append((session, _response(session, responses, limits, time)))
+    return answers
+
+
+def _acquire(
+    session: ShareSession,
+    fetch: PendingFetch,
+    partitions: Mapping[PartitionKey, LedPartition],
+    limits: SharePartitionLimits,
+    acquirable_end: Callable[[PartitionKey], int],
+    time: BatchTime,
+    claims: Mapping[PartitionKey, int],
+    responses: dict[PartitionKey, PartitionResponse],
+) -> None:
+    wanted = fetch.request.max_records
+    for key in session.rotated_partitions():
+        answer = responses.get(key) or PartitionResponse(partition_index=key[1])
+        led = partitions.get(key)
+        if led is None:
+            error = UnknownTopicOrPartitionError(f"Share-partition {key[0]}-{key[1]} is not led here.")
+            responses[key] = answer.model_copy(update={"error_code": error.code, "error_message": str(error)})
+            continue
+        end = acquirable_end(key)
+        fair_part = -(-led.share_partition.acquirable_count(limits, end) // claims[key])
+        request = AcquireRequest(
+            session.member_id, min(wanted, fair_part), fetch.request.batch_size, fetch.request.acquire_mode
+        )
+        ranges, applied = led.share_partition.acquire(request, limits, end, time.lock_start_ms)
+        led.record(applied, time.lock_start_ms, fetch.request_offset)
+        if ranges:
+            acquired = [
+                AcquiredRecords(first_offset=r.first_offset, last_offset=r.last_offset, delivery_count=r.delivery_count)
+                for r in ranges
+            ]
+            responses[key] = answer.model_copy(update={"acquired_records": acquired})
+            wanted -= sum(r.size for r in ranges)
+        if wanted <= 0:
+            break
+
+
+def _response(
+    session: ShareSession,
+    responses: Mapping[PartitionKey, PartitionResponse],
+    limits: SharePartitionLimits,
+    time: BatchTime,
+) -> ShareFetchResponse:
+    has_records = any(response.acquired_records for response in responses.values())
+    if has_records:
+        session.first_partition += 1
+    return ShareFetchResponse(
+        share_session_epoch=session.epoch,
+        acquisition_lock_timeout_ms=limits.lock_duration_ms,
+        lock_deadline_ms=time.lock_start_ms + limits.lock_duration_ms if has_records else 0,
+        responses=grouped_by_topic(responses),
+    )

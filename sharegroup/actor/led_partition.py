@@ -1,0 +1,130 @@
+"""A share-partition as its leader holds it: the engine, its epochs, and the journal of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
+from sharegroup.core.record_state import RecordState
+from sharegroup.core.records import SharePartitionRecord, Transition
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.protocol.rows import StateRow, TransitionEntry
+
+
+class LedPartition:
+    """A share-partition that this leader serves.
+
+    Args:
+        topic: topic name.
+        topic_id: topic id.
+        partition: partition.
+        share_partition: the engine.
+        epochs: where its durable state stands.
+    """
+
+    def __init__(
+        self, topic: str, topic_id: str, partition: int, share_partition: SharePartition, epochs: SnapshotEpochs
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.share_partition = share_partition
+        self.epochs = epochs
+        self._journal: list[TransitionEntry] = []
+        self._start_offset_written = -1 if epochs.snapshot_epoch < 0 else share_partition.start_offset
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic id and partition."""
+        return self.topic_id, self.partition
+
+    def record(
+        self,
+        records: Iterable[SharePartitionRecord],
+        time_ms: int,
+        request_offset: int,
+        reasons: Mapping[int, str] | None = None,
+    ) -> None:
+        """Note what the engine applied, for the batch's row.
+
+        Args:
+            records: what an operation of the engine returned.
+            time_ms: when it was judged.
+            request_offset: the message behind it.
+            reasons: first offset → the member's words on it.
+        """
+        for record in records:
+            if isinstance(record, Transition):
+                reason = (reasons or {}).get(record.first_offset, "")
+                self._journal.append(_entry(record, time_ms, request_offset, reason))
+
+    def take_row(self, updates_per_snapshot: int) -> StateRow | None:
+        """The row for everything recorded since the last call, None when nothing happened."""
+        start_offset = self.share_partition.start_offset
+        if not self._journal and start_offset == self._start_offset_written:
+            return None
+        record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
+        self.epochs = self.epochs.after(record_type)
+        row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
+        self._journal = []
+        self._start_offset_written = start_offset
+        return row
+
+    def to_plain(self) -> list[Any]:
+        """Lists, numbers and strings that hold the state, for the actor's state bytes."""
+        share_partition = self.share_partition
+        members = share_partition.runs.member_ids
+        number = {member_id: index for index, member_id in enumerate(members)}
+        return [
+            self.topic,
+            self.topic_id,
+            self.partition,
+            share_partition.start_offset,
+            share_partition.state_epoch,
+            self.epochs.snapshot_epoch,
+            self.epochs.updates_since_snapshot,
+            members,
+            [
+                (
+                    run.last_offset - run.first_offset,
+                    int(run.state),
+                    run.delivery_count,
+                    number.get(run.member_id, -1),
+                    run.deadline_ms,
+                )
+                for run in share_partition.runs
+            ],
+        ]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> LedPartition:
+        """The share-partition that `to_plain` wrote."""
+        topic, topic_id, partition, start_offset, state_epoch, snapshot_epoch, updates, members, runs = plain
+        share_partition = SharePartition(start_offset, _runs(start_offset, runs, members), state_epoch)
+        return cls(topic, topic_id, partition, share_partition, SnapshotEpochs(snapshot_epoch, updates))
+
+
+def _runs(first_offset: int, plain: Iterable[list[int]], members: list[str]) -> Iterable[Run]:
+    for extent, state, delivery_count, member, deadline_ms in plain:
+        last_offset = first_offset + extent
+        holder = members[member] if member >= 0 else ""
+        yield Run(first_offset, last_offset, RecordState(state), delivery_count, holder, deadline_ms)
+        first_offset = last_offset + 1
+
+
+def _entry(transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:
+    return TransitionEntry(
+        first_offset=transition.first_offset,
+        last_offset=transition.last_offset,
+        from_state=transition.from_state,
+        to_state=transition.to_state,
+        delivery_count=transition.delivery_count,
+        member_id=transition.member_id,
+        deadline_ms=transition.deadline_ms,
+        cause=transition.cause,
+        reason=reason,
+        time_ms=time_ms,
+        request_offset=request_offset,
+    )

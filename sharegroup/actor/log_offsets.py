@@ -1,0 +1,63 @@
+"""What a leader knows of the record log, from LogOffsets messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharegroup.actor.share_session import PartitionKey
+from sharegroup.config.group import GroupConfig
+from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, TopicLogOffsets
+
+
+class KnownOffsets:
+    """Start, end and last stable offset of each partition; they merge by maximum, so a repeat does no harm."""
+
+    def __init__(self) -> None:
+        self._known: dict[PartitionKey, tuple[int, int, int]] = {}
+        self._reset: dict[PartitionKey, int] = {}
+
+    def merge(self, topic: TopicLogOffsets) -> None:
+        """Take in what a message says of one topic."""
+        for seen in topic.partitions:
+            key = (topic.topic_id, seen.partition_index)
+            start, end, stable = self._known.get(key, (0, 0, 0))
+            self._known[key] = (
+                max(start, seen.start_offset),
+                max(end, seen.end_offset),
+                max(stable, seen.last_stable_offset),
+            )
+            if seen.reset_offset != UNINITIALIZED_OFFSET:
+                self._reset[key] = seen.reset_offset
+
+    def start_offset(self, key: PartitionKey) -> int:
+        """Log start offset."""
+        return self._known.get(key, (0, 0, 0))[0]
+
+    def end_offset(self, key: PartitionKey) -> int:
+        """Log end offset, exclusive."""
+        return self._known.get(key, (0, 0, 0))[1]
+
+    def acquirable_end(self, key: PartitionKey, isolation_level: str) -> int:
+        """End of what may be acquired, exclusive: the last stable offset under read_committed."""
+        _, end, stable = self._known.get(key, (0, 0, 0))
+        return min(end, stable) if isolation_level == "read_committed" else end
+
+    def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
+        """Where `share.auto.offset.reset` starts a share-partition."""
+        if config.auto_offset_reset_duration_ms is not None:
+            return self._reset.get(key, self.end_offset(key))
+        return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else self.end_offset(key)
+
+    def to_plain(self) -> list[Any]:
+        """Lists, numbers and strings that hold it."""
+        return [[*key, *offsets, self._reset.get(key, UNINITIALIZED_OFFSET)] for key, offsets in self._known.items()]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> KnownOffsets:
+        """What `to_plain` wrote."""
+        known = cls()
+        for topic_id, partition, start, end, stable, reset in plain:
+            known._known[topic_id, partition] = (start, end, stable)
+            if reset != UNINITIALIZED_OFFSET:
+                known._reset[topic_id, partition] = reset
+        return known

@@ -1,0 +1,270 @@
+"""The group coordinator: members, epochs, assignment, and the two-phase initialisation of share-partitions.
+
+Each method returns the records that it applied. Heartbeats are judged one by one; assignments are made once a
+batch, by `reassign`, so that a thousand members can join in a few ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.coordinator.assignor import ASSIGNORS
+from sharegroup.coordinator.group_state import (
+    Assignment,
+    GroupState,
+    Member,
+    StateTopic,
+    assignment_record,
+    state_partition_record,
+)
+from sharegroup.errors import (
+    FencedMemberEpochError,
+    GroupMaxSizeReachedError,
+    InvalidRequestError,
+    UnknownMemberIdError,
+)
+from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, StatePartition
+from sharegroup.protocol.facts import StateTopic as StateTopicMessage
+from sharegroup.protocol.group_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    AlterGroupConfigRequest,
+    ShareGroupHeartbeatRequest,
+)
+from sharegroup.protocol.group_records import (
+    GroupRecord,
+    ShareGroupConfig,
+    ShareGroupMemberMetadata,
+    ShareGroupMemberRemoved,
+    ShareGroupMetadata,
+    ShareGroupTargetAssignment,
+    ShareGroupTopicRemoved,
+)
+
+
+class GroupCoordinator:
+    """Coordinator of one group.
+
+    Args:
+        state: durable metadata, as folded or as kept between batches.
+        broker: defaults and bounds.
+        session_deadline_ms: member id → end of its session; members without one get a fresh session.
+        last_assignment_ms: when share-partitions were last assigned; 0 when never.
+    """
+
+    def __init__(
+        self,
+        state: GroupState,
+        broker: BrokerConfig,
+        session_deadline_ms: Mapping[str, int] | None = None,
+        last_assignment_ms: int = 0,
+    ) -> None:
+        self.state = state
+        self.session_deadline_ms = dict(session_deadline_ms or {})
+        self.last_assignment_ms = last_assignment_ms
+        self.config: GroupConfig = effective_group_config(broker, state.config_overrides)
+        self._broker = broker
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next member's session ends, or a new assignment that was put off is due."""
+        deadlines = list(self.session_deadline_ms.values())
+        if self.state.assignment_epoch < self.state.group_epoch:
+            deadlines.append(self._next_assignment_ms)
+        return min(deadlines, default=None)
+
+    @property
+    def subscribed_topic_names(self) -> list[str]:
+        """Topics that some member subscribes to, sorted."""
+        return sorted({topic for member in self.state.members.values() for topic in member.subscribed_topic_names})
+
+    def open_missing_sessions(self, now_ms: int) -> None:
+        """Give members without a session (after a recovery) a fresh one, as Kafka's coordinator does when it loads."""
+        for member_id in self.state.members:
+            self.session_deadline_ms.setdefault(member_id, now_ms + self.config.share_session_timeout_ms)
+
+    def heartbeat(
+        self, member_id: str, client_id: str, request: ShareGroupHeartbeatRequest, now_ms: int
+    ) -> list[GroupRecord]:
+        """Judge one heartbeat.
+
+        Raises:
+            InvalidRequestError: a field is missing, or the epoch makes no sense.
+            UnknownMemberIdError: the member is not in the group; it must join again.
+            FencedMemberEpochError: the epoch is not the member's; it must join again.
+            GroupMaxSizeReachedError: the group is full.
+        """
+        if not member_id:
+            raise InvalidRequestError("MemberId can't be empty.", "The client must generate one, a base64 UUID.")
+        if request.member_epoch < LEAVE_EPOCH:
+            raise InvalidRequestError(f"MemberEpoch is {request.member_epoch}; it must be -1 or more.")
+        if request.member_epoch == LEAVE_EPOCH:
+            self._known(member_id)
+            return self._remove(member_id, "left")
+        if request.member_epoch == JOIN_EPOCH:
+            records = self._join(member_id, client_id, request)
+        else:
+            self._check_epoch(self._known(member_id), request.member_epoch)
+            records = self._updated(self.state.members[member_id], client_id, request)
+        self.session_deadline_ms[member_id] = now_ms + self.config.share_session_timeout_ms
+        return records
+
+    def expire_sessions(self, now_ms: int) -> list[GroupRecord]:
+        """Remove members whose session ended at or before `now_ms`."""
+        due = sorted(member_id for member_id, deadline in self.session_deadline_ms.items() if deadline <= now_ms)
+        return [record for member_id in due for record in self._remove(member_id, "session timeout")]
+
+    def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
+        """Note what the log says of a subscribed topic; new share-partitions begin their initialisation.
+
+        A topic that was deleted and created again has another topic id, and so other share-partitions.
+        """
+        if topic not in self.subscribed_topic_names:
+            return []
+        records: list[GroupRecord] = []
+        known = self.state.topic_named(topic)
+        if known is not None and known.topic_id != topic_id:
+            records.append(ShareGroupTopicRemoved(topic_id=known.topic_id))
+            known = None
+        if topic_id:
+            topic_state = known or StateTopic(topic, topic_id)
+            new = frozenset(range(partition_count)) - topic_state.initialized - topic_state.initializing
+            if new:
+                records.append(
+                    state_partition_record(
+                        StateTopic(topic, topic_id, topic_state.initializing | new, topic_state.initialized)
+                    )
+                )
+        return self._applied_with_new_epoch(records)
+
+    def partitions_initialized(self, topic_id: str, partitions: Iterable[int]) -> list[GroupRecord]:
+        """Note which share-partitions have their state now; they can be assigned."""
+        topic = self.state.topics.get(topic_id)
+        if topic is None:
+            return []
+        done = topic.initializing & frozenset(partitions)
+        if not done:
+            return []
+        record = state_partition_record(
+            StateTopic(topic.topic, topic_id, topic.initializing - done, topic.initialized | done)
+        )
+        return self._applied_with_new_epoch([record])
+
+    def initializing_topics(self) -> list[StateTopicMessage]:
+        """Share-partitions that wait for their state; a partition added to a topic in use starts at offset 0."""
+        return [
+            StateTopicMessage(
+                topic_id=topic.topic_id,
+                topic=topic.topic,
+                partitions=[
+                    StatePartition(
+                        partition_index=partition, start_offset=0 if topic.initialized else UNINITIALIZED_OFFSET
+                    )
+                    for partition in sorted(topic.initializing)
+                ],
+            )
+            for topic in self.state.topics.values()
+            if topic.initializing
+        ]
+
+    def alter_config(self, request: AlterGroupConfigRequest) -> list[GroupRecord]:
+        """Change the group's dynamic configuration.
+
+        Raises:
+            InvalidConfigError: a key or value is not acceptable; nothing changed.
+        """
+        overrides = altered_overrides(self.state.config_overrides, request)
+        validate_overrides(self._broker, overrides)
+        if overrides == self.state.config_overrides:
+            return []
+        records = self._applied([ShareGroupConfig(overrides=overrides)])
+        self.config = effective_group_config(self._broker, overrides)
+        return records
+
+    def reassign(self, now_ms: int) -> list[GroupRecord]:
+        """Make a new assignment when the group epoch is ahead of the one in force.
+
+        Two assignments are at least `share.assignment.interval.ms` apart; one that gives nothing to anyone
+        does not count, so that a new group has its partitions as soon as they are initialised.
+        """
+        if self.state.assignment_epoch >= self.state.group_epoch or now_ms < self._next_assignment_ms:
+            return []
+        topics = {
+            topic.topic: (topic.topic_id, len(topic.initialized))
+            for topic in self.state.topics.values()
+            if topic.initialized
+        }
+        target = ASSIGNORS[self._broker.group_share_assignors](self.state.members.values(), topics)
+        if any(target.values()):
+            self.last_assignment_ms = now_ms
+        epoch = self.state.group_epoch
+        records: list[GroupRecord] = []
+        for member_id, member in sorted(self.state.members.items()):
+            assignment: Assignment = target.get(member_id, {})
+            if member.member_epoch == 0 or dict(assignment) != dict(member.assignment):
+                records.append(assignment_record(member_id, epoch, member.member_epoch, assignment))
+        return self._applied([*records, ShareGroupTargetAssignment(assignment_epoch=epoch)])
+
+    @property
+    def _next_assignment_ms(self) -> int:
+        return self.last_assignment_ms + self.config.share_assignment_interval_ms if self.last_assignment_ms else 0
+
+    def _join(self, member_id: str, client_id: str, request: ShareGroupHeartbeatRequest) -> list[GroupRecord]:
+        member = self.state.members.get(member_id)
+        if member is not None:
+            return self._updated(member, client_id, request)
+        if request.subscribed_topic_names is None:
+            raise InvalidRequestError("SubscribedTopicNames must be set in the first heartbeat of a member.")
+        if len(self.state.members) >= self._broker.group_share_max_size:
+            raise GroupMaxSizeReachedError(
+                f"The share group has reached its maximum capacity of {self._broker.group_share_max_size} members."
+            )
+        return self._updated(Member(member_id, client_id, "", ()), client_id, request)
+
+    def _updated(self, member: Member, client_id: str, request: ShareGroupHeartbeatRequest) -> list[GroupRecord]:
+        topics = member.subscribed_topic_names
+        if request.subscribed_topic_names is not None:
+            topics = tuple(sorted(set(request.subscribed_topic_names)))
+        rack_id = member.rack_id if request.rack_id is None else request.rack_id
+        is_new = member.member_id not in self.state.members
+        if not is_new and (topics, rack_id) == (member.subscribed_topic_names, member.rack_id):
+            return []
+        record = ShareGroupMemberMetadata(
+            member_id=member.member_id, client_id=client_id, rack_id=rack_id, subscribed_topic_names=list(topics)
+        )
+        return self._applied_with_new_epoch([record])
+
+    def _remove(self, member_id: str, reason: str) -> list[GroupRecord]:
+        self.session_deadline_ms.pop(member_id, None)
+        return self._applied_with_new_epoch([ShareGroupMemberRemoved(member_id=member_id, reason=reason)])
+
+    def _known(self, member_id: str) -> Member:
+        member = self.state.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of the group.", "Join again with epoch 0.")
+        return member
+
+    def _check_epoch(self, member: Member, epoch: int) -> None:
+        if epoch not in (member.member_epoch, member.previous_member_epoch):
+            raise FencedMemberEpochError(
+                f"The member epoch {epoch} is not the epoch {member.member_epoch} of member {member.member_id}.",
+                "Abandon all partitions and join again with epoch 0.",
+            )
+
+    def _applied_with_new_epoch(self, records: list[GroupRecord]) -> list[GroupRecord]:
+        if not records:
+            return []
+        return self._applied([*records, ShareGroupMetadata(epoch=self.state.group_epoch + 1)])
+
+    def _applied(self, records: list[GroupRecord]) -> list[GroupRecord]:
+        for record in records:
+            self.state.apply(record)
+        return records
+
+
+def altered_overrides(overrides: Mapping[str, str], request: AlterGroupConfigRequest) -> dict[str, str]:
+    """The group's own configuration after a request to change it."""
+    kept = {key: value for key, value in overrides.items() if key not in request.delete}
+    return {**kept, **request.set}

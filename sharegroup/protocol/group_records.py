@@ -1,0 +1,94 @@
+"""Records of a group's metadata, as GroupMetadata rows hold them; each replaces what it names (KIP-932 types 10 to 15)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from sharegroup.protocol.messages import Message
+
+
+class ShareGroupMetadata(Message):
+    """The group epoch: it rises with every change of members, subscriptions or topics."""
+
+    type: Literal["ShareGroupMetadata"] = "ShareGroupMetadata"
+    epoch: int = Field(description="Group epoch.")
+
+
+class ShareGroupMemberMetadata(Message):
+    """A member joined or changed its subscription."""
+
+    type: Literal["ShareGroupMemberMetadata"] = "ShareGroupMemberMetadata"
+    member_id: str = Field(description="Member.")
+    client_id: str = Field(default="", description="Free name of the client.")
+    rack_id: str = Field(default="", description="Rack of the member; empty when unknown.")
+    subscribed_topic_names: list[str] = Field(description="Topics, sorted.")
+
+
+class ShareGroupMemberRemoved(Message):
+    """A member left, or its session timed out."""
+
+    type: Literal["ShareGroupMemberRemoved"] = "ShareGroupMemberRemoved"
+    member_id: str = Field(description="Member.")
+    reason: str = Field(description="left or session timeout.")
+
+
+class ShareGroupTargetAssignment(Message):
+    """The group epoch that the current assignment was made for."""
+
+    type: Literal["ShareGroupTargetAssignment"] = "ShareGroupTargetAssignment"
+    assignment_epoch: int = Field(description="Group epoch of the assignment.")
+
+
+class ShareGroupCurrentMemberAssignment(Message):
+    """What a member is assigned."""
+
+    type: Literal["ShareGroupCurrentMemberAssignment"] = "ShareGroupCurrentMemberAssignment"
+    member_id: str = Field(description="Member.")
+    member_epoch: int = Field(description="Epoch of the assignment.")
+    previous_member_epoch: int = Field(description="Epoch before; still accepted in heartbeats.")
+    partitions: dict[str, list[int]] = Field(description="Topic id to partitions, ascending.")
+
+
+class ShareGroupStatePartitionMetadata(Message):
+    """Which share-partitions of a topic have their state, and which are getting it."""
+
+    type: Literal["ShareGroupStatePartitionMetadata"] = "ShareGroupStatePartitionMetadata"
+    topic: str = Field(description="Topic name.")
+    topic_id: str = Field(description="Topic id.")
+    initializing: list[int] = Field(default_factory=list, description="Partitions, ascending.")
+    initialized: list[int] = Field(default_factory=list, description="Partitions, ascending.")
+
+
+class ShareGroupTopicRemoved(Message):
+    """A topic is gone; its share-partitions are nobody's any more."""
+
+    type: Literal["ShareGroupTopicRemoved"] = "ShareGroupTopicRemoved"
+    topic_id: str = Field(description="Topic id.")
+
+
+class ShareGroupConfig(Message):
+    """The group's dynamic configuration, whole."""
+
+    type: Literal["ShareGroupConfig"] = "ShareGroupConfig"
+    overrides: dict[str, str] = Field(description="Key to value, only what was set.")
+
+
+GroupRecord = (
+    ShareGroupMetadata
+    | ShareGroupMemberMetadata
+    | ShareGroupMemberRemoved
+    | ShareGroupTargetAssignment
+    | ShareGroupCurrentMemberAssignment
+    | ShareGroupStatePartitionMetadata
+    | ShareGroupTopicRemoved
+    | ShareGroupConfig
+)
+
+_ADAPTER: TypeAdapter[GroupRecord] = TypeAdapter(Annotated[GroupRecord, Field(discriminator="type")])
+
+
+def group_record(fields: dict[str, Any]) -> GroupRecord:
+    """The record that a row's payload holds as JSON."""
+    return _ADAPTER.validate_python(fields)
