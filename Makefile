@@ -1,0 +1,83 @@
+# Everything that a fresh machine with Python 3.11 and Java 17 needs: `make run`, `make test`, `make check`.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+JAVA ?= $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+# The sets of conf/ivy.xml to retrieve, for example: make setup JAR_SETS="spark kafka"
+JAR_SETS ?= spark
+# More arguments for the command that a target runs, for example: make test ARGS="-k fence"
+ARGS ?=
+
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+INSTALLED := .venv/.requirements-installed .venv/.package-installed $(JAR_SETS:%=build/jars/%/.retrieved)
+
+.PHONY: help
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
+		printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+.PHONY: setup
+setup: ## Build .venv from the lock and retrieve the jars, where not done yet
+	@.ci/preflight.sh "$(PYTHON)" "$(JAVA)"
+	@"$(PYTHON)" .ci/with_lock.py build/setup.lock $(MAKE) --no-print-directory --quiet $(INSTALLED)
+
+.PHONY: run
+run: setup ## Run the example job
+	$(BIN)/python jobs/flights.py $(ARGS)
+
+.PHONY: test
+test: setup ## Run all tests
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: setup ## Run the tests that start neither Spark nor Kafka
+	$(BIN)/pytest -m "not spark and not kafka and not slow" $(ARGS)
+
+.PHONY: check
+check: setup ## Lint, check the format, the types and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## Rewrite the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: ## Write the lock anew from pyproject.toml (newest releases: ARGS=--upgrade)
+	@.ci/preflight.sh "$(PYTHON)" "$(JAVA)"
+	"$(PYTHON)" -m venv --clear build/lock
+	build/lock/bin/pip install --quiet uv==$(UV_VERSION)
+	$(UV_COMPILE) pyproject.toml --extra demo --group dev --output-file requirements.txt
+	$(UV_COMPILE) --group pyproject.toml:build --constraints requirements.txt --output-file requirements-build.txt
+
+.PHONY: clean
+clean: ## Remove all that make and the tools have made
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis sharegroup.egg-info
+
+# A stamp is touched last, so a build that was cut short starts again from nothing.
+UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(ARGS)
+
+.venv/.requirements-installed: requirements-build.txt requirements.txt
+	@echo "Installing the locked Python packages into .venv (some minutes the first time)"
+	"$(PYTHON)" -m venv --clear .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements-build.txt
+	$(BIN)/pip install --quiet --require-hashes --no-build-isolation -r requirements.txt
+	touch $@
+
+.venv/.package-installed: pyproject.toml .venv/.requirements-installed
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# PySpark brings Apache Ivy, whose default resolver is Maven Central.
+build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
+	@echo "Retrieving the jars of set '$*' into $(@D)"
+	rm -rf $(@D)
+	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -warn -cache build/ivy \
+		-ivy conf/ivy.xml -confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]"
+	touch $@
