@@ -1,0 +1,203 @@
+"""GroupConfig: the dynamic configuration of one group, and how it follows from the broker's and the group's own.
+
+A group stores only the keys that were set, as the strings of Kafka's alter request; what is in force is computed
+from them whenever it is needed. Nothing here does I/O or reads a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig
+from sharegroup.config.model import (
+    NO_ORIGINS,
+    Allowed,
+    Bool,
+    Config,
+    Int,
+    attribute_name,
+    check_topic_name,
+    from_origins,
+    invalid_value,
+    nearest,
+    order_text,
+)
+from sharegroup.errors import ConfigurationError, InvalidConfigError
+
+BY_DURATION = "by_duration:"
+"""Prefix of a `share.auto.offset.reset` that goes back by a duration."""
+
+# Ten digits a part keep the longest duration within a 64-bit count of milliseconds.
+_DURATION = re.compile(
+    r"P(?:(?P<days>[0-9]{1,10})D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,10})H)?(?:(?P<minutes>[0-9]{1,10})M)?"
+    r"(?:(?P<seconds>[0-9]{1,10})(?:\.(?P<fraction>[0-9]{1,9}))?S)?)?"
+)
+
+
+def _duration_ms(text: str) -> int | None:
+    """Milliseconds of an ISO 8601 duration PnDTnHnMn.nS, rounded down; None when it is not one."""
+    match = _DURATION.fullmatch(text)
+    if match is None or text == "P":
+        return None
+    days, hours, minutes, seconds = (int(match[part] or 0) for part in ("days", "hours", "minutes", "seconds"))
+    whole_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    return whole_ms + int((match["fraction"] or "0").ljust(3, "0")[:3])
+
+
+def _check_offset_reset(value: str) -> str:
+    by_duration = value.startswith(BY_DURATION) and _duration_ms(value.removeprefix(BY_DURATION)) is not None
+    if value not in ("earliest", "latest") and not by_duration:
+        raise invalid_value(
+            "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
+        )
+    return value
+
+
+def _check_dead_letter_topic(name: str) -> str:
+    if name.startswith("__"):
+        raise invalid_value("The name must not begin with '__', which marks internal topics")
+    return check_topic_name(name) if name else name
+
+
+OffsetReset = Annotated[
+    str, AfterValidator(_check_offset_reset), Allowed("`earliest`, `latest` or `by_duration:<PnDTnHnMn.nS>`")
+]
+DeadLetterTopic = Annotated[
+    str, AfterValidator(_check_dead_letter_topic), Allowed("a topic name without leading `__`, or empty")
+]
+
+
+class GroupConfig(Config):
+    """What is in force for one group.
+
+    The bounds of the fields are those of Kafka's GroupConfig; the broker's limits come on top, see
+    `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002).
+    """
+
+    share_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
+        default=5_000, description="Time between two heartbeats of a member, in ms."
+    )
+    share_session_timeout_ms: Annotated[Int, Field(ge=1)] = Field(
+        default=45_000, description="Time without a heartbeat after which a member is removed, in ms."
+    )
+    share_record_lock_duration_ms: Annotated[Int, Field(ge=1_000)] = Field(
+        default=30_000, description="Time for which an acquired record stays locked to its member, in ms."
+    )
+    share_delivery_count_limit: Annotated[Int, Field(ge=2)] = Field(
+        default=5, description="Deliveries of a record after which it is archived, or goes to the dead-letter queue."
+    )
+    share_partition_max_record_locks: Annotated[Int, Field(ge=100)] = Field(
+        default=2_000, description="Offsets between the start offset of a share-partition and its last one in flight."
+    )
+    share_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=1_000, description="Shortest time between two assignments of the group, in ms."
+    )
+    share_auto_offset_reset: OffsetReset = Field(
+        default="latest", description="Where a share-partition without a start offset begins."
+    )
+    share_isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
+        default="read_uncommitted", description="Whether records of aborted transactions are left out."
+    )
+    share_renew_acknowledge_enable: Bool = Field(
+        default=True, description="Whether a member may renew the lock of a record (acknowledgement type 4)."
+    )
+    errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
+        default="", description="Topic for records that are given up; empty for no dead-letter queue."
+    )
+    errors_deadletterqueue_copy_record_enable: Bool = Field(
+        default=False, description="Whether the record is copied to the dead-letter queue, not only its context."
+    )
+
+    @property
+    def auto_offset_reset_duration_ms(self) -> int | None:
+        """How far back a reset by duration goes, in ms; None when the reset is to the earliest or latest offset."""
+        return _duration_ms(self.share_auto_offset_reset.removeprefix(BY_DURATION))
+
+    @property
+    def has_dead_letter_queue(self) -> bool:
+        """Whether records that are given up go to a topic."""
+        return self.errors_deadletterqueue_topic_name != ""
+
+
+def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """What is in force for a group: its own values, within the broker's limits, over the broker's defaults.
+
+    A value that lies outside of the limits is capped, not refused: it was acceptable when it was set, and the
+    broker's limits have changed since (KIP-1240). As in Kafka, capping looks at each key alone.
+
+    Args:
+        broker: defaults and limits.
+        overrides: the keys that the group has set, dotted, and their values.
+
+    Raises:
+        InvalidConfigError: a key or a value that `validate_overrides` never accepts.
+    """
+    try:
+        config = _parse(broker, overrides, NO_ORIGINS)
+    except ConfigurationError as error:
+        raise InvalidConfigError(error.message, error.remedy) from None
+    capped = {
+        attribute_name(setting.group_key): max(
+            broker.value(setting.min_key), min(config.value(setting.group_key), broker.value(setting.max_key))
+        )
+        for setting in LIMITED_SETTINGS
+    }
+    return config.model_copy(update=capped)
+
+
+def validate_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    """Refuse what must not be stored as a group's configuration, in Kafka's order and with Kafka's texts.
+
+    Args:
+        broker: defaults and limits.
+        overrides: all keys that the group would have set, dotted, and their values.
+
+    Raises:
+        InvalidConfigError: an unknown key; a value of the wrong type or out of its bounds; a value outside of
+            the broker's limits; a session timeout that is not greater than the heartbeat interval.
+    """
+    try:
+        check_overrides(broker, overrides)
+    except ConfigurationError as error:
+        raise InvalidConfigError(error.message, error.remedy) from None
+
+
+def check_overrides(
+    broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[str, str] = NO_ORIGINS
+) -> None:
+    """As `validate_overrides`, for overrides that no request carried but a file: errors name where they came from.
+
+    Raises:
+        ConfigurationError: as `validate_overrides` raises InvalidConfigError.
+    """
+    config = _parse(broker, overrides, origins)
+    for key, _, min_key, max_key in LIMITED_SETTINGS:
+        value, lowest, highest = config.value(key), broker.value(min_key), broker.value(max_key)
+        if value < lowest:
+            raise _out_of_order(origins, key, value, "greater than or equal to", min_key, lowest)
+        if value > highest:
+            raise _out_of_order(origins, key, value, "less than or equal to", max_key, highest)
+    session, heartbeat = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+    if config.value(session) <= config.value(heartbeat):
+        raise _out_of_order(origins, session, config.value(session), "greater than", heartbeat, config.value(heartbeat))
+
+
+def _out_of_order(
+    origins: Mapping[str, str], key: str, value: int, relation: str, bound_key: str, bound: int
+) -> ConfigurationError:
+    text = order_text(key, value, relation, bound_key, bound)
+    return ConfigurationError(f"{text}{from_origins([key, bound_key], origins)}.")
+
+
+def _parse(broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[str, str]) -> GroupConfig:
+    for key in overrides:
+        if key not in GroupConfig.key_names():
+            message = f"Unknown group config name: {key}{from_origins([key], origins)}."
+            raise ConfigurationError(message, nearest(key, GroupConfig.key_names()))
+    defaults = {setting.group_key: broker.value(setting.default_key) for setting in LIMITED_SETTINGS}
+    return GroupConfig.from_mapping({**defaults, **overrides}, origins)

@@ -1,0 +1,196 @@
+"""What all configurations share: dotted keys, Kafka's value syntax, and errors that name key, value and bound.
+
+A value may be the string that Kafka's tools, an environment variable or a properties file carry, or a Python
+value of the right type. The texts of errors follow Kafka's `ConfigDef`, so that they can be looked up.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from sharegroup.errors import ConfigurationError
+
+INT_MAX = 2**31 - 1
+"""Largest value of Kafka's configuration type INT."""
+
+NO_ORIGINS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Metadata of a field: its acceptable values in words, where the type alone does not say them."""
+
+    text: str
+
+
+def attribute_name(key: str) -> str:
+    """The Python attribute of a dotted key."""
+    return key.replace(".", "_")
+
+
+def invalid_value(reason: str) -> PydanticCustomError:
+    """The error that a validator of one value raises."""
+    return PydanticCustomError("value", "{reason}", {"reason": reason})
+
+
+def invalid_relation(reason: str, *keys: str) -> PydanticCustomError:
+    """The error that a validator raises when the values of several keys contradict each other."""
+    return PydanticCustomError("relation", "{reason}", {"reason": reason, "keys": keys})
+
+
+def order_text(key: str, value: int, relation: str, bound_key: str, bound: int) -> str:
+    """The text for a value on the wrong side of another key's value; `relation` is like "greater than"."""
+    return f"{key} must be {relation} {bound_key} ({bound}), not {value}"
+
+
+def _parse_int(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
+        value = int(value)
+    if type(value) is not int or not -INT_MAX - 1 <= value <= INT_MAX:
+        raise invalid_value("Not a number of type INT")
+    return value
+
+
+def _parse_bool(value: object) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.lower())
+    if not isinstance(value, bool):
+        raise invalid_value("Expected value to be either true or false")
+    return value
+
+
+def _parse_list(value: object) -> object:
+    return tuple(item.strip() for item in value.split(",") if item.strip()) if isinstance(value, str) else value
+
+
+def check_topic_name(name: str) -> str:
+    """The name, if Kafka would accept it for a topic."""
+    if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
+        raise invalid_value("A topic name has 1 to 249 letters, digits, '.', '_' or '-', and is neither '.' nor '..'")
+    return name
+
+
+Int = Annotated[int, BeforeValidator(_parse_int)]
+Bool = Annotated[bool, BeforeValidator(_parse_bool)]
+NonEmpty = Annotated[str, Field(min_length=1), Allowed("not empty")]
+TopicName = Annotated[str, AfterValidator(check_topic_name), Allowed("a topic name")]
+TopicNames = Annotated[
+    tuple[TopicName, ...], BeforeValidator(_parse_list), Field(min_length=1), Allowed("topic names, comma-separated")
+]
+
+
+def nearest(key: str, candidates: Iterable[str]) -> str:
+    """A remedy for an unknown key: the known key that is most like it."""
+    found = difflib.get_close_matches(key, list(candidates), n=1)
+    return f"Did you mean {found[0]}?" if found else "All keys are in docs/configuration.md."
+
+
+def from_origins(keys: Iterable[str], origins: Mapping[str, str]) -> str:
+    """Where the values of these keys came from, in brackets; empty when that is not known."""
+    known = [origins[key] for key in keys if key in origins]
+    return f" (from {', '.join(known)})" if known else ""
+
+
+class Config(BaseModel):
+    """Base of all configurations: frozen; each attribute is a dotted key with underscores for dots.
+
+    Both ways to make one raise `ConfigurationError`, never an error of pydantic's: by attribute names, for
+    programs (`BrokerConfig(group_share_max_size=10)`), and by keys, for everything that comes from outside
+    (`from_mapping`).
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "."),
+        populate_by_name=True,
+    )
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Keys that Kafka knows and this configuration refuses → why, or what to set instead."""
+    refusal: ClassVar[str] = "has no meaning here"
+    """What follows a refused key in the error, without the full stop."""
+
+    def __init__(self, /, **values: object) -> None:
+        """The configuration with these attributes, defaults for the rest."""
+        self._fill(values, NO_ORIGINS)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, object], origins: Mapping[str, str] = NO_ORIGINS) -> Self:
+        """The configuration with these values, defaults for the rest.
+
+        Args:
+            values: dotted key → value; strings may have blanks around them.
+            origins: dotted key → where the value came from, for error messages.
+
+        Raises:
+            ConfigurationError: a key is unknown, refused or missing, or a value is not acceptable.
+        """
+        for key in values:
+            if key not in cls.key_names():
+                raise cls.unknown_key(key, origins)
+        config = cls.__new__(cls)
+        config._fill({k: v.strip() if isinstance(v, str) else v for k, v in values.items()}, origins)
+        return config
+
+    @classmethod
+    def key_names(cls) -> tuple[str, ...]:
+        """All keys, dotted."""
+        return tuple(str(field.alias) for field in cls.model_fields.values())
+
+    @classmethod
+    def required_key_names(cls) -> tuple[str, ...]:
+        """The keys without a default, dotted."""
+        return tuple(str(field.alias) for field in cls.model_fields.values() if field.is_required())
+
+    @classmethod
+    def unknown_key(cls, key: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigurationError:
+        """The error for a key that is not one of `key_names()`."""
+        origin = from_origins([key], origins)
+        if key in cls.refused:
+            return ConfigurationError(f"{key} {cls.refusal}{origin}.", cls.refused[key])
+        return ConfigurationError(f"Unknown configuration {key}{origin}.", nearest(key, cls.key_names()))
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key."""
+        return getattr(self, attribute_name(key))
+
+    def _fill(self, values: Mapping[str, object], origins: Mapping[str, str]) -> None:
+        try:
+            BaseModel.__init__(self, **values)
+        except ValidationError as error:
+            # Without the cause: pydantic's error would show the same again, and does not always pickle.
+            raise self._explain(error.errors(include_url=False)[0], origins) from None
+
+    @classmethod
+    def _explain(cls, error: ErrorDetails, origins: Mapping[str, str]) -> ConfigurationError:
+        context = error.get("ctx", {})
+        if error["type"] == "relation":
+            return ConfigurationError(f"{error['msg']}{from_origins(context['keys'], origins)}.")
+        attribute = attribute_name(str(error["loc"][0]))
+        key = attribute.replace("_", ".")
+        match error["type"]:
+            case "extra_forbidden":
+                return cls.unknown_key(key, origins)
+            case "missing":
+                message = f"Missing required configuration {key} which has no default value."
+                return ConfigurationError(message, f"Set {key}: {cls.model_fields[attribute].description}")
+            case "greater_than_equal":
+                reason = f"Value must be at least {context['ge']}"
+            case "less_than_equal":
+                reason = f"Value must be no more than {context['le']}"
+            case "literal_error":
+                reason = f"String must be one of: {', '.join(get_args(cls.model_fields[attribute].annotation))}"
+            case "string_too_short" | "too_short":
+                reason = "Value must not be empty"
+            case _:
+                reason = error["msg"]
+        message = f"Invalid value {error['input']} for configuration {key}: {reason}"
+        return ConfigurationError(f"{message}{from_origins([key], origins)}.")

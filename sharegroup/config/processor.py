@@ -1,0 +1,53 @@
+"""ProcessorConfig: where the processor keeps its logs and its state, and how much one micro-batch takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sharegroup.config.model import Allowed, Config, Int, NonEmpty, TopicName, invalid_relation, invalid_value
+
+
+def _parse_path(value: object) -> object:
+    if value == "":
+        raise invalid_value("Value must not be empty")
+    return value
+
+
+class ProcessorConfig(Config):
+    """What the processor, and everything that speaks to it through its logs, is told.
+
+    Paths have no defaults: state that appears in a new place because a program was started in another folder
+    looks like state that is lost. Relative paths are relative to the working directory. Partition counts and
+    shuffle partitions are fixed by the first start.
+    """
+
+    log_path: Annotated[Path, BeforeValidator(_parse_path), Allowed("a path")] = Field(
+        description="File of the embedded log."
+    )
+    state_table_path: NonEmpty = Field(description="The Delta state table: a path or a URI.")
+    checkpoint_path: NonEmpty = Field(description="Folder of the streaming checkpoint: a path or a URI.")
+    request_topic_name: TopicName = Field(default="__share_requests", description="Topic of the request log.")
+    request_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
+        default=1, description="Its partitions; all messages of a group are in one."
+    )
+    response_topic_name: TopicName = Field(default="__share_responses", description="Topic of the response log.")
+    response_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
+        default=4, description="Its partitions; a member reads the one that its answers are in."
+    )
+    max_requests_per_batch: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000, description="Messages of the request log that one micro-batch takes."
+    )
+    shuffle_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
+        default=1, description="Spark tasks that the groups of a micro-batch are divided among."
+    )
+
+    @model_validator(mode="after")
+    def _check_topics_differ(self) -> Self:
+        request, response = "request.topic.name", "response.topic.name"
+        if self.request_topic_name == self.response_topic_name:
+            text = f"{request} must differ from {response}, but both are {self.request_topic_name}"
+            raise invalid_relation(text, request, response)
+        return self

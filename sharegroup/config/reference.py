@@ -1,0 +1,124 @@
+"""The configuration reference in docs/configuration.md, generated from the models.
+
+`python -m sharegroup.config.reference > docs/configuration.md` writes it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig
+from sharegroup.config.consumer import ShareConsumerConfig
+from sharegroup.config.group import GroupConfig
+from sharegroup.config.loader import environment_variable
+from sharegroup.config.model import Allowed, Config
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.worker import WorkerConfig
+
+_INTRODUCTION = f"""# Configuration
+
+Keys have Kafka's names, defaults and bounds where Kafka has the key; [differences](differences.md) says where they
+differ. A wrong key or value is an error that names the key, the value, its bound and where it came from.
+
+A value is taken from the first of these that has it:
+
+1. a flag: `--set max.poll.records=100`;
+2. an environment variable: `SHAREGROUP_` and the key in capitals with underscores for dots,
+   like `{environment_variable("max.poll.records")}`; an unknown variable with this prefix is an error;
+3. the YAML file, in which keys may be nested under `processor`, `broker`, `consumer` or `worker`
+   (`conf/local.yaml` is an example);
+4. the default.
+
+Keys that workers share with consumers are the consumer's in flags, in the environment and at the top of the YAML
+file; the worker's are written there with `worker.` before them, like `worker.max.poll.records`. Under `worker` in the
+YAML file the prefix is left out, except in `worker.ranges.in.flight`, which begins with it.
+"""
+
+_GROUPS = """What one group sets for itself, under `groups` and the group id in the YAML file, or while it runs by an
+alter-configuration request. A key that is not set has the value of the broker's key. Values outside of the broker's
+limits are refused when they are set; when the limits change later, stored values are capped to them.
+"""
+
+
+def configuration_reference() -> str:
+    """The whole of docs/configuration.md."""
+    sections = (
+        (_INTRODUCTION,),
+        _section("Processor", _description(ProcessorConfig), ProcessorConfig),
+        _section("Broker", _description(BrokerConfig), BrokerConfig),
+        _section("Groups", _GROUPS, GroupConfig),
+        _section("Consumer", _description(ShareConsumerConfig), ShareConsumerConfig),
+        _section("Worker", _description(WorkerConfig), WorkerConfig),
+        _refused(BrokerConfig, "Broker keys of Kafka that have no meaning here"),
+        _refused(ShareConsumerConfig, "Consumer keys of Kafka that members of a share group cannot set"),
+    )
+    return "\n".join(line for section in sections for line in section)
+
+
+def _description(config: type[Config]) -> str:
+    lines = (config.__doc__ or "").strip().split("\n")
+    return "\n".join(line.strip() for line in lines) + "\n"
+
+
+def _section(title: str, text: str, config: type[Config]) -> Iterator[str]:
+    yield f"## {title}\n\n{text}"
+    rows = (
+        (
+            f"`{field.alias}`",
+            _default(str(field.alias), field),
+            _bounds(str(field.alias), field),
+            str(field.description),
+        )
+        for field in config.model_fields.values()
+    )
+    yield from _table(("Key", "Default", "Bounds", "Meaning"), rows)
+
+
+def _refused(config: type[Config], title: str) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield from _table(("Key", "Why, or what to set instead"), ((f"`{k}`", why) for k, why in config.refused.items()))
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def _default(key: str, field: FieldInfo) -> str:
+    for setting in LIMITED_SETTINGS:
+        if key == setting.group_key:
+            return f"`{setting.default_key}`"
+    if field.is_required():
+        return "required"
+    if field.default == "":
+        return "empty"
+    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+
+
+def _bounds(key: str, field: FieldInfo) -> str:
+    for setting in LIMITED_SETTINGS:
+        if key == setting.group_key:
+            return f"`{setting.min_key}` to `{setting.max_key}`"
+    for metadata in field.metadata:
+        if isinstance(metadata, Allowed):
+            return metadata.text
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f"`{value}`" for value in get_args(field.annotation))
+    if field.annotation is bool:
+        return "`true` or `false`"
+    lowest = next((metadata.ge for metadata in field.metadata if hasattr(metadata, "ge")), None)
+    highest = next((metadata.le for metadata in field.metadata if hasattr(metadata, "le")), None)
+    if lowest is None:
+        return "any text"
+    return f"at least {lowest}" if highest is None else f"{lowest} to {highest}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(configuration_reference())

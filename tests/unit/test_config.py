@@ -1,0 +1,707 @@
+"""Configuration: Kafka's names, defaults, bounds and error texts, and where values come from."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig, LimitedSetting
+from sharegroup.config.consumer import ShareConsumerConfig
+from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.config.loader import FLAT_KEYS, SECTIONS, Settings, environment_variable, load_settings
+from sharegroup.config.model import Config
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.reference import configuration_reference
+from sharegroup.config.worker import WorkerConfig
+from sharegroup.errors import ConfigurationError, InvalidConfigError
+
+ROOT = Path(__file__).parents[2]
+MODELS: tuple[type[Config], ...] = (*SECTIONS.values(), GroupConfig)
+REQUIRED = {"log.path": "log.db", "state.table.path": "state", "checkpoint.path": "checkpoint"}
+FLAGS = tuple(f"{key}={value}" for key, value in REQUIRED.items())
+
+# The broker of the recordings: Kafka 4.3.1 with lower limits than the defaults.
+RECORDED_BROKER = BrokerConfig(
+    group_share_min_record_lock_duration_ms=1000,
+    group_share_min_session_timeout_ms=1000,
+    group_share_min_heartbeat_interval_ms=1000,
+    group_share_heartbeat_interval_ms=1000,
+)
+
+
+def yaml_file(folder: Path, text: str) -> Path:
+    path = folder / "settings.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- Kafka's defaults and bounds ---
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("group.share.assignment.interval.ms", 1000),
+        ("group.share.assignors", "simple"),
+        ("group.share.delivery.count.limit", 5),
+        ("group.share.heartbeat.interval.ms", 5000),
+        ("group.share.max.assignment.interval.ms", 15000),
+        ("group.share.max.delivery.count.limit", 10),
+        ("group.share.max.heartbeat.interval.ms", 15000),
+        ("group.share.max.partition.max.record.locks", 4000),
+        ("group.share.max.record.lock.duration.ms", 60000),
+        ("group.share.max.session.timeout.ms", 60000),
+        ("group.share.max.share.sessions", 2000),
+        ("group.share.max.size", 200),
+        ("group.share.min.assignment.interval.ms", 0),
+        ("group.share.min.delivery.count.limit", 2),
+        ("group.share.min.heartbeat.interval.ms", 5000),
+        ("group.share.min.partition.max.record.locks", 100),
+        ("group.share.min.record.lock.duration.ms", 15000),
+        ("group.share.min.session.timeout.ms", 45000),
+        ("group.share.partition.max.record.locks", 2000),
+        ("group.share.record.lock.duration.ms", 30000),
+        ("group.share.session.timeout.ms", 45000),
+        ("share.coordinator.cold.partition.snapshot.interval.ms", 300000),
+        ("share.coordinator.snapshot.update.records.per.snapshot", 500),
+    ],
+)
+def test_broker_default_is_kafkas(key: str, default: object) -> None:
+    assert BrokerConfig().value(key) == default
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("share.assignment.interval.ms", 1000),
+        ("share.auto.offset.reset", "latest"),
+        ("share.delivery.count.limit", 5),
+        ("share.heartbeat.interval.ms", 5000),
+        ("share.isolation.level", "read_uncommitted"),
+        ("share.partition.max.record.locks", 2000),
+        ("share.record.lock.duration.ms", 30000),
+        ("share.renew.acknowledge.enable", True),
+        ("share.session.timeout.ms", 45000),
+        ("errors.deadletterqueue.topic.name", ""),
+        ("errors.deadletterqueue.copy.record.enable", False),
+    ],
+)
+def test_group_default_is_kafkas(key: str, default: object) -> None:
+    assert GroupConfig().value(key) == default
+    assert effective_group_config(BrokerConfig(), {}).value(key) == default
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("client.id", ""),
+        ("client.rack", ""),
+        ("default.api.timeout.ms", 60000),
+        ("fetch.max.bytes", 52428800),
+        ("max.poll.interval.ms", 300000),
+        ("max.poll.records", 500),
+        ("request.timeout.ms", 30000),
+        ("share.acknowledgement.mode", "implicit"),
+        ("share.acquire.mode", "batch_optimized"),
+    ],
+)
+def test_consumer_default_is_kafkas(key: str, default: object) -> None:
+    assert ShareConsumerConfig(group_id="g").value(key) == default
+
+
+@pytest.mark.parametrize(
+    ("key", "lowest", "highest"),
+    [
+        ("group.share.heartbeat.interval.ms", 1, None),
+        ("group.share.session.timeout.ms", 1, None),
+        ("group.share.record.lock.duration.ms", 1_000, 3_600_000),
+        ("group.share.min.record.lock.duration.ms", 1_000, 30_000),
+        ("group.share.max.record.lock.duration.ms", 30_000, 3_600_000),
+        ("group.share.delivery.count.limit", 2, 10),
+        ("group.share.min.delivery.count.limit", 2, 5),
+        ("group.share.max.delivery.count.limit", 5, 25),
+        ("group.share.partition.max.record.locks", 100, 10_000),
+        ("group.share.min.partition.max.record.locks", 100, 2_000),
+        ("group.share.max.partition.max.record.locks", 2_000, 10_000_000),
+        ("group.share.assignment.interval.ms", 0, None),
+        ("group.share.max.size", 1, 1_000),
+        ("group.share.max.share.sessions", 1, None),
+        ("share.coordinator.snapshot.update.records.per.snapshot", 0, 500),
+        ("share.coordinator.cold.partition.snapshot.interval.ms", 1, None),
+    ],
+)
+def test_broker_bounds(key: str, lowest: int, highest: int | None) -> None:
+    def error_for(value: int) -> str:
+        try:
+            BrokerConfig.from_mapping({key: value})
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    too_low = f"Invalid value {lowest - 1} for configuration {key}: Value must be at least {lowest}."
+    assert error_for(lowest - 1) == too_low
+    assert "Invalid value" not in error_for(lowest)
+    if highest is not None:
+        too_high = f"Invalid value {highest + 1} for configuration {key}: Value must be no more than {highest}."
+        assert error_for(highest + 1) == too_high
+        assert "Invalid value" not in error_for(highest)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (
+            {"group.share.delivery.count.limit": 2, "group.share.min.delivery.count.limit": 3},
+            "group.share.delivery.count.limit must be greater than or equal to"
+            " group.share.min.delivery.count.limit (3), not 2.",
+        ),
+        (
+            {"group.share.max.record.lock.duration.ms": 30000, "group.share.record.lock.duration.ms": 40000},
+            "group.share.max.record.lock.duration.ms must be greater than or equal to"
+            " group.share.record.lock.duration.ms (40000), not 30000.",
+        ),
+        (
+            {
+                "group.share.min.session.timeout.ms": 5000,
+                "group.share.session.timeout.ms": 5000,
+                "group.share.heartbeat.interval.ms": 5000,
+            },
+            "group.share.session.timeout.ms must be greater than group.share.heartbeat.interval.ms (5000), not 5000.",
+        ),
+        (
+            {"group.share.max.share.sessions": 100, "group.share.max.size": 101},
+            "group.share.max.share.sessions must be greater than or equal to group.share.max.size (101), not 100.",
+        ),
+    ],
+)
+def test_broker_values_must_agree(values: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerConfig.from_mapping(values)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("setting", LIMITED_SETTINGS, ids=lambda setting: setting.group_key)
+def test_each_broker_default_lies_within_its_limits(setting: LimitedSetting) -> None:
+    broker = BrokerConfig()
+    with pytest.raises(ConfigurationError, match=re.escape(setting.default_key)):
+        BrokerConfig.from_mapping({setting.default_key: broker.value(setting.max_key) + 1})
+    if broker.value(setting.min_key) > 0:
+        with pytest.raises(ConfigurationError, match=re.escape(setting.default_key)):
+            BrokerConfig.from_mapping({setting.default_key: broker.value(setting.min_key) - 1})
+
+
+def test_one_group_may_have_a_window_of_ten_million_records() -> None:
+    broker = BrokerConfig(group_share_max_partition_max_record_locks=10_000_000)
+    config = effective_group_config(broker, {"share.partition.max.record.locks": "10000000"})
+    assert config.share_partition_max_record_locks == 10_000_000
+
+
+# --- Groups ---
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recorded"),
+    [
+        (
+            {"share.delivery.count.limit": "1"},
+            "Invalid value 1 for configuration share.delivery.count.limit: Value must be at least 2",
+        ),
+        (
+            {"share.delivery.count.limit": "100"},
+            "share.delivery.count.limit must be less than or equal to group.share.max.delivery.count.limit",
+        ),
+        (
+            {"share.record.lock.duration.ms": "100"},
+            "Invalid value 100 for configuration share.record.lock.duration.ms: Value must be at least 1000",
+        ),
+        (
+            {"share.record.lock.duration.ms": "10000000"},
+            "share.record.lock.duration.ms must be less than or equal to group.share.max.record.lock.duration.ms",
+        ),
+        (
+            {"share.partition.max.record.locks": "10"},
+            "Invalid value 10 for configuration share.partition.max.record.locks: Value must be at least 100",
+        ),
+        (
+            {"share.session.timeout.ms": "1"},
+            "share.session.timeout.ms must be greater than or equal to group.share.min.session.timeout.ms",
+        ),
+        (
+            {"share.session.timeout.ms": "5000", "share.heartbeat.interval.ms": "6000"},
+            "share.session.timeout.ms must be greater than share.heartbeat.interval.ms",
+        ),
+        (
+            {"share.session.timeout.ms": "5000", "share.heartbeat.interval.ms": "5000"},
+            "share.session.timeout.ms must be greater than share.heartbeat.interval.ms",
+        ),
+        (
+            {"share.isolation.level": "serializable"},
+            "Invalid value serializable for configuration share.isolation.level:"
+            " String must be one of: read_committed, read_uncommitted",
+        ),
+        ({"share.nonsense": "1"}, "Unknown group config name: share.nonsense"),
+    ],
+)
+def test_group_error_begins_as_kafkas_recorded_one(overrides: dict[str, str], recorded: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        validate_overrides(RECORDED_BROKER, overrides)
+    assert str(caught.value).startswith(recorded)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"share.delivery.count.limit": "100"}, "group.share.max.delivery.count.limit (10), not 100."),
+        ({"share.session.timeout.ms": "44999"}, "group.share.min.session.timeout.ms (45000), not 44999."),
+        ({"share.delivery.count.limits": "3"}, "Did you mean share.delivery.count.limit?"),
+        ({"share.renew.acknowledge.enable": "1"}, "Invalid value 1 for configuration share.renew.acknowledge.enable"),
+        ({"share.heartbeat.interval.ms": "1.5"}, "Not a number of type INT."),
+    ],
+)
+def test_group_error_names_value_bound_and_remedy(overrides: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(text)):
+        validate_overrides(BrokerConfig(), overrides)
+
+
+def test_recorded_alterations_are_accepted() -> None:
+    overrides = {"share.record.lock.duration.ms": "20000", "share.auto.offset.reset": "earliest"}
+    validate_overrides(RECORDED_BROKER, overrides)
+    config = effective_group_config(RECORDED_BROKER, overrides)
+    assert (config.share_record_lock_duration_ms, config.share_auto_offset_reset) == (20000, "earliest")
+    assert config.share_heartbeat_interval_ms == 1000, "what the group does not set is the broker's"
+
+
+@pytest.mark.parametrize(
+    ("value", "duration_ms"),
+    [
+        ("earliest", None),
+        ("latest", None),
+        ("by_duration:PT1H", 3_600_000),
+        ("by_duration:P1DT2H3M4.5S", 93_784_500),
+        ("by_duration:PT0.0019S", 1),
+        ("by_duration:P0D", 0),
+        ("by_duration:P9999999999DT9999999999H9999999999M9999999999.999999999S", 900_609_999_909_939_999),
+    ],
+)
+def test_offset_reset(value: str, duration_ms: int | None) -> None:
+    validate_overrides(BrokerConfig(), {"share.auto.offset.reset": value})
+    config = effective_group_config(BrokerConfig(), {"share.auto.offset.reset": value})
+    assert config.auto_offset_reset_duration_ms == duration_ms
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("sometimes", "", "by_duration", "by_duration:", "by_duration:-PT1H", "by_duration:PT-1H", "by_duration:P"),
+        *("by_duration:PT", "by_duration:P1DT", "by_duration:P1H", "by_duration:PT1H ago", "by_duration:PT1M1H"),
+        *("by_duration:PT.5S", "by_duration:P99999999999D", "PT1H"),
+    ],
+)
+def test_offset_reset_that_is_refused(value: str) -> None:
+    text = (
+        f"Invalid value {value} for configuration share.auto.offset.reset: The value must be either 'earliest',"
+        " 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+    )
+    with pytest.raises(InvalidConfigError) as caught:
+        validate_overrides(BrokerConfig(), {"share.auto.offset.reset": value})
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(("name", "has_queue"), [("", False), ("orders-dlq", True), ("_dlq", True)])
+def test_dead_letter_topic(name: str, has_queue: bool) -> None:
+    overrides = {"errors.deadletterqueue.topic.name": name}
+    validate_overrides(BrokerConfig(), overrides)
+    assert effective_group_config(BrokerConfig(), overrides).has_dead_letter_queue == has_queue
+
+
+@pytest.mark.parametrize("name", ["__dlq", "__", "a b", ".", "..", "ä", "x" * 250])
+def test_dead_letter_topic_that_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"Invalid value .* errors\.deadletterqueue\.topic\.name"):
+        validate_overrides(BrokerConfig(), {"errors.deadletterqueue.topic.name": name})
+
+
+numbers = st.integers(min_value=0, max_value=20_000_000)
+
+
+@given(st.dictionaries(st.sampled_from([setting.group_key for setting in LIMITED_SETTINGS]), numbers))
+def test_what_is_in_force_lies_within_the_brokers_limits(numbers_by_key: dict[str, int]) -> None:
+    broker = BrokerConfig()
+    overrides = {key: str(number) for key, number in numbers_by_key.items()}
+    try:
+        config = effective_group_config(broker, overrides)
+    except InvalidConfigError:
+        with pytest.raises(InvalidConfigError):
+            validate_overrides(broker, overrides)
+        return
+    for setting in LIMITED_SETTINGS:
+        in_force = config.value(setting.group_key)
+        wanted = numbers_by_key.get(setting.group_key, broker.value(setting.default_key))
+        lowest, highest = broker.value(setting.min_key), broker.value(setting.max_key)
+        assert in_force == sorted((lowest, wanted, highest))[1]
+
+
+@st.composite
+def acceptable_overrides(draw: st.DrawFn) -> dict[str, str]:
+    broker = BrokerConfig()
+    settings = draw(st.lists(st.sampled_from(LIMITED_SETTINGS), unique=True))
+    return {
+        setting.group_key: str(draw(st.integers(broker.value(setting.min_key), broker.value(setting.max_key))))
+        for setting in settings
+    }
+
+
+@given(acceptable_overrides())
+def test_what_was_accepted_is_in_force_unchanged(overrides: dict[str, str]) -> None:
+    broker = BrokerConfig()
+    validate_overrides(broker, overrides)
+    config = effective_group_config(broker, overrides)
+    assert {key: str(config.value(key)) for key in overrides} == overrides
+
+
+def test_stored_value_is_capped_when_the_brokers_limits_change() -> None:
+    overrides = {"share.delivery.count.limit": "10"}
+    validate_overrides(BrokerConfig(), overrides)
+    narrower = BrokerConfig(group_share_max_delivery_count_limit=6)
+    assert effective_group_config(narrower, overrides).share_delivery_count_limit == 6
+
+
+# --- Consumers, workers, processor ---
+
+
+@pytest.mark.parametrize("config", [ShareConsumerConfig, WorkerConfig])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("auto.offset.reset", "enable.auto.commit", "group.instance.id", "isolation.level", "session.timeout.ms"),
+        *("partition.assignment.strategy", "interceptor.classes", "heartbeat.interval.ms", "group.protocol"),
+        *("group.remote.assignor", "allow.auto.create.topics"),
+    ],
+)
+def test_key_that_share_groups_refuse(config: type[Config], key: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        config.from_mapping({key: "x"})
+    assert caught.value.message == f"{key} cannot be set when using a share group."
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("key", sorted(BrokerConfig.refused))
+def test_broker_key_without_meaning_here(key: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerConfig.from_mapping({key: "1"})
+    assert caught.value.message == f"{key} has no meaning here."
+    assert caught.value.remedy == BrokerConfig.refused[key]
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "text"),
+    [
+        (ShareConsumerConfig, {}, "Missing required configuration group.id which has no default value."),
+        (ShareConsumerConfig, {"group.id": " "}, "configuration group.id: Value must not be empty."),
+        (ShareConsumerConfig, {"group.id": 7}, "Invalid value 7 for configuration group.id"),
+        (ShareConsumerConfig, {"group_id": "g"}, "Unknown configuration group_id. Did you mean group.id?"),
+        (
+            ShareConsumerConfig,
+            {"group.id": "g", "share.acknowledgement.mode": "maybe"},
+            "value maybe for configuration share.acknowledgement.mode: String must be one of: implicit, explicit.",
+        ),
+        (
+            ShareConsumerConfig,
+            {"group.id": "g", "request.timeout.ms": 15000},
+            "request.timeout.ms must be greater than fetch.max.wait.ms (15000), not 15000.",
+        ),
+        (WorkerConfig, {"group.id": "g"}, "Missing required configuration topics which has no default value."),
+        (WorkerConfig, {"group.id": "g", "topics": " , "}, "configuration topics: Value must not be empty."),
+        (WorkerConfig, {"group.id": "g", "topics": ["a", "b c"]}, "Invalid value b c for configuration topics"),
+        (ProcessorConfig, {**REQUIRED, "log.path": ""}, "configuration log.path: Value must not be empty."),
+        (
+            ProcessorConfig,
+            {**REQUIRED, "request.topic.name": "t", "response.topic.name": "t"},
+            "request.topic.name must differ from response.topic.name, but both are t.",
+        ),
+    ],
+)
+def test_wrong_configuration(config: type[Config], values: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        config.from_mapping(values)
+
+
+def test_constructor_translates_errors_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"group\.share\.max\.size: Value must be at least 1\."):
+        BrokerConfig(group_share_max_size=0)
+    values: dict[str, Any] = {"nonsense": 1}
+    with pytest.raises(ConfigurationError, match="Unknown configuration nonsense"):
+        BrokerConfig(**values)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("7", 7), (" +7 ", 7), (7, 7), ("2147483647", 2**31 - 1)])
+def test_syntax_of_numbers(value: object, expected: int) -> None:
+    assert ShareConsumerConfig.from_mapping({"group.id": "g", "max.poll.records": value}).max_poll_records == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1.0", "1_000", "0x10", "seven", "\u0667", 1.0, True, None, "2147483648", "9" * 5000]
+)
+def test_what_is_not_a_number(value: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"max\.poll\.records: Not a number of type INT\."):
+        ShareConsumerConfig.from_mapping({"group.id": "g", "max.poll.records": value})
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("FALSE", False), (True, True)])
+def test_syntax_of_booleans(value: object, expected: bool) -> None:
+    key = "share.renew.acknowledge.enable"
+    assert GroupConfig.from_mapping({key: value}).share_renew_acknowledge_enable is expected
+
+
+@pytest.mark.parametrize("value", ["yes", "1", "", 1, None])
+def test_what_is_not_a_boolean(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="Expected value to be either true or false"):
+        GroupConfig.from_mapping({"share.renew.acknowledge.enable": value})
+
+
+def test_topics_are_a_list_or_text_with_commas() -> None:
+    for topics in ("a,b", "a , b,", ["a", "b"]):
+        assert WorkerConfig.from_mapping({"group.id": "g", "topics": topics}).topics == ("a", "b")
+
+
+@pytest.mark.parametrize("config", MODELS)
+def test_every_field_says_what_it_means(config: type[Config]) -> None:
+    for key, field in zip(config.key_names(), config.model_fields.values(), strict=True):
+        assert (field.description or "").endswith("."), key
+
+
+def test_configurations_and_their_errors_can_be_sent_to_other_processes() -> None:
+    config = ShareConsumerConfig(group_id="g")
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ConfigurationError) as caught:
+        ShareConsumerConfig(group_id="")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+# --- Sources of values ---
+
+
+def test_precedence_is_flag_environment_file_default(tmp_path: Path) -> None:
+    keys = ("max.requests.per.batch", "request.topic.partitions", "response.topic.partitions", "shuffle.partitions")
+    path = yaml_file(tmp_path, "processor: {" + ", ".join(f"{key}: 11" for key in keys[:3]) + "}")
+    environ = {environment_variable(key): "22" for key in keys[:2]}
+    processor = load_settings(path, environ, (*FLAGS, f"{keys[0]}=33")).processor
+    assert [processor.value(key) for key in keys] == [33, 22, 11, 1]
+
+
+def test_last_of_repeated_flags_counts() -> None:
+    settings = load_settings(None, {}, (*FLAGS, "shuffle.partitions=2", "shuffle.partitions = 3 "))
+    assert settings.processor.shuffle_partitions == 3
+
+
+# Values that differ from the default and are acceptable beside the defaults of all other keys.
+SAMPLES: dict[str, str] = {
+    "topics": "a,b",
+    "share.acknowledgement.mode": "explicit",
+    "share.acquire.mode": "record_limit",
+    "group.share.assignors": "simple",
+    "group.share.min.heartbeat.interval.ms": "4999",
+    "group.share.min.session.timeout.ms": "44999",
+    "share.coordinator.snapshot.update.records.per.snapshot": "499",
+}
+
+
+def sample(key: str) -> str:
+    field = SECTIONS[FLAT_KEYS[key].section].model_fields[FLAT_KEYS[key].key.replace(".", "_")]
+    return SAMPLES.get(FLAT_KEYS[key].key, str(field.default + 1) if isinstance(field.default, int) else "x")
+
+
+def text_of(settings: Settings, flat_key: str) -> str:
+    section, key = FLAT_KEYS[flat_key]
+    configs: dict[str, Config] = {
+        "processor": settings.processor,
+        "broker": settings.broker,
+        "consumer": ShareConsumerConfig.from_mapping({"group.id": "g", **settings.consumer}),
+        "worker": WorkerConfig.from_mapping({"group.id": "g", "topics": "t", **settings.worker}),
+    }
+    value = configs[section].value(key)
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("key", sorted(FLAT_KEYS))
+def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
+    place, value = FLAT_KEYS[key], sample(key)
+    flags = [flag for flag in FLAGS if not flag.startswith(f"{key}=")]
+    nested = yaml_file(tmp_path, f"{place.section}:\n  {place.key}: {value}\n")
+    assert text_of(load_settings(nested, {}, flags), key) == value
+    flat = yaml_file(tmp_path, f"{key}: {value}\n")
+    assert text_of(load_settings(flat, {}, flags), key) == value
+    assert text_of(load_settings(None, {environment_variable(key): value}, flags), key) == value
+    assert text_of(load_settings(None, {}, [*flags, f"{key}={value}"]), key) == value
+
+
+def test_keys_that_workers_share_with_consumers_have_a_prefix() -> None:
+    settings = load_settings(None, {}, (*FLAGS, "max.poll.records=5", "worker.max.poll.records=6"))
+    assert settings.consumer_config({"group.id": "g"}).max_poll_records == 5
+    assert settings.worker_config({"group.id": "g", "topics": "t"}).max_poll_records == 6
+
+
+def test_program_properties_stand_over_the_settings() -> None:
+    settings = load_settings(None, {}, (*FLAGS, "group.id=from-flags", "max.poll.records=5"))
+    assert settings.consumer_config().group_id == "from-flags"
+    config = settings.consumer_config({"group.id": "own"})
+    assert (config.group_id, config.max_poll_records) == ("own", 5)
+
+
+def test_groups_come_from_the_file(tmp_path: Path) -> None:
+    text = """
+        groups:
+          orders:
+            share.auto.offset.reset: earliest
+            share.renew.acknowledge.enable: false
+            share.delivery.count.limit: 3
+          2024.returns:
+    """
+    settings = load_settings(yaml_file(tmp_path, text), {}, FLAGS)
+    assert settings.groups == {
+        "orders": {
+            "share.auto.offset.reset": "earliest",
+            "share.renew.acknowledge.enable": "false",
+            "share.delivery.count.limit": "3",
+        },
+        "2024.returns": {},
+    }
+
+
+def test_groups_are_held_against_the_broker_of_the_same_settings(tmp_path: Path) -> None:
+    path = yaml_file(tmp_path, "groups: {orders: {share.delivery.count.limit: 15}}")
+    load_settings(path, {}, (*FLAGS, "group.share.max.delivery.count.limit=15"))
+    with pytest.raises(ConfigurationError, match=r"must be less than or equal to .* line 1, group orders\)"):
+        load_settings(path, {}, FLAGS)
+
+
+def test_sections_may_be_empty(tmp_path: Path) -> None:
+    for text in ("", "# nothing\n", "broker:\n", "groups:\nconsumer: {}\n"):
+        assert load_settings(yaml_file(tmp_path, text), {}, FLAGS).broker == BrokerConfig()
+
+
+def test_other_environment_variables_are_not_looked_at() -> None:
+    assert load_settings(None, {"PATH": "/bin", "GROUP_ID": "g"}, FLAGS).consumer == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "broker:\n  group.share.max.size: 0",
+            ("group.share.max.size", "value 0", "at least 1", "settings.yaml line 2"),
+        ),
+        (
+            "broker:\n  group.share.max.sise: 5",
+            ("group.share.max.sise", "line 2", "Did you mean group.share.max.size?"),
+        ),
+        ("brokr:\n  group.share.max.size: 5", ("Unknown configuration brokr", "line 1")),
+        ("consumer:\n  max.poll.records: 1.5", ("max.poll.records", "value 1.5", "type INT", "settings.yaml line 2")),
+        ("consumer:\n  isolation.level: x", ("isolation.level cannot be set when using a share group", "line 2")),
+        ("consumer:\n  request.timeout.ms: 9", ("request.timeout.ms", "not 9", "(15000)", "settings.yaml line 2")),
+        ("isolation.level: x", ("isolation.level cannot be set when using a share group", "line 1")),
+        ("share.delivery.count.limit: 3", ("share.delivery.count.limit belongs to one group", "under groups")),
+        ("groups:\n  g:\n    share.delivery.count.limit: 1", ("value 1", "at least 2", "line 3, group g")),
+        (
+            "groups:\n  g:\n    share.delivery.limit: 1",
+            ("Unknown group config name", "line 3, group g", "Did you mean"),
+        ),
+        ("groups:\n  '':\n    share.delivery.count.limit: 3", ("A key must be a name", "line 2")),
+        ("groups:\n- a", ("Keys and values are expected", "line 2")),
+        ("broker: 5", ("Keys and values are expected", "line 1")),
+        ("[1, 2]", ("Keys and values are expected", "line 1")),
+        ("worker:\n  topics: [a, [b]]", ("topics must be one value or a list of values", "line 2")),
+        ("? [a]\n: b", ("A key must be a name", "line 1")),
+        ("broker:\n  group.share.max.size: 5\n  group.share.max.size: 6", ("is set twice", "line 2", "line 3")),
+        ("broker:\n  group.share.max.size: 5\ngroup.share.max.size: 6", ("is set twice", "line 2", "line 3")),
+        ("groups:\n  g:\n  g:", ("g is set twice", "line 2", "line 3")),
+        ("consumer:\nbroker:\nconsumer:", ("consumer is set twice", "line 1", "line 3")),
+        ("broker: {", ("settings.yaml is not YAML",)),
+    ],
+)
+def test_wrong_file(text: str, expected: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(yaml_file(tmp_path, text), {}, FLAGS)
+    for part in expected:
+        assert part in str(caught.value)
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"group.id: caf\xe9")
+    for path in (tmp_path / "missing.yaml", tmp_path, latin):
+        with pytest.raises(ConfigurationError, match=re.escape(f"{path} cannot be read")):
+            load_settings(path, {}, FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "expected"),
+    [
+        ({"SHAREGROUP_MAX_POLL_RECORDS": "0"}, (), ("value 0", "environment variable SHAREGROUP_MAX_POLL_RECORDS")),
+        ({"SHAREGROUP_MAX_POLL_RECORD": "5"}, (), ("Unknown", "Did you mean SHAREGROUP_MAX_POLL_RECORDS?")),
+        ({"SHAREGROUP_ISOLATION_LEVEL": "x"}, (), ("isolation.level cannot be set", "SHAREGROUP_ISOLATION_LEVEL")),
+        ({"SHAREGROUP_SHARE_ISOLATION_LEVEL": "x"}, (), ("share.isolation.level belongs to one group",)),
+        ({}, ("max.poll.records=none",), ("value none", "type INT", "flag --set max.poll.records=none")),
+        ({}, ("max.pol.records=5",), ("Unknown", "flag --set max.pol.records=5", "Did you mean max.poll.records?")),
+        ({}, ("max.poll.records",), ("key=value", "flag --set max.poll.records")),
+        ({}, ("share.coordinator.threads=4",), ("share.coordinator.threads has no meaning here", "flag --set")),
+        (
+            {"SHAREGROUP_REQUEST_TIMEOUT_MS": "9000"},
+            ("fetch.max.wait.ms=9000",),
+            (
+                "request.timeout.ms must be greater",
+                "SHAREGROUP_REQUEST_TIMEOUT_MS",
+                "flag --set fetch.max.wait.ms=9000",
+            ),
+        ),
+    ],
+)
+def test_wrong_environment_or_flag(environ: dict[str, str], flags: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(None, environ, (*FLAGS, *flags))
+    for part in expected:
+        assert part in str(caught.value)
+
+
+def test_missing_path_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"Missing required configuration checkpoint\.path"):
+        load_settings(None, {}, [flag for flag in FLAGS if not flag.startswith("checkpoint.path")])
+
+
+@given(st.sampled_from(sorted(FLAT_KEYS)), st.text(max_size=20) | st.integers().map(str))
+def test_any_value_is_taken_or_refused_by_name(key: str, value: str) -> None:
+    refusal = ""
+    try:
+        load_settings(None, {}, (*FLAGS, f"{key}={value}"))
+    except ConfigurationError as error:
+        refusal = error.message
+    assert not refusal or (FLAT_KEYS[key].key in refusal and f"flag --set {key}=" in refusal)
+
+
+# --- Files of the project ---
+
+
+def test_local_configuration_keeps_everything_in_one_folder() -> None:
+    settings = load_settings(ROOT / "conf" / "local.yaml", {})
+    folder = "build/local/"
+    assert settings.processor.log_path == Path(folder, "log.db")
+    assert settings.processor.state_table_path.startswith(folder)
+    assert settings.processor.checkpoint_path.startswith(folder)
+    assert effective_group_config(settings.broker, settings.groups["orders"]).has_dead_letter_queue
+
+
+def test_reference_is_up_to_date() -> None:
+    committed = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert committed == configuration_reference(), "run python -m sharegroup.config.reference > docs/configuration.md"
+
+
+def test_reference_has_every_key() -> None:
+    reference = configuration_reference()
+    for config in MODELS:
+        for key in (*config.key_names(), *config.refused):
+            assert f"| `{key}` |" in reference
