@@ -13,6 +13,9 @@ UV_VERSION := 0.13.8
 BIN := .venv/bin
 INSTALLED := .venv/.requirements-installed .venv/.package-installed $(JAR_SETS:%=build/jars/%/.retrieved)
 
+preflight = $(call stop_on,$(shell .ci/preflight.sh "$(PYTHON)" "$(JAVA)" 2>&1))
+stop_on = $(if $(1),$(error $(1)))
+
 .PHONY: help
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
@@ -20,7 +23,7 @@ help: ## Show this list
 
 .PHONY: setup
 setup: ## Build .venv from the lock and retrieve the jars, where not done yet
-	@.ci/preflight.sh "$(PYTHON)" "$(JAVA)"
+	$(preflight)
 	@"$(PYTHON)" .ci/with_lock.py build/setup.lock $(MAKE) --no-print-directory --quiet $(INSTALLED)
 
 .PHONY: run
@@ -49,7 +52,7 @@ format: setup ## Rewrite the code in the project's format
 
 .PHONY: lock
 lock: ## Write the lock anew from pyproject.toml (newest releases: ARGS=--upgrade)
-	@.ci/preflight.sh "$(PYTHON)" "$(JAVA)"
+	$(preflight)
 	"$(PYTHON)" -m venv --clear build/lock
 	build/lock/bin/pip install --quiet uv==$(UV_VERSION)
 	$(UV_COMPILE) pyproject.toml --extra demo --group dev --output-file requirements.txt
@@ -78,6 +81,6 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
 	@echo "Retrieving the jars of set '$*' into $(@D)"
 	rm -rf $(@D)
-	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -warn -cache build/ivy \
-		-ivy conf/ivy.xml -confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]"
+	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy conf/ivy.xml \
+		-confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]" > build/ivy-$*.log 2>&1 || { cat build/ivy-$*.log; exit 1; }
 	touch $@

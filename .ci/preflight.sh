@@ -19,6 +19,7 @@ python_version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])
 
 java_text=$("$java" -version 2>&1) ||
     stop "Java is missing: '$java' does not run. Install Java 17, or name one: make JAVA_HOME=/path/to/java17"
-java_version=$(echo "$java_text" | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
-[ "${java_version:-0}" -ge 17 ] ||
+java_version=$(echo "$java_text" | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1)
+java_major=${java_version%%[!0-9]*}
+[ "${java_major:-0}" -ge 17 ] ||
     stop "Java is too old: '$java' is ${java_version:-of an unknown version}, needed is 17. Install it, or name one: make JAVA_HOME=/path/to/java17"
