@@ -26,6 +26,7 @@ from sharegroup.errors import (
     UnsupportedVersionError,
 )
 from sharegroup.protocol.api_key import LATEST_VERSION, RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.messages import ENVELOPE_VERSION, ErrorResponse, RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 
@@ -156,7 +157,7 @@ def _quarantine(
         f"{role.value} failed on message {bad.offset} (api_key {bad.envelope.api_key}): "
         f"{type(failed.cause).__name__}: {failed.cause}"
     )
-    row = _status_row(context, role, "FAILED", reason, bad, batch_ms)
+    row = _status_row(context, role, GroupStatus.FAILED, reason, bad, batch_ms)
     quarantined = ActorState(before.plain, bad.time_ms, reason)
     after, more = _run_quarantined(role, context, quarantined, messages[failed.index :], batch_ms)
     return after, [*effects, Persist(row), *more]
@@ -169,7 +170,7 @@ def _run_quarantined(
     for index, message in enumerate(messages):
         if message.envelope.api_key == ApiKey.RESUME_SHARE_GROUP:
             resumed = ActorState(state.plain, message.time_ms)
-            effects.append(Persist(_status_row(context, role, "ACTIVE", "resumed", message, batch_ms)))
+            effects.append(Persist(_status_row(context, role, GroupStatus.ACTIVE, "resumed", message, batch_ms)))
             after, more = run_batch(role, context, resumed, messages[index:], batch_ms)
             return after, [*effects, *more]
         error = GroupQuarantinedError(f"Group {context.group_id} is quarantined: {state.failure}.")
@@ -215,9 +216,8 @@ def _refusal(role: ActorRole, message: LoggedRequest, error: ApiError) -> list[E
 
 
 def _status_row(
-    context: ActorContext, role: ActorRole, status: str, reason: str, message: LoggedRequest, batch_ms: int
+    context: ActorContext, role: ActorRole, status: GroupStatus, reason: str, message: LoggedRequest, batch_ms: int
 ) -> StateRow:
-    row = StateRow(
-        record_type=RecordType.GROUP_STATUS, payload={"role": role.value, "status": status, "reason": reason}
-    )
+    payload = GroupStatusPayload(role=role, status=status, reason=reason)
+    row = StateRow(record_type=RecordType.GROUP_STATUS, payload=payload.model_dump(mode="json"))
     return context.addressed(row, message.offset, BatchTime(batch_ms, message.time_ms))

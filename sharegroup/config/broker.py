@@ -125,8 +125,9 @@ class BrokerConfig(Config):
     group_share_max_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
         default=15_000, description="Highest assignment interval that a group may set, in ms."
     )
-    group_share_assignors: Literal["simple"] = Field(
-        default="simple", description="The assignor of all groups; Kafka's SimpleAssignor is the only one."
+    group_share_assignors: Literal["simple", "all"] = Field(
+        default="simple",
+        description="The assignor of all groups: Kafka's `simple`, or `all`, which gives every partition to every member.",
     )
     group_share_max_size: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=200, description="Members that one group may have."

@@ -1,0 +1,1 @@
+"""Spark adapters: the session, the data sources, the processor and the worker."""

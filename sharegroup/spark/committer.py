@@ -1,0 +1,137 @@
+"""What happens with a micro-batch's outputs: one Delta commit, then responses, messages, watches and timers."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import CheckpointDivergedError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, NewRecord
+from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.actor_function import ActorOutput
+from sharegroup.spark.facts import FactSource
+from sharegroup.state.writer import StateTableWriter
+
+
+@dataclass
+class CommitterMetrics:
+    """Counts and recent durations, for progress and logs."""
+
+    batches: int = 0
+    messages: int = 0
+    repeated_batches: int = 0
+    undecodable_messages: int = 0
+    unanswerable_responses: int = 0
+    commit_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+
+
+class Committer:
+    """Persist before respond: the batch's rows are one commit, and everyone is told after it.
+
+    Args:
+        log: request and response log.
+        writer: the state table, fenced.
+        config: names and partition counts of the topics.
+        checkpoint_id: identity of the streaming checkpoint.
+        last_marker: (batch id, request-log end offsets) of the checkpoint's last committed batch; None when none is.
+        metrics: where to count.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        writer: StateTableWriter,
+        config: ProcessorConfig,
+        checkpoint_id: str,
+        last_marker: tuple[int, dict[int, int]] | None,
+        metrics: CommitterMetrics,
+    ) -> None:
+        self._log = log
+        self._writer = writer
+        self._config = config
+        self._checkpoint_id = checkpoint_id
+        self._last_marker = last_marker
+        self.metrics = metrics
+
+    def commit(self, batch_id: int, outputs: Sequence[ActorOutput], facts: FactSource) -> None:
+        """Commit a batch and tell everyone; a batch that is executed again commits nothing and tells again.
+
+        Raises:
+            FencedProcessorError: another processor owns the state table; nothing was written or told.
+            CheckpointDivergedError: the checkpoint does not continue the state table.
+        """
+        effects = [effect for output in outputs for effect in output.effects]
+        end_offsets = _end_offsets(outputs)
+        if self._is_repeat(batch_id, end_offsets):
+            self.metrics.repeated_batches += 1
+        else:
+            self._append_rows(batch_id, outputs, effects, end_offsets)
+        self.metrics.batches += 1
+        self.metrics.messages += sum(output.message_count for output in outputs)
+        self.metrics.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in effects)
+        immediate = facts.update(effect for effect in effects if isinstance(effect, Wake | WatchLog | WatchTopics))
+        sends = [effect.request for effect in effects if isinstance(effect, Send)]
+        self._tell([effect for effect in effects if isinstance(effect, Respond)], [*sends, *immediate])
+
+    def send(self, requests: Sequence[RequestEnvelope]) -> None:
+        """Append messages to the request log, each in its group's partition."""
+        self._tell([], requests)
+
+    def _is_repeat(self, batch_id: int, end_offsets: dict[int, int]) -> bool:
+        if self._last_marker is None or batch_id > self._last_marker[0]:
+            return False
+        last_batch_id, last_end_offsets = self._last_marker
+        if batch_id == last_batch_id and any(
+            offset != last_end_offsets.get(partition) for partition, offset in end_offsets.items()
+        ):
+            raise CheckpointDivergedError(
+                f"Batch {batch_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, "
+                f"but the state table has it committed with {last_end_offsets}.",
+                "Delete the checkpoint folder and start again: the processor rebuilds it from the state table.",
+            )
+        return True
+
+    def _append_rows(
+        self, batch_id: int, outputs: Sequence[ActorOutput], effects: Sequence[Effect], end_offsets: dict[int, int]
+    ) -> None:
+        ends = {**(self._last_marker[1] if self._last_marker else {}), **end_offsets}
+        marker = StateRow(
+            record_type=RecordType.BATCH_MARKER,
+            time_ms=outputs[0].batch_ms if outputs else time.time_ns() // 1_000_000,
+            payload=BatchMarkerPayload(checkpoint_id=self._checkpoint_id, end_offsets=ends).model_dump(mode="json"),
+        )
+        rows = [marker, *(effect.row for effect in effects if isinstance(effect, Persist))]
+        started = time.perf_counter()
+        self._writer.append([row.model_copy(update={"batch_id": batch_id}) for row in rows])
+        self.metrics.commit_seconds.append(time.perf_counter() - started)
+        self._last_marker = (batch_id, ends)
+
+    def _tell(self, responses: Sequence[Respond], requests: Sequence[RequestEnvelope]) -> None:
+        batches: dict[tuple[str, int], list[NewRecord]] = {}
+        for effect in responses:
+            if not 0 <= effect.partition < self._config.response_topic_partitions:
+                self.metrics.unanswerable_responses += 1
+                continue
+            record = NewRecord(effect.response.member_id.encode(), effect.response.encoded())
+            batches.setdefault((self._config.response_topic_name, effect.partition), []).append(record)
+        for envelope in requests:
+            partition = partition_for(envelope.group_id, self._config.request_topic_partitions)
+            record = NewRecord(envelope.group_id.encode(), envelope.encoded())
+            batches.setdefault((self._config.request_topic_name, partition), []).append(record)
+        if batches:
+            self._log.append_all([(topic, partition, records) for (topic, partition), records in batches.items()])
+
+
+def _end_offsets(outputs: Sequence[ActorOutput]) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for output in outputs:
+        partition = output.request_partition
+        ends[partition] = max(ends.get(partition, 0), output.end_offset)
+    return ends

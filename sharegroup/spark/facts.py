@@ -1,0 +1,196 @@
+"""Facts for the request log: "the log grew", "the topic is there", "time passed", as the actors asked for them.
+
+The driver appends them; they need no fence, because each does no harm when it is repeated or late.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from sharegroup.actor.effects import Wake, WatchLog, WatchTopics
+from sharegroup.errors import UnknownTopicError
+from sharegroup.logs.port import Log, PartitionOffsets
+from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
+from sharegroup.protocol.messages import RequestEnvelope, request
+
+# A new watch is seen after at most this time; waiting costs a look at the log's change counter.
+_SLICE_MS = 20
+_TOPIC_CHECK_INTERVAL_S = 0.5
+
+
+class FactSource:
+    """Keeps the actors' watches and wake-up times, and says which facts are due.
+
+    Args:
+        log: the record log.
+        send: appends messages to the request log.
+        on_failure: called with what ended the thread, when it was not `stop`.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        send: Callable[[list[RequestEnvelope]], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._send = send
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._wakes: dict[tuple[str, ActorRole], int] = {}
+        self._log_watches: dict[str, WatchLog] = {}
+        self._topic_watches: dict[str, WatchTopics] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sharegroup-facts", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that appends facts between two batches."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and wait for it."""
+        self._stopped.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def update(self, wishes: Iterable[Wake | WatchLog | WatchTopics]) -> list[RequestEnvelope]:
+        """Take in what a batch's actors wish; returns the facts that answer a wish at once."""
+        changed: set[str] = set()
+        with self._lock:
+            for wish in wishes:
+                changed.add(wish.group_id)
+                match wish:
+                    case Wake():
+                        self._set_wake(wish)
+                    case WatchLog():
+                        self._log_watches[wish.group_id] = wish
+                    case WatchTopics():
+                        self._topic_watches[wish.group_id] = wish
+            return self._answers(changed, with_topics=True)
+
+    def _set_wake(self, wish: Wake) -> None:
+        if wish.at_ms is None:
+            self._wakes.pop((wish.group_id, wish.role), None)
+        else:
+            self._wakes[wish.group_id, wish.role] = wish.at_ms
+
+    def _run(self) -> None:
+        try:
+            next_topic_check = time.monotonic()
+            while not self._stopped.is_set():
+                self._wait()
+                check_topics = time.monotonic() >= next_topic_check
+                if check_topics:
+                    next_topic_check = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+                with self._lock:
+                    due = self._due_ticks() + self._answers(set(self._log_watches), check_topics)
+                if due:
+                    self._send(due)
+        except BaseException as failure:
+            self._on_failure(failure)
+
+    def _wait(self) -> None:
+        with self._lock:
+            positions = {
+                (topic, partition): offset
+                for watch in self._log_watches.values()
+                for (topic, _, partition), offset in watch.above_offset.items()
+            }
+        if not positions:
+            self._stopped.wait(_SLICE_MS / 1000)
+            return
+        try:
+            self._log.wait(positions, _SLICE_MS)
+        except UnknownTopicError:
+            # A watched topic was deleted; the topic check tells the group.
+            self._stopped.wait(_SLICE_MS / 1000)
+
+    def _due_ticks(self) -> list[RequestEnvelope]:
+        now_ms = time.time_ns() // 1_000_000
+        due = [key for key, at_ms in self._wakes.items() if at_ms <= now_ms]
+        for key in due:
+            del self._wakes[key]
+        return [request(ApiKey.TICK, group_id, Tick()) for group_id in sorted({group_id for group_id, _ in due})]
+
+    def _answers(self, group_ids: Iterable[str], with_topics: bool) -> list[RequestEnvelope]:
+        facts = []
+        for group_id in sorted(group_ids):
+            topics = self._grown(group_id)
+            if with_topics:
+                topics += self._changed_topics(group_id)
+            if topics:
+                facts.append(request(ApiKey.LOG_OFFSETS, group_id, LogOffsets(topics=topics)))
+        return facts
+
+    def _grown(self, group_id: str) -> list[TopicLogOffsets]:
+        """The partitions that grew above a group's watch; the watch on them is answered with that."""
+        watch = self._log_watches.get(group_id)
+        if watch is None:
+            return []
+        grown: list[TopicLogOffsets] = []
+        for topic, topic_id in sorted({(topic, topic_id) for topic, topic_id, _ in watch.above_offset}):
+            offsets = self._offsets(topic)
+            watched = {p: above for (name, _, p), above in watch.above_offset.items() if name == topic}
+            news = {p: offsets[p] for p, above in watched.items() if p in offsets and offsets[p].end_offset > above}
+            if news:
+                grown.append(_topic_offsets(topic, topic_id, len(offsets), news))
+                for partition in news:
+                    del watch.above_offset[topic, topic_id, partition]
+        return grown
+
+    def _changed_topics(self, group_id: str) -> list[TopicLogOffsets]:
+        """Topics whose id or partition count is not what the group knows; told once."""
+        watch = self._topic_watches.get(group_id)
+        changed: list[TopicLogOffsets] = []
+        for topic, known in (watch.topics if watch else {}).items():
+            try:
+                description = self._log.describe_topic(topic)
+            except UnknownTopicError:
+                seen = ("", 0)
+            else:
+                seen = (description.topic_id, description.partition_count)
+            if watch is None or seen == known:
+                continue
+            watch.topics[topic] = seen
+            resets = self._reset_offsets(topic, seen[1], watch.reset_duration_ms)
+            changed.append(_topic_offsets(topic, seen[0], seen[1], self._offsets(topic), resets))
+        return changed
+
+    def _reset_offsets(self, topic: str, partition_count: int, duration_ms: int | None) -> dict[int, int]:
+        if duration_ms is None:
+            return {}
+        since_ms = time.time_ns() // 1_000_000 - duration_ms
+        return {p: self._log.offset_for_time(topic, p, since_ms) for p in range(partition_count)}
+
+    def _offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        try:
+            return self._log.offsets(topic)
+        except UnknownTopicError:
+            return {}
+
+
+def _topic_offsets(
+    topic: str,
+    topic_id: str,
+    partition_count: int,
+    offsets: dict[int, PartitionOffsets],
+    reset_offsets: dict[int, int] | None = None,
+) -> TopicLogOffsets:
+    return TopicLogOffsets(
+        topic=topic,
+        topic_id=topic_id,
+        partition_count=partition_count,
+        partitions=[
+            PartitionLogOffsets(
+                partition_index=partition,
+                start_offset=found.start_offset,
+                end_offset=found.end_offset,
+                last_stable_offset=found.last_stable_offset,
+                reset_offset=(reset_offsets or {}).get(partition, UNINITIALIZED_OFFSET),
+            )
+            for partition, found in sorted(offsets.items())
+        ],
+    )

@@ -1,0 +1,173 @@
+"""The processor: one streaming query from the request log to the state table and the responses."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sharegroup.config.loader import Settings
+from sharegroup.errors import ShareGroupError, StateTableError
+from sharegroup.logs.open import open_log
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.group_messages import AlterGroupConfigRequest
+from sharegroup.protocol.messages import RequestEnvelope, request
+from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
+from sharegroup.spark.bootstrap import bootstrap_folder
+from sharegroup.spark.committer import Committer, CommitterMetrics
+from sharegroup.spark.facts import FactSource
+from sharegroup.spark.local_log_source import FORMAT
+from sharegroup.spark.recovery import Takeover, take_over
+from sharegroup.spark.session import CONTROL_POOL
+from sharegroup.state.fold import FoldedState
+
+logger = logging.getLogger(__name__)
+
+
+class Processor:
+    """Runs all share groups of one request log.
+
+    Example:
+        processor = Processor(spark, settings)
+        processor.start()
+        processor.await_termination()
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._log = open_log(str(settings.processor.log_path))
+        self._query: StreamingQuery | None = None
+        self._facts: FactSource | None = None
+        self._failure: BaseException | None = None
+        self.metrics = CommitterMetrics()
+
+    def start(self) -> None:
+        """Fence older processors, recover, and start the query.
+
+        Raises:
+            ConfigurationError: the configuration does not fit the log or the state table.
+            StateTableError: the state table cannot be read or written.
+        """
+        config = self._settings.processor
+        takeover = take_over(self._log, config, self._settings.broker)
+        committer = Committer(
+            self._log,
+            takeover.writer,
+            config,
+            takeover.identity.checkpoint_id,
+            takeover.last_marker,
+            self.metrics,
+        )
+        facts = FactSource(self._log, committer.send, self._fail)
+        self._facts = facts
+
+        def commit(batch: DataFrame, batch_id: int) -> None:
+            try:
+                committer.commit(batch_id, actor_outputs(batch), facts)
+            except BaseException as failure:
+                self._failure = self._failure or failure
+                raise
+
+        self._query = self._started_query(takeover, commit)
+        committer.send(self._opening_messages(takeover.folded))
+        facts.start()
+        logger.info(
+            "processor started: leader_epoch=%d checkpoint=%s groups=%d recovered=%s",
+            takeover.writer.leader_epoch,
+            takeover.identity.checkpoint_id,
+            len(takeover.folded.groups),
+            takeover.is_recovery,
+        )
+
+    def await_termination(self, timeout_s: int | None = None) -> bool:
+        """Wait until the query ends; True when it did.
+
+        Raises:
+            ShareGroupError: what stopped it, when it was not `stop`.
+        """
+        query = self._running_query()
+        try:
+            ended = query.awaitTermination() if timeout_s is None else query.awaitTermination(timeout_s)
+        except StreamingQueryException as error:
+            self.raise_failure()
+            raise StateTableError(f"The processor's query failed: {error}.") from error
+        self.raise_failure()
+        return ended is not False
+
+    def raise_failure(self) -> None:
+        """Raise what stopped the processor; do nothing while it is well."""
+        failure = self._failure
+        if failure is None:
+            return
+        if isinstance(failure, ShareGroupError):
+            raise failure
+        raise StateTableError(f"The processor stopped: {type(failure).__name__}: {failure}.") from failure
+
+    def stop(self) -> None:
+        """Stop the query after the batch at hand, and give everything back."""
+        if self._facts is not None:
+            self._facts.stop()
+        if self._query is not None:
+            self._query.stop()
+        self._log.close()
+
+    def _running_query(self) -> StreamingQuery:
+        if self._query is None:
+            raise StateTableError("The processor is not started.", "Call start() first.")
+        return self._query
+
+    def _started_query(self, takeover: Takeover, commit: object) -> StreamingQuery:
+        config = self._settings.processor
+        checkpoint = Path(config.checkpoint_path).absolute()
+        requests = (
+            self._spark.readStream.format(FORMAT)
+            .option("path", str(Path(config.log_path).absolute()))
+            .option("topic", config.request_topic_name)
+            .option("startingOffsets", json.dumps(dict(takeover.identity.start_offsets)))
+            .option("maxOffsetsPerTrigger", str(config.max_requests_per_batch))
+            .load()
+        )
+        outputs = with_actors(
+            routed(requests), self._settings.broker, takeover.writer.leader_epoch, bootstrap_folder(checkpoint)
+        )
+        context = self._spark.sparkContext
+        pool = context.getLocalProperty("spark.scheduler.pool")
+        partitions = self._spark.conf.get("spark.sql.shuffle.partitions")
+        # Both are taken over by the query's thread when it starts.
+        context.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)
+        self._spark.conf.set("spark.sql.shuffle.partitions", str(config.shuffle_partitions))
+        try:
+            return (
+                outputs.writeStream.queryName("sharegroup-processor")
+                .outputMode("append")
+                .option("checkpointLocation", str(checkpoint / "query"))
+                .foreachBatch(commit)  # type: ignore[arg-type]  # any callable of (DataFrame, int)
+                .start()
+            )
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", pool or "default")
+            self._spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+    def _opening_messages(self, folded: FoldedState) -> list[RequestEnvelope]:
+        """A tick for every group that is known, and the configured groups' configuration where it differs."""
+        messages = [request(ApiKey.TICK, group_id, Tick()) for group_id in sorted(folded.groups)]
+        for group_id, overrides in sorted(self._settings.groups.items()):
+            known = folded.groups.get(group_id)
+            present = known.metadata.config_overrides if known else {}
+            wanted = {**present, **overrides}
+            if wanted != present:
+                body = AlterGroupConfigRequest(set=dict(overrides))
+                messages.append(request(ApiKey.INCREMENTAL_ALTER_CONFIGS, group_id, body))
+        return messages
+
+    def _fail(self, failure: BaseException) -> None:
+        """The facts thread died: without it locks would never end, so the query must not go on."""
+        self._failure = self._failure or failure
+        if self._query is not None:
+            self._query.stop()

@@ -1,0 +1,141 @@
+"""Taking over: fence the state table, then continue the checkpoint or rebuild it from the fold."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import ConfigurationError
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.bootstrap import CheckpointIdentity, read_identity, write_bootstrap
+from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.writer import StateTableWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What a processor starts from.
+
+    Attributes:
+        writer: the fenced state table.
+        folded: all groups, as the state table has them.
+        identity: the checkpoint to run with.
+        last_marker: (batch id, end offsets) of the checkpoint's last committed batch; None when it has none.
+        is_recovery: whether the checkpoint was rebuilt from existing state.
+    """
+
+    writer: StateTableWriter
+    folded: FoldedState
+    identity: CheckpointIdentity
+    last_marker: tuple[int, dict[int, int]] | None
+    is_recovery: bool
+
+
+def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
+    """Create the request and response topics when they are missing, and check them; returns the request topic.
+
+    Raises:
+        ConfigurationError: a topic has another partition count, or the request topic is not LogAppendTime.
+    """
+    stamped = {TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}
+    topics = {
+        name: log.create_topic(name, count, stamped, if_not_exists=True)
+        for name, count in (
+            (config.request_topic_name, config.request_topic_partitions),
+            (config.response_topic_name, config.response_topic_partitions),
+        )
+    }
+    request_topic = topics[config.request_topic_name]
+    for key, topic, count in (
+        ("request.topic.partitions", request_topic, config.request_topic_partitions),
+        ("response.topic.partitions", topics[config.response_topic_name], config.response_topic_partitions),
+    ):
+        if topic.partition_count != count:
+            raise ConfigurationError(
+                f"{key} is {count}, but topic {topic.name} has {topic.partition_count} partitions.",
+                f"Set {key} to {topic.partition_count}: the count is fixed by the first start.",
+            )
+    if request_topic.config.get(TIMESTAMP_TYPE_CONFIG) != LOG_APPEND_TIME:
+        raise ConfigurationError(
+            f"Topic {request_topic.name} does not have {TIMESTAMP_TYPE_CONFIG}={LOG_APPEND_TIME}.",
+            "Set it: locks are judged by the log's own time, not by a producer's clock.",
+        )
+    return request_topic
+
+
+def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeover:
+    """Fence older processors off the state table, then make ready what the query starts from.
+
+    Raises:
+        ConfigurationError: topics do not fit the configuration, or what the state table was made with.
+        StateTableError: the state table cannot be read or written.
+    """
+    request_topic = ensure_topics(log, config)
+    writer = StateTableWriter.open(
+        str(config.state_table_path),
+        identity={
+            "request_topic_partitions": config.request_topic_partitions,
+            "response_topic_partitions": config.response_topic_partitions,
+        },
+    )
+    reader = StateTableReader(str(config.state_table_path))
+    marker = reader.last_marker()
+    folded = fold(reader.recovery_rows())
+    checkpoint = Path(config.checkpoint_path)
+    identity = read_identity(checkpoint)
+    if identity is not None and identity.request_topic_id == request_topic.topic_id:
+        if marker is None:
+            return Takeover(writer, folded, identity, None, is_recovery=False)
+        if marker.checkpoint_id == identity.checkpoint_id:
+            last_marker = (marker.batch_id, dict(marker.end_offsets))
+            return Takeover(writer, folded, identity, last_marker, is_recovery=False)
+    identity = _new_checkpoint(log, request_topic, checkpoint, marker.end_offsets if marker else {})
+    write_bootstrap(checkpoint, identity, folded, broker, marker.batch_time_ms if marker else 0)
+    if folded.groups:
+        writer.append([_recovered_row(writer.leader_epoch, identity, len(folded.groups))])
+    return Takeover(writer, folded, identity, None, is_recovery=bool(folded.groups))
+
+
+def _new_checkpoint(
+    log: Log, request_topic: TopicDescription, checkpoint: Path, end_offsets: Mapping[int, int]
+) -> CheckpointIdentity:
+    """An empty checkpoint folder whose query goes on where the state table ends."""
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    starts: dict[int, int] = {}
+    for partition, found in log.offsets(request_topic.name).items():
+        start = max(end_offsets.get(partition, 0), found.start_offset)
+        if start > found.end_offset:
+            _raise_end_offset(log, request_topic.name, partition, start, found.end_offset)
+        starts[partition] = start
+    return CheckpointIdentity(uuid.uuid4().hex, request_topic.topic_id, starts)
+
+
+def _raise_end_offset(log: Log, topic: str, partition: int, start: int, end_offset: int) -> None:
+    """The request log was lost: offsets that the state table has seen must not come again."""
+    if not isinstance(log, LocalLog):
+        raise ConfigurationError(
+            f"Topic {topic} partition {partition} ends at offset {end_offset}, but the state table has applied "
+            f"messages up to {start}: the topic was deleted, or is another one.",
+            "Set request.topic.name to the topic that the state table was made with, or start a new state table.",
+        )
+    log.raise_end_offset(topic, partition, start)
+
+
+def _recovered_row(leader_epoch: int, identity: CheckpointIdentity, group_count: int) -> StateRow:
+    payload = {
+        "checkpoint_id": identity.checkpoint_id,
+        "start_offsets": {str(partition): offset for partition, offset in identity.start_offsets.items()},
+        "groups": group_count,
+    }
+    now_ms = time.time_ns() // 1_000_000
+    return StateRow(record_type=RecordType.RECOVERED, time_ms=now_ms, leader_epoch=leader_epoch, payload=payload)

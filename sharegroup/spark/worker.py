@@ -1,0 +1,158 @@
+"""The Spark worker: a member of a share group that gets its acquired records as DataFrames."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sharegroup.client.acquisition import Acquisition, HeldRange
+from sharegroup.client.group_member import GroupMember, MemberSettings
+from sharegroup.client.share_session import FetchSettings
+from sharegroup.config.worker import WorkerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.logs.open import open_log
+from sharegroup.logs.port import Log
+from sharegroup.spark.acknowledgement_frame import acknowledgements_of
+from sharegroup.spark.local_log_source import FORMAT
+from sharegroup.spark.session import WORKER_POOL
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[DataFrame], DataFrame | None]
+"""Takes acquired records; returns acknowledgements for those that are not simply accepted, or nothing."""
+
+_TAKE_TIMEOUT_MS = 200
+_CLOSE_TIMEOUT_MS = 30_000
+
+
+def process(
+    spark: SparkSession, config: Mapping[str, object], handler: Handler, stop: threading.Event | None = None
+) -> None:
+    """Work as a member of a share group until `stop` is set; without it, for ever.
+
+    The handler gets a DataFrame (topic, partition, offset, delivery_count, key, value, headers, timestamp). It
+    returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release` or `reject`; records
+    that it leaves out are accepted, and so are all when it returns None. A handler that raises releases its range.
+    It is called by several threads at once (`worker.ranges.in.flight`); while it works, the next range is acquired
+    and the last one's acknowledgements are sent.
+
+    Args:
+        spark: the session that reads the records.
+        config: `log.path`, and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
+        handler: what to do with the records.
+        stop: ends the work: ranges at hand are finished, those not begun are given back unread.
+
+    Raises:
+        ConfigurationError: a key or value of the configuration is wrong.
+        ShareGroupError: what ended the membership.
+    """
+    properties = dict(config)
+    log_path = str(properties.pop("log.path", ""))
+    with open_log(log_path) as log:
+        _Worker(spark, log, log_path, WorkerConfig.from_mapping(properties), handler).run(stop or threading.Event())
+
+
+class _Worker:
+    def __init__(self, spark: SparkSession, log: Log, log_path: str, config: WorkerConfig, handler: Handler) -> None:
+        self._spark = spark
+        self._log = log
+        self._log_path = log_path
+        self._config = config
+        self._handler = handler
+        fetch = FetchSettings(
+            max_records=config.max_poll_records,
+            # One range for one Spark task: a split would only cost.
+            batch_size=config.max_poll_records,
+            acquire_mode=config.share_acquire_mode,
+        )
+        self._member = GroupMember(
+            log,
+            MemberSettings(group_id=config.group_id, client_id=config.client_id, fetch=fetch, prefetch_count=1),
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        self._member.subscribe(self._config.topics)
+        in_flight = self._config.worker_ranges_in_flight
+        running: set[Future[None]] = set()
+        try:
+            with ThreadPoolExecutor(in_flight, f"share-worker-{self._config.client_id}") as threads:
+                while not stop.is_set():
+                    if len(running) >= in_flight:
+                        wait(running, return_when="FIRST_COMPLETED")
+                    running = {future for future in running if not _is_done(future)}
+                    if len(running) < in_flight and (taken := self._member.next_acquisition(_TAKE_TIMEOUT_MS)):
+                        running.add(threads.submit(self._work, taken))
+            for future in running:
+                _is_done(future)
+        finally:
+            self._member.close(_CLOSE_TIMEOUT_MS)
+
+    def _work(self, acquisition: Acquisition) -> None:
+        """Hand an acquisition to the handler, and acknowledge it as the handler says."""
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
+        started = time.monotonic()
+        held = [found for found in acquisition.ranges if self._is_still_that_topic(found)]
+        if not held:
+            return
+        try:
+            records = acquired_records(self._spark, self._log_path, held)
+            acknowledgements = acknowledgements_of(self._handler(records), held)
+        except Exception:
+            logger.exception(
+                "group=%s client=%s: the handler failed; its %d ranges are released",
+                self._config.group_id,
+                self._config.client_id,
+                len(held),
+            )
+            acknowledgements = [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
+        self._member.acknowledge(acknowledgements)
+        logger.info(
+            "group=%s client=%s ranges=%d records=%d seconds=%.3f",
+            self._config.group_id,
+            self._config.client_id,
+            len(held),
+            sum(found.last_offset - found.first_offset + 1 for found in held),
+            time.monotonic() - started,
+        )
+
+    def _is_still_that_topic(self, held: HeldRange) -> bool:
+        """Whether the topic is the one that the range was acquired from, and was not created again since."""
+        return self._log.describe_topic(held.topic).topic_id == held.topic_id
+
+
+def acquired_records(spark: SparkSession, log_path: str, held: list[HeldRange]) -> DataFrame:
+    """The records of held ranges as a DataFrame.
+
+    Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
+    """
+    ranges = [[r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count] for r in held]
+    return (
+        spark.read.format(FORMAT)
+        .option("path", log_path)
+        .option("ranges", json.dumps(ranges))
+        .load()
+        .select(
+            "topic",
+            "partition",
+            "offset",
+            "delivery_count",
+            "key",
+            "value",
+            "headers",
+            F.col("timestamp_ms").alias("timestamp"),
+        )
+    )
+
+
+def _is_done(future: Future[None]) -> bool:
+    if not future.done():
+        return False
+    future.result()
+    return True
