@@ -1,0 +1,383 @@
+"""The local log: one SQLite file that many processes on one machine append to and read at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
+from sharegroup.logs.local_file import LocalFile
+from sharegroup.logs.local_headers import decode_headers, encode_headers
+from sharegroup.logs.port import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    TIMESTAMP_TYPE_CONFIG,
+    LogRecord,
+    NewRecord,
+    PartitionOffsets,
+    TopicDescription,
+)
+from sharegroup.logs.topic_id import new_topic_id
+
+StoredRow = tuple[int, int, bytes | None, bytes | None, bytes | None]
+"""A record as stored: offset, timestamp in milliseconds, key, value, encoded headers."""
+
+_LEGAL_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+_FIRST_PAUSE_MS = 1.0
+_LONGEST_PAUSE_MS = 6.0
+
+
+def system_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class LocalLog:
+    """A `Log` in one SQLite file, created with its folder when missing.
+
+    Any thread may use it; a forked process must open its own. A killed process leaves whole batches only. Offsets
+    are never given out twice, whatever is deleted; when the file itself is lost, see `raise_end_offset`.
+
+    Args:
+        path: the file; beside it SQLite keeps `<path>-wal` and `<path>-shm`.
+        clock: the time in milliseconds since the epoch, for records that the log stamps.
+        busy_timeout_ms: how long an operation waits for another process's append.
+
+    Raises:
+        LogCorruptedError: the file is there but is not a local log.
+        LogUnavailableError: the file cannot be opened or created.
+        UnsupportedFormatVersionError: another release wrote it.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        clock: Callable[[], int] = system_clock_ms,
+        *,
+        busy_timeout_ms: int = 10_000,
+    ) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._file = LocalFile(self.path, busy_timeout_ms)
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> TopicDescription:
+        """Create a topic; see `Log.create_topic`."""
+        config = dict(config or {})
+        _check_topic(name, partition_count, config)
+        with self._file.transaction() as connection:
+            existing = _find_topic(connection, name)
+            if existing is not None:
+                if if_not_exists:
+                    return existing
+                raise TopicExistsError(
+                    f"The topic {name} is in the local log {self.path} already.", "Choose another name or delete it."
+                )
+            topic_id = new_topic_id()
+            cursor = connection.execute(
+                "INSERT INTO topics (name, topic_id, partition_count, config) VALUES (?, ?, ?, ?)",
+                (name, topic_id, partition_count, json.dumps(config)),
+            )
+            connection.executemany(
+                "INSERT INTO partitions VALUES (?, ?, 0, 0, 0)",
+                ((cursor.lastrowid, partition) for partition in range(partition_count)),
+            )
+        return TopicDescription(name, topic_id, partition_count, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records; raises `UnknownTopicError`."""
+        with self._file.transaction() as connection:
+            row = connection.execute("DELETE FROM topics WHERE name = ? RETURNING rowid", (name,)).fetchone()
+            if row is None:
+                raise self._unknown_topic(name)
+            connection.execute("DELETE FROM records WHERE topic = ?", row)
+            connection.execute("DELETE FROM partitions WHERE topic = ?", row)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Describe one topic; raises `UnknownTopicError`."""
+        with self._file.snapshot() as connection:
+            description = _find_topic(connection, name)
+        if description is None:
+            raise self._unknown_topic(name)
+        return description
+
+    def topics(self) -> list[TopicDescription]:
+        """Describe all topics, by name."""
+        with self._file.snapshot() as connection:
+            rows = connection.execute("SELECT name, topic_id, partition_count, config FROM topics ORDER BY name")
+            return [_description(row) for row in rows]
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        """Append records at contiguous offsets, all or none; see `Log.append`."""
+        return self.append_all([(topic, partition, records)])[0]
+
+    def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        """Append several batches in one transaction; the first offset of each."""
+        with self._file.transaction() as connection:
+            return [self._append(connection, topic, partition, records) for topic, partition, records in batches]
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        """Start and end offsets by partition; the last stable offset is the end, since all here is committed."""
+        with self._file.snapshot() as connection:
+            rows = connection.execute(
+                """
+                SELECT partition, start_offset, end_offset FROM partitions
+                WHERE topic = (SELECT rowid FROM topics WHERE name = ?) ORDER BY partition
+                """,
+                (topic,),
+            ).fetchall()
+        if not rows:
+            raise self._unknown_topic(topic)
+        return {partition: PartitionOffsets(start, end, end) for partition, start, end in rows}
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> list[LogRecord]:
+        """Read records of a range of offsets, end exclusive; see `Log.read`."""
+        with self._file.snapshot() as connection:
+            found = self._partition(connection, topic, partition)
+            rows = _read_rows(
+                connection, found.topic_rowid, partition, start_offset, end_offset, max_records, max_bytes
+            )
+        return [
+            LogRecord(topic, partition, offset, timestamp_ms, key, value, decode_headers(headers))
+            for offset, timestamp_ms, key, value, headers in rows
+        ]
+
+    def scan(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        chunk_records: int,
+        chunk_bytes: int,
+        fail_below_start: bool = False,
+    ) -> Iterator[list[StoredRow]]:
+        """Read a range in chunks of stored rows, each its own snapshot, so that no reader holds up the file.
+
+        Raises:
+            OffsetOutOfRangeError: with `fail_below_start`, when records that were not read yet are deleted.
+            UnknownTopicError: there is no such partition (any more).
+        """
+        position = start_offset
+        while position < end_offset:
+            with self._file.snapshot() as connection:
+                found = self._partition(connection, topic, partition)
+                if fail_below_start and position < found.start_offset:
+                    raise OffsetOutOfRangeError(
+                        f"Offset {position} of partition {topic}-{partition} is below the log's start offset "
+                        f"{found.start_offset}: records were deleted before they were read.",
+                        "Read from the start offset on, or allow for missing records.",
+                    )
+                rows = _read_rows(
+                    connection, found.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
+                )
+            if not rows:
+                return
+            yield rows
+            position = rows[-1][0] + 1
+
+    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
+        """Block until some partition ends past its position; false when the time is over or the log is closed.
+
+        Between commits it looks at one counter of the file every 1 to 6 ms.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        with self._file.connection() as connection:
+            while True:
+                # The version is taken before the look at the offsets, so no commit can fall in between.
+                version = _data_version(connection)
+                if any(
+                    self._partition(connection, topic, partition).end_offset > position
+                    for (topic, partition), position in positions.items()
+                ):
+                    return True
+                pause_ms = _FIRST_PAUSE_MS
+                while _data_version(connection) == version:
+                    remaining_ms = (deadline - time.monotonic()) * 1000
+                    if remaining_ms <= 0 or self._file.closed.wait(min(pause_ms, remaining_ms) / 1000):
+                        return False
+                    pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete all records below an offset; see `Log.delete_records`."""
+        with self._file.transaction() as connection:
+            found = self._partition(connection, topic, partition)
+            if not 0 <= before_offset <= found.end_offset:
+                raise OffsetOutOfRangeError(
+                    f"Records of partition {topic}-{partition} cannot be deleted up to offset {before_offset}.",
+                    f"Give an offset from 0 to the end offset, {found.end_offset}.",
+                )
+            connection.execute(
+                "DELETE FROM records WHERE topic = ? AND partition = ? AND offset < ?",
+                (found.topic_rowid, partition, before_offset),
+            )
+            connection.execute(
+                "UPDATE partitions SET start_offset = max(start_offset, ?) WHERE topic = ? AND partition = ?",
+                (before_offset, found.topic_rowid, partition),
+            )
+
+    def raise_end_offset(self, topic: str, partition: int, offset: int) -> None:
+        """Let the next record have this offset at least; an empty partition then starts there too.
+
+        For a log that was lost and created again: offsets that the state table has seen must not come twice.
+        Raises `UnknownTopicError`.
+        """
+        with self._file.transaction() as connection:
+            found = self._partition(connection, topic, partition)
+            connection.execute(
+                """
+                UPDATE partitions SET
+                    start_offset = iif(start_offset = end_offset, max(end_offset, :offset), start_offset),
+                    end_offset = max(end_offset, :offset)
+                WHERE topic = :topic AND partition = :partition
+                """,
+                {"offset": offset, "topic": found.topic_rowid, "partition": partition},
+            )
+
+    def close(self) -> None:
+        """Close the file; a `wait` in another thread returns."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _append(self, connection: sqlite3.Connection, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        found = self._partition(connection, topic, partition)
+        if not records:
+            return found.end_offset
+        stamp_all = found.is_log_append_time()
+        now_ms = max(self._clock(), found.last_timestamp_ms) if stamp_all else self._clock()
+        connection.executemany(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    found.topic_rowid,
+                    partition,
+                    offset,
+                    now_ms if stamp_all or record.timestamp_ms is None else record.timestamp_ms,
+                    record.key,
+                    record.value,
+                    encode_headers(record.headers),
+                )
+                for offset, record in enumerate(records, found.end_offset)
+            ),
+        )
+        connection.execute(
+            "UPDATE partitions SET end_offset = ?, last_timestamp_ms = ? WHERE topic = ? AND partition = ?",
+            (found.end_offset + len(records), now_ms, found.topic_rowid, partition),
+        )
+        return found.end_offset
+
+    def _partition(self, connection: sqlite3.Connection, topic: str, partition: int) -> _Partition:
+        row = connection.execute(
+            """
+            SELECT topics.rowid, config, start_offset, end_offset, last_timestamp_ms
+            FROM topics JOIN partitions ON partitions.topic = topics.rowid WHERE name = ? AND partition = ?
+            """,
+            (topic, partition),
+        ).fetchone()
+        if row is None:
+            raise self._unknown_topic(f"{topic}-{partition}", "partition")
+        return _Partition(*row)
+
+    def _unknown_topic(self, name: str, kind: str = "topic") -> UnknownTopicError:
+        return UnknownTopicError(
+            f"The {kind} {name} is not in the local log {self.path}.", "Create it, or check the name and the path."
+        )
+
+
+class _Partition(NamedTuple):
+    topic_rowid: int
+    topic_config: str
+    start_offset: int
+    end_offset: int
+    last_timestamp_ms: int
+
+    def is_log_append_time(self) -> bool:
+        return bool(json.loads(self.topic_config).get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME)
+
+
+def _find_topic(connection: sqlite3.Connection, name: str) -> TopicDescription | None:
+    row = connection.execute(
+        "SELECT name, topic_id, partition_count, config FROM topics WHERE name = ?", (name,)
+    ).fetchone()
+    return None if row is None else _description(row)
+
+
+def _description(row: tuple[str, str, int, str]) -> TopicDescription:
+    name, topic_id, partition_count, config = row
+    return TopicDescription(name, topic_id, partition_count, json.loads(config))
+
+
+def _check_topic(name: str, partition_count: int, config: Mapping[str, str]) -> None:
+    if not _LEGAL_TOPIC_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"The topic name {name!r} is not legal.",
+            "Use 1 to 249 letters, digits, dots, underscores and dashes, but neither '.' nor '..'.",
+        )
+    if partition_count < 1:
+        raise ConfigurationError(f"The partition count of topic {name} is {partition_count}.", "It must be at least 1.")
+    timestamp_type = config.get(TIMESTAMP_TYPE_CONFIG, CREATE_TIME)
+    if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME):
+        raise ConfigurationError(
+            f"{TIMESTAMP_TYPE_CONFIG} of topic {name} is {timestamp_type!r}.",
+            f"Use {CREATE_TIME} or {LOG_APPEND_TIME}.",
+        )
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _read_rows(
+    connection: sqlite3.Connection,
+    topic_rowid: int,
+    partition: int,
+    start_offset: int,
+    end_offset: int,
+    max_records: int | None,
+    max_bytes: int | None,
+) -> list[StoredRow]:
+    cursor = connection.execute(
+        """
+        SELECT offset, timestamp_ms, key, value, headers FROM records
+        WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ? ORDER BY offset LIMIT ?
+        """,
+        (topic_rowid, partition, start_offset, end_offset, -1 if max_records is None else max_records),
+    )
+    if max_bytes is None:
+        return cursor.fetchall()
+    rows: list[StoredRow] = []
+    size_bytes = 0
+    for row in cursor:
+        size_bytes += len(row[2] or b"") + len(row[3] or b"") + len(row[4] or b"")
+        if rows and size_bytes > max_bytes:
+            break
+        rows.append(row)
+    return rows

@@ -1,0 +1,245 @@
+"""The SQLite file of a local log: its schema, its format version, connections, transactions and error translation."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from sharegroup.errors import LogCorruptedError, LogError, LogUnavailableError, UnsupportedFormatVersionError
+
+FORMAT_VERSION = 1
+"""Version of the schema below; a file of another version is refused."""
+
+_SCHEMA = (
+    "CREATE TABLE log_format (format_version INTEGER NOT NULL) STRICT",
+    """
+    CREATE TABLE topics (
+        rowid INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        topic_id TEXT NOT NULL UNIQUE,
+        partition_count INTEGER NOT NULL,
+        config TEXT NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE partitions (
+        topic INTEGER NOT NULL,
+        partition INTEGER NOT NULL,
+        start_offset INTEGER NOT NULL,
+        end_offset INTEGER NOT NULL,
+        last_timestamp_ms INTEGER NOT NULL,
+        PRIMARY KEY (topic, partition)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE records (
+        topic INTEGER NOT NULL,
+        partition INTEGER NOT NULL,
+        offset INTEGER NOT NULL,
+        timestamp_ms INTEGER NOT NULL,
+        key BLOB,
+        value BLOB,
+        headers BLOB,
+        PRIMARY KEY (topic, partition, offset)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+
+# Of 4, 8, 16 and 32 KB this one read a quarter faster than 4 KB and still commits one small record in 20 µs.
+_PAGE_SIZE_BYTES = 8192
+
+_RETRY_PAUSE_MS = 5
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_CORRUPTED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_UNREACHABLE = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
+
+
+class LocalFile:
+    """A local log's file, created when missing, with connections that serve one operation at a time.
+
+    Any thread may use it. A process that was forked may not: SQLite's locks do not survive a fork, and a log
+    shared that way can lose what it committed.
+
+    Raises:
+        LogCorruptedError: the file is there but is not a local log.
+        LogUnavailableError: it cannot be opened or created, or stays locked for `busy_timeout_ms`.
+        UnsupportedFormatVersionError: another release wrote it.
+    """
+
+    def __init__(self, path: Path, busy_timeout_ms: int) -> None:
+        self.path = path
+        self.closed = threading.Event()
+        self._busy_timeout_ms = busy_timeout_ms
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogUnavailableError(
+                f"The folder of the local log {path} cannot be created: {error.strerror}.",
+                "Choose a path in a folder that this user may write to.",
+            ) from error
+        with self.connection(create=True) as connection:
+            if not _table_names(connection):
+                self._create_tables(connection)
+            self._check_format(connection)
+
+    @contextmanager
+    def connection(self, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """Lend a connection outside of any transaction; SQLite's errors leave as this package's."""
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._take(create)
+            yield connection
+        except BaseException as error:
+            if connection is not None:
+                _discard(connection)
+            if isinstance(error, sqlite3.Error):
+                raise self._translated(error) from error
+            raise
+        self._give_back(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that sees one state of the log throughout."""
+        with self.connection() as connection:
+            connection.execute("BEGIN")
+            yield connection
+            connection.commit()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection as the only writer; its changes are committed at the end, or none of them."""
+        with self.connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+
+    def close(self) -> None:
+        """Close all idle connections; one that is lent is closed when it comes back."""
+        with self._lock:
+            self.closed.set()
+            while self._idle:
+                _discard(self._idle.pop())
+
+    def _take(self, create: bool) -> sqlite3.Connection:
+        if os.getpid() != self._process_id:
+            raise LogError(
+                f"The local log {self.path} was opened by process {self._process_id}, which this one was forked from.",
+                "Close it before the fork and open it after, or start processes with the spawn method.",
+            )
+        with self._lock:
+            if self.closed.is_set():
+                raise LogError(f"The local log {self.path} is closed.", "Open it again.")
+            if self._idle:
+                return self._idle.pop()
+        return self._connect(create)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            if self.closed.is_set():
+                _discard(connection)
+            else:
+                self._idle.append(connection)
+
+    def _connect(self, create: bool) -> sqlite3.Connection:
+        # A file that vanished under an open log must not come back empty: later connections never create it.
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={'rwc' if create else 'rw'}",
+            uri=True,
+            timeout=self._busy_timeout_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        # In WAL mode a killed process loses nothing with NORMAL; a power failure may take the last commits.
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    def _create_tables(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA page_size={_PAGE_SIZE_BYTES}")
+        self._use_write_ahead_log(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        if not _table_names(connection):
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute("INSERT INTO log_format VALUES (?)", (FORMAT_VERSION,))
+        connection.commit()
+
+    def _use_write_ahead_log(self, connection: sqlite3.Connection) -> None:
+        # SQLite does not wait here as it does for transactions, so processes that create one file at once collide.
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) not in _BUSY or time.monotonic() > deadline:
+                    raise
+                self.closed.wait(_RETRY_PAUSE_MS / 1000)
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        if "log_format" not in _table_names(connection):
+            raise LogCorruptedError(
+                f"The file {self.path} is a SQLite database, but not a local log.", "Choose another path for the log."
+            )
+        version = connection.execute("SELECT max(format_version) FROM log_format").fetchone()[0]
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormatVersionError(
+                f"The local log {self.path} has format version {version}; this release reads {FORMAT_VERSION}.",
+                "Open it with the release that wrote it, or choose another path.",
+            )
+
+    def _translated(self, error: sqlite3.Error) -> LogError:
+        code = _primary_code(error)
+        if code in _BUSY:
+            return LogUnavailableError(
+                f"The local log {self.path} stayed locked by another writer for {self._busy_timeout_ms} ms.",
+                "Try again; if it lasts, stop the process that keeps the file locked.",
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return LogUnavailableError(
+                f"The local log {self.path} cannot grow: the disk is full. Nothing was changed.",
+                "Free space on its disk and try again.",
+            )
+        if code in _UNREACHABLE:
+            return LogUnavailableError(
+                f"The local log {self.path} cannot be read or written: {error}.",
+                "Check that its disk works and has space, and that this user may write to the file and its folder.",
+            )
+        if code in _CORRUPTED:
+            return LogCorruptedError(
+                f"The local log {self.path} is not readable as a log: {error}.",
+                "Move the file away and restore a copy of it, or choose another path.",
+            )
+        return LogError(f"The local log {self.path} refused the operation: {error}.")
+
+
+def _table_names(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    # Errors of the Python module itself carry no code; the low byte of an extended code is the primary one.
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _discard(connection: sqlite3.Connection) -> None:
+    # The roll-back comes first: closing alone would keep the lock for as long as a statement is alive.
+    with suppress(sqlite3.Error):
+        connection.rollback()
+    with suppress(sqlite3.Error):
+        connection.close()

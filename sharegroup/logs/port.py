@@ -1,0 +1,154 @@
+"""The log port: what this package asks of a log, be it Kafka or a local file.
+
+A log holds topics, a topic holds partitions, a partition holds records at ascending offsets. An offset is
+given out once and never again; offsets may be missing (compaction, deletion), so readers go by `LogRecord.offset`
+and never by counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Record headers in their order; a key may occur more than once."""
+
+TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
+"""Topic configuration key: who stamps records, `CreateTime` (the producer) or `LogAppendTime` (the log)."""
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record as it stands in the log; `timestamp_ms` is milliseconds since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to append; without `timestamp_ms` the log stamps it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic's identity and shape; `topic_id` is Kafka's base64 form and differs after delete and re-create."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """Where a partition starts and ends: the end offset is that of the next record to come.
+
+    Readers that skip uncommitted transactions stop at `last_stable_offset`.
+    """
+
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+
+
+class Log(Protocol):
+    """A log that many processes append to and read at once; a context manager that closes itself.
+
+    Every method may raise `LogUnavailableError` (trying again may help) and `LogCorruptedError` (it will not).
+    """
+
+    def create_topic(
+        self, name: str, partition_count: int, config: Mapping[str, str] | None = None, if_not_exists: bool = False
+    ) -> TopicDescription:
+        """Create a topic; with `if_not_exists` describe the one that is there, whatever its partition count.
+
+        Raises:
+            TopicExistsError: a topic of that name is there and `if_not_exists` is false.
+            ConfigurationError: the name, the partition count or a configuration value is not acceptable.
+        """
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records; raises `UnknownTopicError`."""
+        ...
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Describe one topic; raises `UnknownTopicError`."""
+        ...
+
+    def topics(self) -> list[TopicDescription]:
+        """Describe all topics, by name."""
+        ...
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        """Append records at contiguous offsets, all or none, and return the first one's offset.
+
+        Without records it returns the end offset. Raises `UnknownTopicError`.
+        """
+        ...
+
+    def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        """Append (topic, partition, records) batches, in one transaction where the log can; first offset of each."""
+        ...
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        """Start and end offsets by partition; raises `UnknownTopicError`."""
+        ...
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> list[LogRecord]:
+        """Read the records with start_offset <= offset < end_offset; offsets that do not exist are absent.
+
+        `max_bytes` bounds keys, values and headers together, but one record always fits (KIP-74).
+        Raises `UnknownTopicError`.
+        """
+        ...
+
+    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
+        """Block until some (topic, partition) ends past its position; false when the time is over first.
+
+        Raises `UnknownTopicError`.
+        """
+        ...
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete all records below an offset, which becomes the start offset unless that is higher already.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is negative or past the end.
+            UnknownTopicError: there is no such partition.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; closing twice is fine, any other use afterwards raises `LogError`."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
