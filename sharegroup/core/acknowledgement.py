@@ -113,9 +113,10 @@ def _check_held(run: Run, member_id: str, taken: RunMap) -> None:
             f"Offsets {run.first_offset}..{run.last_offset} are {run.state.name}"
             f"{' by another member' if run.member_id else ''}, not acquired by member {member_id}."
         )
-    if taken.overlapping(run.first_offset, run.last_offset):
+    twice = taken.overlapping(run.first_offset, run.last_offset)
+    if twice:
         raise InvalidRecordStateError(
-            f"Offsets {run.first_offset}..{run.last_offset} are acknowledged twice in one request."
+            f"Offsets {twice[0].first_offset}..{twice[0].last_offset} are acknowledged twice in one request."
         )
 
 

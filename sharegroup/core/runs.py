@@ -7,11 +7,14 @@ but their offsets are always merged, so the same content has exactly one represe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sortedcontainers import SortedDict, SortedSet
 
 from sharegroup.core.record_state import RecordState
+
+_PAST_ALL_OFFSETS = 1 << 63
+"""Greater than any offset: Kafka's offsets have 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +65,44 @@ class Run:
         )
 
 
+def _merged(runs: Iterable[Run]) -> Iterator[Run]:
+    pending: Run | None = None
+    for run in runs:
+        if pending and pending.last_offset + 1 == run.first_offset and pending.is_alike(run):
+            pending = replace(pending, last_offset=run.last_offset)
+            continue
+        if pending:
+            yield pending
+        pending = run
+    if pending:
+        yield pending
+
+
 class RunMap:
     """An ordered map of runs that do not overlap, with an index for each question the engine asks.
 
     Every operation costs with the runs it touches, times the logarithm of all. The indexes and the counts
     change in `_insert` and `_remove` only, so they cannot drift from the runs.
+
+    Args:
+        runs: ascending runs that do not overlap.
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self._runs: SortedDict[int, Run] = SortedDict()
-        self._available: SortedSet[int] = SortedSet()
-        self._locks: SortedSet[tuple[int, int]] = SortedSet()
-        self._held: dict[str, SortedSet[int]] = {}
-        self._terminal_count = 0
-        self._available_count = 0
-        for run in runs:
-            self._insert(run)
+        content = list(_merged(runs))
+        # Filling the ordered collections at once is several times faster than adding to them one by one.
+        self._runs: SortedDict[int, Run] = SortedDict((run.first_offset, run) for run in content)
+        self._available: SortedSet[int] = SortedSet(
+            run.first_offset for run in content if run.state is RecordState.AVAILABLE
+        )
+        self._locks: SortedSet[tuple[int, int]] = SortedSet(
+            (run.deadline_ms, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
+        )
+        self._held: SortedSet[tuple[str, int]] = SortedSet(
+            (run.member_id, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
+        )
+        self._terminal_count = sum(run.size for run in content if run.state.is_terminal)
+        self._available_count = sum(run.size for run in content if run.state is RecordState.AVAILABLE)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -113,7 +138,12 @@ class RunMap:
     @property
     def member_ids(self) -> list[str]:
         """Members that hold records, sorted."""
-        return sorted(self._held)
+        found: list[str] = []
+        index = 0
+        while index < len(self._held):
+            found.append(self._held[index][0])
+            index = self._held.bisect_right((found[-1], _PAST_ALL_OFFSETS))
+        return found
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
         """The runs inside a range, in order, clipped to it."""
@@ -129,13 +159,17 @@ class RunMap:
                 found.append(run.clipped(first_offset, last_offset))
         return found
 
+    def contains(self, run: Run) -> bool:
+        """Whether exactly this content is in the map at the run's offsets."""
+        return self.overlapping(run.first_offset, run.last_offset) == [run]
+
     def available(self) -> Iterator[Run]:
         """AVAILABLE runs by offset; the map must not change meanwhile."""
         return (self._runs[first] for first in self._available)
 
     def held_by(self, member_id: str) -> list[Run]:
         """Runs ACQUIRED by a member, by offset."""
-        return [self._runs[first] for first in self._held.get(member_id, ())]
+        return [self._runs[first] for _, first in self._held.irange((member_id, 0), (member_id, _PAST_ALL_OFFSETS))]
 
     def due(self, now_ms: int) -> list[Run]:
         """ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
@@ -203,7 +237,7 @@ class RunMap:
             self._available_count += run.size
         elif run.state is RecordState.ACQUIRED:
             self._locks.add((run.deadline_ms, run.first_offset))
-            self._held.setdefault(run.member_id, SortedSet()).add(run.first_offset)
+            self._held.add((run.member_id, run.first_offset))
         elif run.state.is_terminal:
             self._terminal_count += run.size
 
@@ -214,9 +248,6 @@ class RunMap:
             self._available_count -= run.size
         elif run.state is RecordState.ACQUIRED:
             self._locks.remove((run.deadline_ms, run.first_offset))
-            held = self._held[run.member_id]
-            held.remove(run.first_offset)
-            if not held:
-                del self._held[run.member_id]
+            self._held.remove((run.member_id, run.first_offset))
         elif run.state.is_terminal:
             self._terminal_count -= run.size

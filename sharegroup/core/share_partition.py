@@ -6,7 +6,7 @@ whoever calls can persist exactly that. Recovery applies the same records again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
 from sharegroup.core.acquisition import AcquireRequest, answer_ranges, chosen_runs, fresh_run
@@ -20,6 +20,7 @@ from sharegroup.core.records import (
     Transition,
 )
 from sharegroup.core.runs import Run, RunMap
+from sharegroup.errors import IllegalTransitionError, StateTableError
 
 
 class SharePartition:
@@ -32,16 +33,15 @@ class SharePartition:
         start_offset: the SPSO.
         runs: runs at or above the SPSO, ascending; holes between them become AVAILABLE with delivery count 0.
         state_epoch: fencing epoch of the durable state.
+
+    Raises:
+        StateTableError: a run is reversed, begins below the SPSO, or overlaps the one before it.
     """
 
     def __init__(self, start_offset: int, runs: Iterable[Run] = (), state_epoch: int = 0) -> None:
         self._start_offset = start_offset
-        self._runs = RunMap()
+        self._runs = RunMap(_without_holes(start_offset, runs))
         self.state_epoch = state_epoch
-        for run in runs:
-            if run.last_offset >= start_offset:
-                self._fill_hole_before(run.first_offset)
-                self._runs.assign(run.clipped(start_offset, run.last_offset))
         self._pass_terminal_prefix()
 
     @property
@@ -100,16 +100,25 @@ class SharePartition:
     def take(
         self, member_id: str, chosen: Sequence[Run], limits: SharePartitionLimits, now_ms: int
     ) -> list[SharePartitionRecord]:
-        """Lease exactly these runs, whoever chose them; offsets past the SPEO may be among them.
+        """Lease exactly these runs, whoever chose them; runs wholly past the SPEO may be among them.
 
         Raises:
-            IllegalTransitionError: one of them is not AVAILABLE; nothing changed.
+            IllegalTransitionError: one of them is not AVAILABLE, is not what is in flight (a choice made from an
+                older state), or does not lie past the one before it; nothing changed.
         """
         deadline_ms = now_ms + limits.lock_duration_ms
         records: list[SharePartitionRecord] = []
+        free_from = self._start_offset
         for run in chosen:
             outcome = outcome_of(run.state, Cause.ACQUIRE)
             is_fresh = run.first_offset >= self.next_offset
+            is_current = run.delivery_count == 0 if is_fresh else self._runs.contains(run)
+            if run.first_offset < free_from or not is_current:
+                raise IllegalTransitionError(
+                    f"Offsets {run.first_offset}..{run.last_offset} with delivery count {run.delivery_count} cannot be "
+                    f"acquired: they are not what is in flight from {free_from} to {self.next_offset - 1}."
+                )
+            free_from = run.last_offset + 1
             records.append(
                 Transition(
                     run.first_offset,
@@ -168,6 +177,9 @@ class SharePartition:
     def apply(self, record: SharePartitionRecord) -> None:
         """Change the state by one record. There is no other way to change it."""
         if isinstance(record, StartOffsetMoved):
+            if record.cause is Cause.OFFSET_RESET:
+                # Kafka, too, initialises the state anew: what was known above the new start offset is void.
+                self._runs = RunMap()
             self._runs.drop_below(record.start_offset)
             self._start_offset = record.start_offset
             return
@@ -221,3 +233,18 @@ class SharePartition:
         next_offset = self.next_offset
         if offset > next_offset:
             self._runs.assign(Run(next_offset, offset - 1, RecordState.AVAILABLE, 0))
+
+
+def _without_holes(start_offset: int, runs: Iterable[Run]) -> Iterator[Run]:
+    next_offset = start_offset
+    for run in runs:
+        if not next_offset <= run.first_offset <= run.last_offset:
+            raise StateTableError(
+                f"Stored records {run.first_offset}..{run.last_offset} are not an ascending range at or above offset "
+                f"{next_offset} (share-partition start offset {start_offset}).",
+                "The stored state is damaged: audit it before the share-partition is used.",
+            )
+        if run.first_offset > next_offset:
+            yield Run(next_offset, run.first_offset - 1, RecordState.AVAILABLE, 0)
+        yield run
+        next_offset = run.last_offset + 1

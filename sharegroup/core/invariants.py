@@ -1,0 +1,345 @@
+"""What must always hold of a share-partition, and of each record that changes it (spec 002, "Invariants & guarantees").
+
+Tests check these at every step; an audit checks them while it folds stored records. Each invariant is a function of
+its own, found by its name in `STATE_INVARIANTS` or `RECORD_INVARIANTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from itertools import pairwise
+
+from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_state
+from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold.
+
+    Attributes:
+        invariant: its name in the registry.
+        detail: the offsets, what was found there, and what contradicts it.
+    """
+
+    invariant: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What was in force when a record was made.
+
+    Attributes:
+        limits: the group's configuration.
+        now_ms: the time at which it was judged.
+        highest_delivery_count_limit: the highest delivery count limit that any record in flight has lived under,
+            because deliveries made under a higher limit stay counted; None = the one of `limits`.
+    """
+
+    limits: SharePartitionLimits
+    now_ms: int
+    highest_delivery_count_limit: int | None = None
+
+
+StateInvariant = Callable[[SharePartition], list[Violation]]
+RecordInvariant = Callable[[SharePartition, SharePartitionRecord, Circumstances], list[Violation]]
+
+STATE_INVARIANTS: dict[str, StateInvariant] = {}
+"""Name → invariant of a share-partition between two operations."""
+
+RECORD_INVARIANTS: dict[str, RecordInvariant] = {}
+"""Name → invariant of a record and of the state that it is about to change."""
+
+_HOLDER_ACTS = frozenset(
+    {Cause.GAP, Cause.ACCEPT, Cause.RELEASE, Cause.REJECT, Cause.RENEW, Cause.UNREAD, Cause.SESSION_CLOSE}
+)
+
+
+def check_state(share_partition: SharePartition) -> list[Violation]:
+    """Everything that does not hold of a state; costs with all its runs."""
+    return [violation for invariant in STATE_INVARIANTS.values() for violation in invariant(share_partition)]
+
+
+def check_record(before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances) -> list[Violation]:
+    """Everything that does not hold of a record; costs with the runs that it touches.
+
+    Args:
+        before: the share-partition, not yet changed by the record.
+        record: the record.
+        circumstances: what was in force.
+    """
+    return [
+        violation for invariant in RECORD_INVARIANTS.values() for violation in invariant(before, record, circumstances)
+    ]
+
+
+def _state_invariant(details: Callable[[SharePartition], Iterator[str]]) -> StateInvariant:
+    @wraps(details)
+    def invariant(share_partition: SharePartition) -> list[Violation]:
+        return [Violation(details.__name__, detail) for detail in details(share_partition)]
+
+    STATE_INVARIANTS[details.__name__] = invariant
+    return invariant
+
+
+def _transition_invariant(
+    details: Callable[[SharePartition, Transition, Circumstances], Iterator[str]],
+) -> RecordInvariant:
+    @wraps(details)
+    def invariant(
+        before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances
+    ) -> list[Violation]:
+        if not isinstance(record, Transition):
+            return []
+        return [Violation(details.__name__, detail) for detail in details(before, record, circumstances)]
+
+    RECORD_INVARIANTS[details.__name__] = invariant
+    return invariant
+
+
+def _start_offset_invariant(details: Callable[[SharePartition, StartOffsetMoved], Iterator[str]]) -> RecordInvariant:
+    @wraps(details)
+    def invariant(
+        before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances
+    ) -> list[Violation]:
+        if not isinstance(record, StartOffsetMoved):
+            return []
+        return [Violation(details.__name__, detail) for detail in details(before, record)]
+
+    RECORD_INVARIANTS[details.__name__] = invariant
+    return invariant
+
+
+def _text(item: Run | Transition) -> str:
+    state = item.to_state if isinstance(item, Transition) else item.state
+    by_cause = f" by {item.cause.value}" if isinstance(item, Transition) else ""
+    return f"{item.first_offset}..{item.last_offset} {state.name} with count {item.delivery_count}{by_cause}"
+
+
+def _touched(before: SharePartition, transition: Transition) -> list[Run]:
+    return before.runs.overlapping(transition.first_offset, transition.last_offset)
+
+
+@_state_invariant
+def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[str]:
+    """Runs cover every offset from the SPSO on, without a hole or an overlap, and equal neighbours are one run.
+
+    No exceptions.
+    """
+    runs = list(share_partition.runs)
+    if runs and runs[0].first_offset != share_partition.start_offset:
+        yield f"the first run is {_text(runs[0])}, the start offset is {share_partition.start_offset}"
+    yield from (f"{_text(run)} is reversed" for run in runs if run.first_offset > run.last_offset)
+    for run, after in pairwise(runs):
+        if after.first_offset != run.last_offset + 1:
+            yield f"{_text(after)} does not touch {_text(run)} before it"
+        elif run.is_alike(after):
+            yield f"{_text(after)} is not merged with {_text(run)} before it"
+
+
+@_state_invariant
+def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
+    """The delivery-complete count, the available count and every index say what the runs say.
+
+    No exceptions.
+    """
+    runs = list(share_partition.runs)
+    held = [run for run in runs if run.state is RecordState.ACQUIRED]
+    available = [run for run in runs if run.state is RecordState.AVAILABLE]
+    by_deadline = sorted(held, key=lambda run: (run.deadline_ms, run.first_offset))
+    members = sorted({run.member_id for run in held})
+    last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
+    kept = share_partition.runs
+    facts: list[tuple[str, object, object]] = [
+        ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
+        ("available count", kept.available_count, sum(run.size for run in available)),
+        ("index of available runs", list(kept.available()), available),
+        ("index of members", kept.member_ids, members),
+        (
+            "index of holders",
+            [kept.held_by(m) for m in members],
+            [[r for r in held if r.member_id == m] for m in members],
+        ),
+        ("index of locks", kept.due(last_deadline_ms), by_deadline),
+    ]
+    yield from (
+        f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in facts if is_kept != counted
+    )
+
+
+@_state_invariant
+def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iterator[str]:
+    """A record names a member exactly while it is ACQUIRED, and a finished record waits for no deadline.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        if (run.state is RecordState.ACQUIRED) != bool(run.member_id):
+            yield f"{_text(run)} has the holder {run.member_id!r}"
+        if run.state not in (RecordState.ACQUIRED, RecordState.AVAILABLE) and run.deadline_ms:
+            yield f"{_text(run)} has the deadline {run.deadline_ms}"
+
+
+@_state_invariant
+def held_records_were_delivered(share_partition: SharePartition) -> Iterator[str]:
+    """No delivery count is negative, and that of an ACQUIRED record is at least 1.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        if run.delivery_count < (1 if run.state is RecordState.ACQUIRED else 0):
+            yield f"{_text(run)} was never delivered"
+
+
+@_state_invariant
+def start_offset_is_not_finished(share_partition: SharePartition) -> Iterator[str]:
+    """The record at the SPSO is not in a terminal state: the SPSO has passed all that it can.
+
+    Exception: between a transition and the StartOffsetMoved that follows it. Check after whole operations.
+    """
+    first = next(iter(share_partition.runs), None)
+    if first is not None and first.state.is_terminal:
+        yield f"the start offset {share_partition.start_offset} stands on {_text(first)}"
+
+
+@_transition_invariant
+def transition_is_in_the_table(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A cause leads from a state to where the transition table says.
+
+    No exceptions. Two outcomes depend on the delivery count limit and on the dead-letter queue: `circumstances` must
+    hold the configuration of that moment.
+    """
+    from_state = RecordState.AVAILABLE if transition.from_state is None else transition.from_state
+    outcome = TRANSITIONS[from_state][transition.cause]
+    if outcome is None:
+        yield f"{_text(transition)}: a record that is {from_state.name} cannot change by that"
+        return
+    limits = circumstances.limits
+    count_before = transition.delivery_count - outcome.delivery_count_change
+    expected, _ = next_state(
+        from_state, transition.cause, count_before, limits.delivery_count_limit, limits.has_dead_letter_queue
+    )
+    if transition.to_state is not expected:
+        yield f"{_text(transition)}: from {from_state.name} with count {count_before} that leads to {expected.name}"
+
+
+@_transition_invariant
+def transition_starts_from_the_state_before(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """Its records are in the state, and have the count, that the transition starts from: no update is lost.
+
+    No exceptions; a transition without a state before must lie past all that was in flight.
+    """
+    if transition.from_state is None:
+        if transition.first_offset < before.next_offset:
+            yield f"{_text(transition)} says never in flight, but all below {before.next_offset} was"
+        return
+    if transition.first_offset < before.start_offset or transition.last_offset >= before.next_offset:
+        yield f"{_text(transition)} is not within {before.start_offset}..{before.next_offset - 1}, what is in flight"
+    outcome = TRANSITIONS[transition.from_state][transition.cause]
+    count_before = transition.delivery_count - (outcome.delivery_count_change if outcome else 0)
+    for run in _touched(before, transition):
+        if run.state is not transition.from_state or run.delivery_count != count_before:
+            yield f"{_text(transition)} starts from {transition.from_state.name} with {count_before}, not {_text(run)}"
+
+
+@_transition_invariant
+def delivery_count_never_falls(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A delivery count never becomes smaller.
+
+    Exception: `unread` takes one delivery back, because no application has seen the record.
+    """
+    taken_back = 1 if transition.cause is Cause.UNREAD else 0
+    for run in _touched(before, transition):
+        if transition.delivery_count < run.delivery_count - taken_back:
+            yield f"{_text(transition)} lowers the delivery count of {_text(run)}"
+
+
+@_transition_invariant
+def delivery_count_stays_within_limit(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A record is delivered at most as often as `share.delivery.count.limit` says.
+
+    Exception: the limit was lowered meanwhile; `circumstances.highest_delivery_count_limit` then says how often.
+    """
+    limit = circumstances.highest_delivery_count_limit or circumstances.limits.delivery_count_limit
+    if transition.cause is Cause.ACQUIRE and transition.delivery_count > limit:
+        yield f"{_text(transition)} is delivery {transition.delivery_count} of at most {limit}"
+
+
+@_transition_invariant
+def lock_ends_no_sooner_than_its_deadline(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """LOCK_TIMEOUT comes at the lock's deadline or later.
+
+    No exceptions: a renewal changes the deadline itself.
+    """
+    if transition.cause is Cause.LOCK_TIMEOUT:
+        for run in _touched(before, transition):
+            if run.deadline_ms > circumstances.now_ms:
+                yield f"{_text(transition)} at {circumstances.now_ms} ends a lock that runs until {run.deadline_ms}"
+
+
+@_transition_invariant
+def acknowledged_only_by_its_holder(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """Whoever acknowledges, renews, returns or releases a record is the member that holds it.
+
+    No exceptions: offsets below the SPSO may be acknowledged by anybody, but make no transition.
+    """
+    if transition.cause in _HOLDER_ACTS:
+        for run in _touched(before, transition):
+            if run.member_id != transition.member_id:
+                yield f"{_text(transition)} of {transition.member_id!r}, but {_text(run)} is held by {run.member_id!r}"
+
+
+@_start_offset_invariant
+def start_offset_passes_only_finished_records(before: SharePartition, moved: StartOffsetMoved) -> Iterator[str]:
+    """The SPSO passes records in a terminal state only, and at most all that were in flight.
+
+    Exceptions: LOG_START, because what lies below no longer exists; OFFSET_RESET, because an administrator said so.
+    """
+    if moved.cause is not None:
+        return
+    if moved.start_offset > before.next_offset:
+        yield f"the start offset {moved.start_offset} passes {before.next_offset}, which was never in flight"
+    for run in before.runs.overlapping(before.start_offset, moved.start_offset - 1):
+        if not run.state.is_terminal:
+            yield f"the start offset {moved.start_offset} passes {_text(run)}"
+
+
+@_start_offset_invariant
+def start_offset_never_falls(before: SharePartition, moved: StartOffsetMoved) -> Iterator[str]:
+    """The SPSO only moves up.
+
+    Exception: OFFSET_RESET, an administrator's request to deliver again.
+    """
+    if moved.cause is not Cause.OFFSET_RESET and moved.start_offset <= before.start_offset:
+        yield f"the start offset moves from {before.start_offset} to {moved.start_offset}"
+
+
+@_transition_invariant
+def window_is_within_limit(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A newly acquired record lies within `share.partition.max.record.locks` offsets from the SPSO.
+
+    Exception: records that were in flight before may be acquired again wherever they are, because the limit may have
+    been lowered meanwhile.
+    """
+    window_end = before.start_offset + circumstances.limits.max_record_locks
+    if transition.from_state is None and transition.last_offset >= window_end:
+        yield f"{_text(transition)} reaches past the window, which ends before {window_end}"
