@@ -1,0 +1,65 @@
+"""What a member holds: acquired ranges of offsets under one lock deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.core.record_state import AcknowledgeType
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Records of one partition that the member holds.
+
+    Attributes:
+        topic_id: topic id; to be compared before records are used, since a topic can be created again.
+        topic: topic name.
+        partition: partition.
+        first_offset: first offset, inclusive.
+        last_offset: last offset, inclusive.
+        delivery_count: deliveries of each record, this one included.
+    """
+
+    topic_id: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+    def acknowledgement(self, acknowledge_type: AcknowledgeType, reason: str = "") -> Acknowledgement:
+        """The same type for the whole range."""
+        return Acknowledgement(
+            self.topic_id, self.partition, self.first_offset, self.last_offset, acknowledge_type, reason, self.topic
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Acquisition:
+    """What one fetch brought.
+
+    Attributes:
+        ranges: the ranges, in the leader's order.
+        lock_deadline_ms: when the locks end, epoch ms.
+        lock_timeout_ms: how long they last from the acquisition on.
+    """
+
+    ranges: tuple[HeldRange, ...]
+    lock_deadline_ms: int
+    lock_timeout_ms: int
+
+    def is_over(self, epoch_ms: int) -> bool:
+        """Whether the locks have ended, so that other members may have the records."""
+        return epoch_ms >= self.lock_deadline_ms
+
+    @property
+    def stale_at_ms(self) -> int:
+        """When half of the locks' time has passed, epoch ms; what is left after that may be too short to process."""
+        return self.lock_deadline_ms - self.lock_timeout_ms // 2
+
+
+def unread(ranges: Iterable[HeldRange], reason: str) -> list[Acknowledgement]:
+    """Acknowledgements that take the delivery of records back that no application has seen."""
+    return [held.acknowledgement(AcknowledgeType.UNREAD, reason) for held in ranges]

@@ -1,0 +1,73 @@
+"""Records that the application got from polls, until their acknowledgements are on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acquisition import HeldRange
+from sharegroup.core.record_state import AcknowledgeType
+
+
+@dataclass(slots=True)
+class _DeliveredPartition:
+    topic_id: str
+    types: dict[int, AcknowledgeType | None] = field(default_factory=dict)
+
+
+class DeliveredRecords:
+    """Offset → what the application said of it, None as long as it said nothing."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[tuple[str, int], _DeliveredPartition] = {}
+
+    @property
+    def unacknowledged_count(self) -> int:
+        """Records of which the application said nothing yet."""
+        return sum(found is None for partition in self._partitions.values() for found in partition.types.values())
+
+    def add(self, held: HeldRange, offsets: Iterable[int]) -> None:
+        """Note that these records of a range went to the application."""
+        key = (held.topic, held.partition)
+        partition = self._partitions.get(key)
+        if partition is None or partition.topic_id != held.topic_id:
+            # Of a topic that was created again nothing earlier is there to be acknowledged.
+            partition = self._partitions[key] = _DeliveredPartition(held.topic_id)
+        partition.types.update(dict.fromkeys(offsets))
+
+    def acknowledge(self, topic: str, partition: int, offset: int, acknowledge_type: AcknowledgeType) -> bool:
+        """Note what the application says; the last word counts. False when the record is not delivered (any more)."""
+        found = self._partitions.get((topic, partition))
+        if found is None or offset not in found.types:
+            return False
+        found.types[offset] = acknowledge_type
+        return True
+
+    def accept_all(self) -> None:
+        """Accept every record of which the application said nothing."""
+        for partition in self._partitions.values():
+            for offset, said in partition.types.items():
+                if said is None:
+                    partition.types[offset] = AcknowledgeType.ACCEPT
+
+    def take_acknowledged(self) -> list[Acknowledgement]:
+        """Remove the records that are acknowledged, as runs of one type."""
+        taken: list[Acknowledgement] = []
+        for key, partition in list(self._partitions.items()):
+            said = sorted((offset, found) for offset, found in partition.types.items() if found is not None)
+            taken += _runs(partition.topic_id, *key, said)
+            partition.types = {offset: found for offset, found in partition.types.items() if found is None}
+            if not partition.types:
+                del self._partitions[key]
+        return taken
+
+
+def _runs(topic_id: str, topic: str, partition: int, said: list[tuple[int, AcknowledgeType]]) -> list[Acknowledgement]:
+    runs: list[Acknowledgement] = []
+    start = 0
+    for index, (offset, acknowledge_type) in enumerate(said):
+        if index + 1 == len(said) or said[index + 1] != (offset + 1, acknowledge_type):
+            runs.append(Acknowledgement(topic_id, partition, said[start][0], offset, acknowledge_type, topic=topic))
+            start = index + 1
+    return runs

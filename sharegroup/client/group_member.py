@@ -1,0 +1,223 @@
+"""A member of a share group: the member protocol against a log, with a thread that receives and keeps deadlines.
+
+It knows offsets, not records: acquired ranges come out, acknowledgements go in. Requests are appended by the thread
+that causes them, so that nobody waits for the member's own thread to wake.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
+from sharegroup.client.acquisition import Acquisition
+from sharegroup.client.backoff import LONGEST_PAUSE_MS
+from sharegroup.client.member_protocol import Instant, MemberProtocol
+from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.session_events import Acknowledged
+from sharegroup.client.settings import MemberSettings
+from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
+from sharegroup.logs.port import Log
+from sharegroup.logs.topic_id import new_topic_id
+
+_LONGEST_WAIT_MS = 200
+"""How late the member's thread may notice a deadline that another thread brought about; they all lie further away."""
+
+_logger = logging.getLogger(__name__)
+
+
+class GroupMember:
+    """A member that any thread may use.
+
+    Calls raise the `ShareGroupError` that ended the member's thread, if one did. An error of the membership, such
+    as GroupMaxSizeReachedError, is raised once, by the next call that takes or waits.
+
+    Args:
+        log: where the requests and responses are; to be closed after the member.
+        settings: who the member is and how it fetches.
+
+    Raises:
+        UnknownTopicError: no processor was ever started on this log.
+    """
+
+    def __init__(self, log: Log, settings: MemberSettings) -> None:
+        # Kafka makes member ids as it makes topic ids.
+        self.member_id = new_topic_id()
+        self._link = ProcessorLink(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
+        self._protocol = MemberProtocol(settings, _instant().now_ms)
+        self._changed = threading.Condition()
+        self._failure: ShareGroupError | None = None
+        self._is_done = False
+        self._thread = threading.Thread(target=self._run, name=f"share-group-member-{self.member_id}", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Join the group with these topics, or change them; no topics is to leave the group.
+
+        What waits of other topics is returned unread; what was taken stays acquired, and can be acknowledged.
+        """
+        with self._changed:
+            self._raise_failure()
+            self._protocol.subscribe(topics, _instant())
+            self._send_due()
+
+    def take_acquisition(self, acknowledgements: Iterable[Acknowledgement] = ()) -> Acquisition | None:
+        """The acquisition that waits longest, if any; the acknowledgements ride on the fetch that makes up for it.
+
+        An acquisition whose locks have ended is dropped: its records were, or will be, delivered again.
+        """
+        with self._changed:
+            self._protocol.acknowledge(acknowledgements)
+            self._raise_failure()
+            self._raise_membership_error()
+            taken = self._protocol.take(_instant())
+            self._send_due()
+            return taken
+
+    def wait(self, timeout_ms: int | None) -> bool:
+        """Block until there is an acquisition or a result; false when the time (None: endless) is over first."""
+        with self._changed:
+            return self._poll_for(lambda: self._protocol.has_acquisition or self._protocol.has_results, timeout_ms)
+
+    def next_acquisition(self, timeout_ms: int | None) -> Acquisition | None:
+        """Take an acquisition, blocking until there is one; None when the time (None: endless) is over first."""
+        deadline_ms = None if timeout_ms is None else _instant().now_ms + timeout_ms
+        while True:
+            taken = self.take_acquisition()
+            remaining_ms = None if deadline_ms is None else max(deadline_ms - _instant().now_ms, 0)
+            if taken is not None or remaining_ms == 0:
+                return taken
+            with self._changed:
+                self._poll_for(lambda: self._protocol.has_acquisition, remaining_ms)
+
+    def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Send acknowledgements now, or, while an answer is awaited, after it."""
+        with self._changed:
+            self._protocol.acknowledge(acknowledgements)
+            self._raise_failure()
+            self._send_due()
+
+    def take_results(self) -> list[Acknowledged]:
+        """What became of acknowledgements since the last call; each is told once."""
+        with self._changed:
+            return self._protocol.take_results()
+
+    def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
+        """Block until every acknowledgement is answered or the time (None: endless) is over; the results so far."""
+        with self._changed:
+            self._wait_for(lambda: not self._protocol.unanswered_partitions, timeout_ms)
+            return self._protocol.take_results()
+
+    def unanswered_partitions(self) -> set[PartitionKey]:
+        """Partitions with acknowledgements that are not answered yet."""
+        with self._changed:
+            return self._protocol.unanswered_partitions
+
+    def close(self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = ()) -> list[Acknowledged]:
+        """Return what waits unread, send the last acknowledgements, close the share session, leave the group.
+
+        What was taken but not acknowledged is released by the session's close.
+
+        Returns:
+            All results not taken yet; acknowledgements that were not answered in time have failed.
+        """
+        with self._changed:
+            self._protocol.acknowledge(acknowledgements)
+            if not self._is_done:
+                self._protocol.close(_instant())
+                self._send_due()
+                self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000)
+            self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
+            results = self._protocol.take_results()
+        self._thread.join(2 * _LONGEST_WAIT_MS / 1000)
+        return results
+
+    def _run(self) -> None:
+        try:
+            while not self._is_done:
+                self._step()
+        except ShareGroupError as error:
+            self._end(error)
+        except Exception as error:
+            _logger.exception("The thread of member %s ended.", self.member_id)
+            self._end(ShareGroupError(f"The thread of member {self.member_id} ended: {error!r}."))
+
+    def _step(self) -> None:
+        with self._changed:
+            self._send_due()
+            deadline_ms = self._protocol.next_deadline_ms(at := _instant())
+        wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else min(max(deadline_ms - at.now_ms, 0), _LONGEST_WAIT_MS)
+        try:
+            answers = self._link.receive() if self._link.wait(wait_ms) else []
+        except LogUnavailableError as error:
+            _logger.warning("Member %s cannot read its answers, and tries again: %s", self.member_id, error)
+            with self._changed:
+                self._changed.wait(LONGEST_PAUSE_MS / 1000)
+            return
+        with self._changed:
+            for answer in answers:
+                try:
+                    self._protocol.receive(answer, _instant().now_ms)
+                except InvalidRequestError as error:
+                    _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
+            self._send_due()
+            self._is_done = self._is_done or self._protocol.is_done
+            self._changed.notify_all()
+
+    def _send_due(self) -> None:
+        """Append what is to be sent now; the lock is held, so that epochs are appended in their order."""
+        requests = self._protocol.next_requests(_instant())
+        if not requests:
+            return
+        try:
+            self._link.send(requests)
+        except LogUnavailableError as error:
+            _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
+            self._protocol.send_failed(_instant().now_ms)
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
+        """Block, with the lock given back meanwhile, until the condition holds; false when time is over first."""
+        self._changed.wait_for(
+            lambda: condition() or self._failure is not None, None if timeout_ms is None else timeout_ms / 1000
+        )
+        self._raise_failure()
+        return condition()
+
+    def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
+        """As `_wait_for`, on behalf of an application that asks for records all the time."""
+        deadline_ms = None if timeout_ms is None else _instant().now_ms + timeout_ms
+        is_there = False
+        while not is_there:
+            now_ms = _instant().now_ms
+            remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else deadline_ms - now_ms
+            if remaining_ms <= 0:
+                break
+            self._protocol.polled(now_ms)
+            is_there = self._wait_for(
+                lambda: condition() or self._protocol.has_error, min(remaining_ms, _LONGEST_WAIT_MS)
+            )
+        self._raise_membership_error()
+        return is_there
+
+    def _end(self, reason: ShareGroupError) -> None:
+        """Be done; calls raise the reason from now on, and acknowledgements without an answer have failed."""
+        with self._changed:
+            self._failure = self._failure or reason
+            self._is_done = True
+            self._protocol.give_up()
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _raise_membership_error(self) -> None:
+        error = self._protocol.take_error()
+        if error is not None:
+            raise error
+
+
+def _instant() -> Instant:
+    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)

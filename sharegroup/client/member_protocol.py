@@ -1,0 +1,230 @@
+"""All that a group member knows, as one state machine: membership, share session, and acquisitions that wait.
+
+No I/O, no clock: requests and answers go in and out, and the time is an argument.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
+from sharegroup.client.acquisition import Acquisition, HeldRange, unread
+from sharegroup.client.membership import Membership
+from sharegroup.client.session_events import Acknowledged, Acquired, SessionEvent
+from sharegroup.client.settings import MemberSettings
+from sharegroup.client.share_session import ShareSession
+from sharegroup.errors import ApiError
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
+from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
+from sharegroup.protocol.share_fetch import ShareFetchResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment on two clocks: `now_ms` never goes back and times requests, `epoch_ms` is what lock deadlines are in."""
+
+    now_ms: int
+    epoch_ms: int
+
+
+class MemberProtocol:
+    """The state machine of one group member.
+
+    Args:
+        settings: who the member is and how it fetches.
+        now_ms: the time, on the clock that never goes back.
+    """
+
+    def __init__(self, settings: MemberSettings, now_ms: int) -> None:
+        correlation_ids = itertools.count(1)
+        self._settings = settings
+        self._membership = Membership(settings.rack_id, settings.fetch.request_timeout_ms, correlation_ids)
+        self._session = ShareSession(settings.fetch, correlation_ids)
+        self._subscription: tuple[str, ...] = ()
+        self._topic_names: dict[str, str] = {}
+        self._waiting: deque[Acquisition] = deque()
+        self._results: list[Acknowledged] = []
+        self._last_poll_ms = now_ms
+        self._has_lapsed = False
+        self._prefetches = True
+        self._is_closing = False
+
+    @property
+    def has_acquisition(self) -> bool:
+        """Whether an acquisition waits to be taken."""
+        return bool(self._waiting)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether results wait to be taken."""
+        return bool(self._results)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether there is an error of the membership to be taken."""
+        return self._membership.has_error
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the session is closed and the group left, after `close`."""
+        return self._is_closing and self._session.is_closed and self._membership.is_outside
+
+    @property
+    def unanswered_partitions(self) -> set[PartitionKey]:
+        """Partitions with acknowledgements that wait to be sent or answered."""
+        return self._session.unanswered_partitions
+
+    def subscribe(self, topics: Iterable[str], at: Instant) -> None:
+        """Join the group with these topics, or change them; no topics is to leave. What waits of others goes back."""
+        self._subscription = tuple(topics)
+        self._has_lapsed = False
+        self._last_poll_ms = at.now_ms
+        self._membership.subscribe(self._subscription)
+        self._readmit(at)
+
+    def polled(self, now_ms: int) -> None:
+        """Somebody asks for records."""
+        self._last_poll_ms = now_ms
+        self._prefetches = True
+        if self._has_lapsed:
+            self._has_lapsed = False
+            self._membership.subscribe(self._subscription)
+
+    def take(self, at: Instant) -> Acquisition | None:
+        """The acquisition that waits longest, if any; those whose locks have ended are dropped."""
+        self.polled(at.now_ms)
+        while self._waiting:
+            oldest = self._waiting.popleft()
+            if not oldest.is_over(at.epoch_ms):
+                return oldest
+        return None
+
+    def take_results(self) -> list[Acknowledged]:
+        """What became of acknowledgements since the last call; each is told once."""
+        taken, self._results = self._results, []
+        return taken
+
+    def take_error(self) -> ApiError | None:
+        """An error of the membership that the application must hear of, once."""
+        return self._membership.take_error()
+
+    def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Send these with the next request."""
+        for acknowledgement in acknowledgements:
+            self._session.acknowledge(acknowledgement)
+
+    def close(self, at: Instant) -> None:
+        """Return what waits, send what is to be acknowledged, close the session, leave the group."""
+        self._is_closing = True
+        self._readmit(at)
+        self._session.close()
+
+    def give_up(self) -> None:
+        """Be done without answers: what is not acknowledged by now has failed."""
+        self._absorb(self._session.give_up())
+
+    def next_requests(self, at: Instant) -> list[tuple[int, ApiKey, Message]]:
+        """(correlation id, kind, body) of all that is to be sent now."""
+        self._lapse_if_due(at.now_ms)
+        self._return_stale(at)
+        self._session.set_partitions(self._membership.assignment)
+        wants_records = self._prefetches and len(self._waiting) < self._settings.prefetch_count
+        requests: list[tuple[int, ApiKey, Message]] = []
+        while (fetch := self._session.next_request(at.now_ms, wants_records)) is not None:
+            requests.append((fetch.correlation_id, fetch.api_key, fetch.body))
+        if self._is_closing and self._session.is_final_sent:
+            self._membership.leave()
+        while (heartbeat := self._membership.next_request(at.now_ms)) is not None:
+            requests.append((heartbeat.correlation_id, ApiKey.SHARE_GROUP_HEARTBEAT, heartbeat.body))
+        return requests
+
+    def send_failed(self, now_ms: int) -> None:
+        """What `next_requests` gave last did not reach the log."""
+        self._session.send_failed(now_ms)
+        self._membership.send_failed(now_ms)
+
+    def next_deadline_ms(self, at: Instant) -> int | None:
+        """When `next_requests` may give something without further input, on the clock of `now_ms`."""
+        deadlines = [self._session.next_deadline_ms, self._membership.next_deadline_ms]
+        if self._waiting:
+            deadlines.append(at.now_ms + max(self._waiting[0].stale_at_ms - at.epoch_ms, 0))
+        deadlines.append(self._lapse_at_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def receive(self, envelope: ResponseEnvelope, now_ms: int) -> None:
+        """Take an answer.
+
+        Raises:
+            InvalidRequestError: it is not readable; nothing changed.
+        """
+        if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
+            heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
+            self._membership.receive(envelope.correlation_id, heartbeat, now_ms)
+            self._topic_names.update({key[0]: topic for key, topic in self._membership.assignment.items()})
+        elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
+            answer = parsed(ShareFetchResponse, envelope.body)
+            self._absorb(self._session.receive(envelope.correlation_id, answer, now_ms))
+
+    def _absorb(self, events: Iterable[SessionEvent]) -> None:
+        for event in events:
+            if isinstance(event, Acquired):
+                self._admit(self._acquisition(event))
+            else:
+                self._results.append(event)
+
+    def _acquisition(self, event: Acquired) -> Acquisition:
+        ranges = tuple(
+            HeldRange(
+                r.topic_id,
+                self._topic_names.get(r.topic_id, ""),
+                r.partition,
+                r.first_offset,
+                r.last_offset,
+                r.delivery_count,
+            )
+            for r in event.records
+        )
+        return Acquisition(ranges, event.lock_deadline_ms, event.lock_timeout_ms)
+
+    def _admit(self, acquisition: Acquisition) -> None:
+        """Let it wait to be taken; what the application does not want any more goes back unread."""
+        wanted = () if self._is_closing else self._subscription
+        kept = tuple(held for held in acquisition.ranges if held.topic in wanted)
+        refused = [held for held in acquisition.ranges if held.topic not in wanted]
+        self.acknowledge(unread(refused, "the member closes" if self._is_closing else "not subscribed any more"))
+        if kept:
+            self._waiting.append(Acquisition(kept, acquisition.lock_deadline_ms, acquisition.lock_timeout_ms))
+
+    def _readmit(self, at: Instant) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for acquisition in waiting:
+            if not acquisition.is_over(at.epoch_ms):
+                self._admit(acquisition)
+
+    @property
+    def _lapse_at_ms(self) -> int | None:
+        interval_ms = self._settings.max_poll_interval_ms
+        if interval_ms is None or self._has_lapsed or not self._subscription or self._membership.is_outside:
+            return None
+        return self._last_poll_ms + interval_ms
+
+    def _lapse_if_due(self, now_ms: int) -> None:
+        lapse_at_ms = self._lapse_at_ms
+        if lapse_at_ms is not None and now_ms >= lapse_at_ms:
+            self._has_lapsed = True
+            self._membership.leave()
+
+    def _return_stale(self, at: Instant) -> None:
+        """Give back what the application is too slow for, and fetch nothing until it asks again.
+
+        Otherwise records would be delivered to nobody, time and again, until their delivery count is used up.
+        """
+        while self._waiting and self._waiting[0].stale_at_ms <= at.epoch_ms:
+            stale = self._waiting.popleft()
+            self._prefetches = False
+            if not stale.is_over(at.epoch_ms):
+                self.acknowledge(unread(stale.ranges, "the member had no time for it"))

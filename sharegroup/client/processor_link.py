@@ -1,0 +1,96 @@
+"""The way from a member to its processor and back: the request log, and the member's part of the response log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sharegroup.client.settings import LinkTopics
+from sharegroup.errors import InvalidRequestError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
+
+_RECORDS_PER_READ = 1_000
+
+_logger = logging.getLogger(__name__)
+
+
+class ProcessorLink:
+    """Sends requests of one member and receives what is answered to it; requests by one thread at a time.
+
+    Args:
+        log: where both topics are.
+        group_id: the share group.
+        member_id: who asks; answers have it as their key.
+        client_id: free name, for people.
+        topics: names of the two topics.
+
+    Raises:
+        UnknownTopicError: a topic is missing, because no processor was ever started on this log.
+    """
+
+    def __init__(
+        self, log: Log, group_id: str, member_id: str, client_id: str = "", topics: LinkTopics | None = None
+    ) -> None:
+        topics = topics or LinkTopics()
+        request_partition_count = log.describe_topic(topics.request_topic_name).partition_count
+        response_partition_count = log.describe_topic(topics.response_topic_name).partition_count
+        self._log = log
+        self._group_id = group_id
+        self._member_id = member_id
+        self._client_id = client_id
+        self._request_topic = topics.request_topic_name
+        self._request_partition = partition_for(group_id, request_partition_count)
+        self._response_topic = topics.response_topic_name
+        self._response_partition = partition_for(member_id, response_partition_count)
+        self._position = self._end_offset()
+
+    def send(self, requests: Sequence[tuple[int, ApiKey, Message]]) -> None:
+        """Append (correlation id, kind, body) requests, all or none."""
+        records = [
+            NewRecord(
+                self._group_id.encode(),
+                request(
+                    api_key,
+                    self._group_id,
+                    body,
+                    member_id=self._member_id,
+                    client_id=self._client_id,
+                    correlation_id=correlation_id,
+                    reply_partition=self._response_partition,
+                ).encoded(),
+            )
+            for correlation_id, api_key, body in requests
+        ]
+        self._log.append(self._request_topic, self._request_partition, records)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Block until there is something in the response partition that was not received; false when time is over."""
+        return self._log.wait({(self._response_topic, self._response_partition): self._position}, timeout_ms)
+
+    def receive(self) -> list[ResponseEnvelope]:
+        """The answers to this member since the last call; other members' are passed over."""
+        end_offset = self._end_offset()
+        answers: list[ResponseEnvelope] = []
+        while self._position < end_offset:
+            records = self._log.read(
+                self._response_topic, self._response_partition, self._position, end_offset, _RECORDS_PER_READ
+            )
+            for record in records:
+                if record.key == self._member_id.encode():
+                    answers += self._decoded(record.value)
+            self._position = records[-1].offset + 1 if records else end_offset
+        return answers
+
+    def _decoded(self, value: bytes | None) -> list[ResponseEnvelope]:
+        try:
+            return [decoded_response(value)]
+        except InvalidRequestError as error:
+            # The request times out and is sent again; a member that died of it would help nobody.
+            _logger.warning("An answer to member %s is not readable: %s", self._member_id, error)
+            return []
+
+    def _end_offset(self) -> int:
+        return self._log.offsets(self._response_topic)[self._response_partition].end_offset

@@ -1,0 +1,131 @@
+"""Reads acquired ranges from the record log, and finds out which of their offsets have no record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.kafka_types import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import UnknownTopicError
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Records of a range, and the type of their timestamps as `Message.timestamp` has it."""
+
+    held: HeldRange
+    records: list[LogRecord]
+    timestamp_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read brought.
+
+    Attributes:
+        ranges: what was read, in the order of the ranges.
+        missing: acknowledgements for offsets without a record.
+        rest: what there was no room for.
+    """
+
+    ranges: list[ReadRange]
+    missing: list[Acknowledgement]
+    rest: tuple[HeldRange, ...]
+
+
+class RecordReader:
+    """Reads from a log that holds the acquired records.
+
+    Args:
+        log: the log.
+        max_bytes: keys and values of one chunk; the record that passes this bound is the last one.
+    """
+
+    def __init__(self, log: Log, max_bytes: int) -> None:
+        self._log = log
+        self._max_bytes = max(max_bytes, 1)
+
+    def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
+        """Read ranges in their order until there are `max_records` records.
+
+        A range of a topic that was deleted, or created again since, is dropped: the records that were acquired do
+        not exist any more.
+        """
+        rest = deque(ranges)
+        found: list[tuple[HeldRange, list[LogRecord]]] = []
+        room, room_bytes = max_records, self._max_bytes
+        while rest and room > 0 and room_bytes > 0:
+            held = rest.popleft()
+            try:
+                records = self._log.read(
+                    held.topic, held.partition, held.first_offset, held.last_offset + 1, room, room_bytes
+                )
+            except UnknownTopicError:
+                continue
+            # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
+            seen_to = records[-1].offset if records else held.last_offset
+            found.append((replace(held, last_offset=seen_to), records))
+            if seen_to < held.last_offset:
+                rest.appendleft(replace(held, first_offset=seen_to + 1))
+            room -= len(records)
+            room_bytes -= sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        return self._checked(found, tuple(rest))
+
+    def _checked(self, found: list[tuple[HeldRange, list[LogRecord]]], rest: tuple[HeldRange, ...]) -> Chunk:
+        # After the read, not before it: a topic id that still holds now held then, too.
+        timestamp_types = {held.topic: self._timestamp_types(held.topic) for held, _ in found}
+        ranges: list[ReadRange] = []
+        missing: list[Acknowledgement] = []
+        for held, records in found:
+            timestamp_type = timestamp_types[held.topic].get(held.topic_id)
+            if timestamp_type is None:
+                continue
+            ranges.append(ReadRange(held, records, timestamp_type))
+            if len(records) <= held.last_offset - held.first_offset:
+                missing += self._missing(held, records)
+        return Chunk(ranges, missing, rest)
+
+    def _timestamp_types(self, topic: str) -> dict[str, int]:
+        """Topic id → type of the topic's timestamps; empty when there is no topic of that name."""
+        try:
+            description = self._log.describe_topic(topic)
+        except UnknownTopicError:
+            return {}
+        is_append_time = description.config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME
+        return {description.topic_id: TIMESTAMP_LOG_APPEND_TIME if is_append_time else TIMESTAMP_CREATE_TIME}
+
+    def _missing(self, held: HeldRange, records: list[LogRecord]) -> list[Acknowledgement]:
+        log = self._log.offsets(held.topic)[held.partition]
+        kinds = (
+            (0, log.start_offset - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {log.start_offset}"),
+            (
+                log.start_offset,
+                log.end_offset - 1,
+                AcknowledgeType.GAP,
+                "no record in the log: compacted, or a transaction's marker",
+            ),
+            (
+                log.end_offset,
+                held.last_offset,
+                AcknowledgeType.UNREAD,
+                f"not in the log, which ends at offset {log.end_offset}",
+            ),
+        )
+        return [
+            replace(held, first_offset=max(first, low), last_offset=min(last, high)).acknowledgement(kind, reason)
+            for first, last in _holes(held, records)
+            for low, high, kind, reason in kinds
+            if max(first, low) <= min(last, high)
+        ]
+
+
+def _holes(held: HeldRange, records: list[LogRecord]) -> list[tuple[int, int]]:
+    """The (first, last) offsets of the range between its records."""
+    bounds = [held.first_offset - 1, *(record.offset for record in records), held.last_offset + 1]
+    return [(low + 1, high - 1) for low, high in pairwise(bounds) if low + 1 < high]

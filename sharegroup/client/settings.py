@@ -1,0 +1,59 @@
+"""What a group member is told: who it is, how it fetches, where its processor listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.core.acquisition import AcquireMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """What a fetch asks for.
+
+    Attributes:
+        max_records: records of one fetch; a soft limit with batch_optimized.
+        batch_size: most records in one acquired range.
+        acquire_mode: how strict max_records is.
+        max_wait_ms: how long a fetch waits for records.
+        request_timeout_ms: time after which a request is sent again; greater than max_wait_ms.
+    """
+
+    max_records: int = 500
+    batch_size: int = 500
+    acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    max_wait_ms: int = 15_000
+    request_timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTopics:
+    """Names of the two topics between members and the processor."""
+
+    request_topic_name: str = ProcessorConfig.model_fields["request_topic_name"].default
+    response_topic_name: str = ProcessorConfig.model_fields["response_topic_name"].default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """Who a member is and how it fetches.
+
+    Attributes:
+        group_id: the share group.
+        client_id: free name, for people.
+        rack_id: where the member is; "" is unknown.
+        fetch: what a fetch asks for.
+        prefetch_count: fetches are sent while fewer acquisitions wait to be taken; one more may come to wait.
+        max_poll_interval_ms: the member leaves when nobody asked for records for so long, until somebody does; None
+            is never.
+        topics: names of the topics between members and the processor.
+    """
+
+    group_id: str
+    client_id: str = ""
+    rack_id: str = ""
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    prefetch_count: int = 1
+    max_poll_interval_ms: int | None = None
+    topics: LinkTopics = field(default_factory=LinkTopics)

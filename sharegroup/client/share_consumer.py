@@ -1,0 +1,340 @@
+"""ShareConsumer: a share consumer with confluent-kafka's methods, for groups that live on a log of this package."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acquisition import Acquisition, unread
+from sharegroup.client.commit_callback import APPLICATION_TYPES, CommitCallback, CommitCallbackQueue, exception_of
+from sharegroup.client.consumer_settings import consumer_settings
+from sharegroup.client.delivered import DeliveredRecords
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.kafka_types import (
+    ERRONEOUS_STATE,
+    INVALID_ARGUMENT,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from sharegroup.client.message import Message, Messages
+from sharegroup.client.record_reader import ReadRange, RecordReader
+from sharegroup.client.session_events import Acknowledged
+from sharegroup.client.single_thread import SingleThreadGuard
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import ApiError, GroupQuarantinedError, ShareGroupError
+from sharegroup.logs.open import open_log
+
+__all__ = ["AcknowledgeType", "ShareConsumer"]
+
+
+class ShareConsumer:
+    """Consumes records of a share group; for use by one thread.
+
+    In implicit mode the next poll or commit accepts the records of the last poll. In explicit mode the application
+    acknowledges each record, before it polls again. Both as recorded of confluent-kafka (KIP-932).
+
+    Args:
+        config: Kafka's keys (see `ShareConsumerConfig`), and `log.path` in place of `bootstrap.servers`;
+            `request.topic.name` and `response.topic.name` where the processor has other names for them.
+
+    Raises:
+        TypeError: config is not a dict.
+        ValueError: group.id is missing, or a key is not for share consumers.
+        KafkaException: a key is unknown, a value is not acceptable, or the log cannot be opened.
+    """
+
+    def __init__(self, config: dict[str, object]) -> None:
+        settings = consumer_settings(config)
+        self._config = settings.consumer
+        self._member_settings = settings.member
+        self._is_implicit = settings.consumer.share_acknowledgement_mode == "implicit"
+        with _as_kafka_exception():
+            self._log = open_log(settings.log_path)
+        self._reader = RecordReader(self._log, settings.consumer.fetch_max_bytes)
+        self._guard = SingleThreadGuard()
+        self._callback = CommitCallbackQueue()
+        self._delivered = DeliveredRecords()
+        self._missing: list[Acknowledgement] = []
+        self._held: Acquisition | None = None
+        self._subscription: list[str] = []
+        self._member: GroupMember | None = None
+        self._is_closed = False
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Subscribe to exactly these topics; none is `unsubscribe`.
+
+        Raises:
+            TypeError: not a list of str.
+            ValueError: a name is empty, or there twice.
+            KafkaException: no processor was ever started on this log.
+        """
+        with self._entered():
+            if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+                raise TypeError("expected list of topic unicode strings")
+            if "" in topics or len(set(topics)) < len(topics):
+                raise ValueError(f"Failed to subscribe: {INVALID_ARGUMENT}")
+            self._subscribe(topics)
+
+    def unsubscribe(self) -> None:
+        """Leave the group; records that were delivered stay acquired, and can be acknowledged."""
+        with self._entered():
+            self._subscribe([])
+
+    def subscription(self) -> list[str]:
+        """The topics subscribed to."""
+        with self._entered():
+            return list(self._subscription)
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """The next records, blocking until there are some.
+
+        Args:
+            timeout: seconds to block; negative is endless.
+
+        Raises:
+            IllegalStateException: not subscribed; or, in explicit mode, records of an earlier poll are unacknowledged.
+            KafkaException: the group refused this member (once), or the log failed.
+        """
+        timeout_ms = _milliseconds(timeout)
+        with self._entered():
+            if not self._subscription:
+                raise IllegalStateException("Consumer is not subscribed to any topics")
+            count = self._delivered.unacknowledged_count
+            if count and not self._is_implicit:
+                raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
+            self._accept_if_implicit()
+            messages = self._next_messages(timeout_ms)
+            self._callback.add(self._running_member.take_results())
+            self._callback.serve()
+            return Messages(messages)
+
+    def acknowledge(self, message: Message, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+        """Say what is to become of a polled record; of several words before the commit the last one counts.
+
+        Raises:
+            TypeError: not a Message, or the type is no integer.
+            ValueError: the type is none of ACCEPT, RELEASE and REJECT, or the message names no record.
+            IllegalStateException: implicit mode, or the record is not delivered or acknowledged already.
+        """
+        with self._entered():
+            if not isinstance(message, Message):
+                given = "None" if message is None else type(message).__name__
+                raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {given}")
+            self._acknowledge("message", message.topic(), message.partition(), message.offset(), ack_type)
+
+    def acknowledge_offset(
+        self, topic: str, partition: int, offset: int, ack_type: int = AcknowledgeType.ACCEPT
+    ) -> None:
+        """As `acknowledge`, for a record whose Message is not at hand."""
+        with self._entered():
+            if not isinstance(topic, str):
+                raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+            self._acknowledge("offset", topic, operator.index(partition), operator.index(offset), ack_type)
+
+    def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
+        """Send what is acknowledged, and wait for the answers, also to what was sent before.
+
+        Args:
+            timeout: seconds to wait; negative is endless.
+
+        Returns:
+            What became of it, for each partition with something to send now; `_TIMED_OUT` where no answer came in
+            time: the callback hears of those later.
+        """
+        timeout_ms = _milliseconds(timeout)
+        with self._entered():
+            self._accept_if_implicit()
+            sent = self._take_acknowledged()
+            if self._member is None:
+                return {}
+            self._member.acknowledge(sent)
+            results = self._member.flush(timeout_ms)
+            outcome = self._outcome(sent, results)
+            self._callback.add(results)
+            self._callback.serve()
+            return outcome
+
+    def commit_async(self) -> None:
+        """Send what is acknowledged; the callback hears of the answers."""
+        with self._entered():
+            self._accept_if_implicit()
+            sent = self._take_acknowledged()
+            if self._member is not None:
+                self._member.acknowledge(sent)
+                self._callback.add(self._member.take_results())
+                self._callback.serve()
+
+    def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
+        """Have `callback(offsets, exception)` called for each partition whose acknowledgements were answered.
+
+        It is called on the application's thread, inside poll, commit_sync, commit_async and close; None clears it.
+        """
+        with self._entered():
+            self._callback.set_callback(callback)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is acknowledged, give everything else back, leave the group. A second close does nothing.
+
+        Records that were delivered and not acknowledged are released; those that were not delivered are returned
+        as if they had never been acquired.
+
+        Args:
+            timeout: seconds to wait for the answers; None is `default.api.timeout.ms`.
+        """
+        timeout_ms = None if timeout is None else _milliseconds(timeout)
+        with self._guard.entered(), _as_kafka_exception():
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                if self._member is not None:
+                    last = [*self._take_acknowledged(), *self._take_undelivered("the consumer closes")]
+                    default_ms = self._config.default_api_timeout_ms
+                    self._callback.add(self._member.close(default_ms if timeout_ms is None else timeout_ms, last))
+                self._callback.serve()
+            finally:
+                self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with self._guard.entered(), _as_kafka_exception():
+            if self._is_closed:
+                raise IllegalStateException("Share consumer closed")
+            yield
+
+    @property
+    def _running_member(self) -> GroupMember:
+        if self._member is None:
+            self._member = GroupMember(self._log, self._member_settings)
+        return self._member
+
+    def _subscribe(self, topics: list[str]) -> None:
+        if topics or self._member is not None:
+            self._running_member.subscribe(topics)
+        self._subscription = list(topics)
+        self._missing += self._take_undelivered("the subscription changed")
+
+    def _next_messages(self, timeout_ms: int | None) -> list[Message]:
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        member = self._running_member
+        while True:
+            acknowledged = self._take_acknowledged()
+            if self._held is None:
+                self._held = member.take_acquisition(acknowledged)
+            elif acknowledged:
+                member.acknowledge(acknowledged)
+            if self._held is not None:
+                messages = self._read(self._held)
+                if messages:
+                    return messages
+                continue
+            remaining_ms = None if deadline is None else max(round((deadline - time.monotonic()) * 1000), 0)
+            if not member.wait(remaining_ms):
+                return []
+            self._callback.add(member.take_results())
+            self._callback.serve()
+
+    def _read(self, held: Acquisition) -> list[Message]:
+        """Messages of the next part of an acquisition; none when its time is over or no record is there."""
+        self._held = None
+        if held.is_over(_epoch_ms()):
+            return []
+        chunk = self._reader.read(held.ranges, self._config.max_poll_records)
+        self._missing += chunk.missing
+        if chunk.rest:
+            self._held = Acquisition(chunk.rest, held.lock_deadline_ms, held.lock_timeout_ms)
+        for found in chunk.ranges:
+            self._delivered.add(found.held, (record.offset for record in found.records))
+        return [message for found in chunk.ranges for message in _messages(found)]
+
+    def _accept_if_implicit(self) -> None:
+        if self._is_implicit:
+            self._delivered.accept_all()
+
+    def _take_acknowledged(self) -> list[Acknowledgement]:
+        missing, self._missing = self._missing, []
+        return [*missing, *self._delivered.take_acknowledged()]
+
+    def _take_undelivered(self, reason: str) -> list[Acknowledgement]:
+        held, self._held = self._held, None
+        return unread(held.ranges, reason) if held is not None and not held.is_over(_epoch_ms()) else []
+
+    def _acknowledge(
+        self, what: str, topic: str | None, partition: int | None, offset: int | None, ack_type: int
+    ) -> None:
+        code = operator.index(ack_type)
+        if code not in APPLICATION_TYPES or topic is None or partition is None or offset is None:
+            raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
+        if partition < 0 or offset < 0:
+            raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
+        if self._is_implicit or not self._delivered.acknowledge(topic, partition, offset, AcknowledgeType(code)):
+            raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
+
+    def _outcome(
+        self, sent: Iterable[Acknowledgement], results: Iterable[Acknowledged]
+    ) -> dict[TopicPartition, KafkaException | None]:
+        unanswered = self._running_member.unanswered_partitions()
+        outcome: dict[TopicPartition, KafkaException | None] = {}
+        for acknowledgement in sent:
+            if acknowledgement.acknowledge_type in APPLICATION_TYPES:
+                late = KafkaException(KafkaError(KafkaError._TIMED_OUT)) if acknowledgement.key in unanswered else None
+                outcome[TopicPartition(acknowledgement.topic, acknowledgement.partition)] = late
+        for result in results:
+            partition = TopicPartition(result.topic, result.partition)
+            if partition in outcome and result.error is not None:
+                outcome[partition] = exception_of(result.error)
+        return outcome
+
+
+@contextmanager
+def _as_kafka_exception() -> Iterator[None]:
+    """Let errors of this package leave as confluent-kafka's kind, with the original as their cause."""
+    try:
+        yield
+    except ApiError as error:
+        is_fatal = not isinstance(error, GroupQuarantinedError)
+        reason = f"ShareGroupHeartbeat {'fatal ' if is_fatal else ''}error: {error}"
+        raise KafkaException(KafkaError(error.code, reason, is_fatal)) from error
+    except ShareGroupError as error:
+        raise KafkaException(KafkaError(KafkaError._FATAL, str(error), True)) from error
+
+
+def _messages(found: ReadRange) -> Iterator[Message]:
+    delivery_count = found.held.delivery_count
+    for record in found.records:
+        yield Message(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers) or None,
+            timestamp=(found.timestamp_type, record.timestamp_ms),
+            delivery_count=delivery_count,
+        )
+
+
+def _milliseconds(timeout: object) -> int | None:
+    """Milliseconds of a timeout in seconds; None is endless."""
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"must be real number, not {type(timeout).__name__}")
+    return None if timeout < 0 else round(timeout * 1000)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
