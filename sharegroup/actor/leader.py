@@ -16,7 +16,7 @@ from sharegroup.actor.fetches import serve_fetches
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
-from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.config.group import effective_group_config, validate_overrides
 from sharegroup.coordinator.group_coordinator import altered_overrides
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
@@ -118,13 +118,7 @@ class Leader:
     @property
     def limits(self) -> SharePartitionLimits:
         """What the group's configuration allows now."""
-        config: GroupConfig = self._config
-        return SharePartitionLimits(
-            lock_duration_ms=config.share_record_lock_duration_ms,
-            delivery_count_limit=config.share_delivery_count_limit,
-            max_record_locks=config.share_partition_max_record_locks,
-            is_renew_enabled=config.share_renew_acknowledge_enable,
-        )
+        return self._config.share_partition_limits
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold the whole state between two batches."""

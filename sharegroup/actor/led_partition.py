@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
@@ -33,6 +33,7 @@ class LedPartition:
         self.share_partition = share_partition
         self.epochs = epochs
         self._journal: list[TransitionEntry] = []
+        self._log_start_offset = -1
         self._start_offset_written = -1 if epochs.snapshot_epoch < 0 else share_partition.start_offset
 
     @property
@@ -59,6 +60,8 @@ class LedPartition:
             if isinstance(record, Transition):
                 reason = (reasons or {}).get(record.first_offset, "")
                 self._journal.append(_entry(record, time_ms, request_offset, reason))
+            elif record.cause is Cause.LOG_START:
+                self._log_start_offset = record.start_offset
 
     def take_row(self, updates_per_snapshot: int) -> StateRow | None:
         """The row for everything recorded since the last call, None when nothing happened."""
@@ -68,7 +71,9 @@ class LedPartition:
         record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
         self.epochs = self.epochs.after(record_type)
         row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
-        self._journal = []
+        if self._log_start_offset >= 0:
+            row = row.model_copy(update={"payload": {"log_start_offset": self._log_start_offset}})
+        self._journal, self._log_start_offset = [], -1
         self._start_offset_written = start_offset
         return row
 

@@ -105,11 +105,11 @@ def run_batch(
         return _run_quarantined(role, context, state, ordered, batch_ms)
     try:
         return _run(role, context, state, ordered, batch_ms)
-    except _StepFailed as failed:
+    except _StepError as failed:
         return _quarantine(role, context, state, ordered, batch_ms, failed)
 
 
-class _StepFailed(Exception):
+class _StepError(Exception):
     def __init__(self, index: int, cause: Exception) -> None:
         super().__init__(index, cause)
         self.index = index
@@ -130,13 +130,13 @@ def _run(
         except ApiError as error:
             effects += _refusal(role, message, error)
         except Exception as error:
-            raise _StepFailed(index, error) from error
+            raise _StepError(index, error) from error
     last = messages[-1]
     try:
         effects += actor.finish(last.offset, BatchTime(batch_ms, last.time_ms))
         plain = actor.to_plain()
     except Exception as error:
-        raise _StepFailed(len(messages) - 1, error) from error
+        raise _StepError(len(messages) - 1, error) from error
     return ActorState(plain, last.time_ms), effects
 
 
@@ -146,11 +146,11 @@ def _quarantine(
     state: ActorState,
     messages: Sequence[LoggedRequest],
     batch_ms: int,
-    failed: _StepFailed,
+    failed: _StepError,
 ) -> tuple[ActorState, list[Effect]]:
     try:
         before, effects = _run(role, context, state, messages[: failed.index], batch_ms)
-    except _StepFailed as earlier:
+    except _StepError as earlier:
         return _quarantine(role, context, state, messages, batch_ms, earlier)
     bad = messages[failed.index]
     reason = (

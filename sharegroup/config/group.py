@@ -26,6 +26,7 @@ from sharegroup.config.model import (
     nearest,
     order_text,
 )
+from sharegroup.core.records import SharePartitionLimits
 from sharegroup.errors import ConfigurationError, InvalidConfigError
 
 BY_DURATION = "by_duration:"
@@ -122,6 +123,16 @@ class GroupConfig(Config):
     def has_dead_letter_queue(self) -> bool:
         """Whether records that are given up go to a topic."""
         return self.errors_deadletterqueue_topic_name != ""
+
+    @property
+    def share_partition_limits(self) -> SharePartitionLimits:
+        """The part of it that the engine needs."""
+        return SharePartitionLimits(
+            lock_duration_ms=self.share_record_lock_duration_ms,
+            delivery_count_limit=self.share_delivery_count_limit,
+            max_record_locks=self.share_partition_max_record_locks,
+            is_renew_enabled=self.share_renew_acknowledge_enable,
+        )
 
 
 def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:

@@ -143,6 +143,16 @@ class LocalLog:
             raise self._unknown_topic(topic)
         return {partition: PartitionOffsets(start, end, end) for partition, start, end in rows}
 
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset as young as a time; see `Log.offset_for_time`. Reads the partition up to there."""
+        with self._file.snapshot() as connection:
+            found = self._partition(connection, topic, partition)
+            (offset,) = connection.execute(
+                "SELECT min(offset) FROM records WHERE topic = ? AND partition = ? AND timestamp_ms >= ?",
+                (found.topic_rowid, partition, timestamp_ms),
+            ).fetchone()
+        return found.end_offset if offset is None else int(offset)
+
     def read(
         self,
         topic: str,

@@ -111,6 +111,13 @@ class Log(Protocol):
         """Start and end offsets by partition; raises `UnknownTopicError`."""
         ...
 
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The lowest offset whose record's timestamp is at or after a time; the end offset when there is none.
+
+        Raises `UnknownTopicError`.
+        """
+        ...
+
     def read(
         self,
         topic: str,

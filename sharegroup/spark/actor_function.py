@@ -99,13 +99,11 @@ def actor_function(
         batch_ms = int(messages["batch_ms"].iloc[0])
         if role == UNDECODABLE:
             # These come from any partition, so that each partition has its own end offset.
-            for partition, part in messages.groupby("request_partition"):
-                effects = [
-                    effect
-                    for offset, value in zip(part["request_offset"], part["value"], strict=True)
-                    if not isinstance(effect := judged(value, int(offset), None), LoggedRequest)
-                ]
-                yield _output(key, int(partition), part, batch_ms, effects)
+            for partition in sorted(set(messages["request_partition"].tolist())):
+                part = messages[messages["request_partition"] == partition]
+                found = zip(part["request_offset"].tolist(), part["value"].tolist(), strict=True)
+                effects = [judged(value, offset, None) for offset, value in found]
+                yield _output(key, partition, part, batch_ms, [e for e in effects if not isinstance(e, LoggedRequest)])
             return
         context = ActorContext(group_id, int(messages["request_partition"].iloc[0]), leader_epoch, broker)
         judgements = [judged(value, offset, group_id, time_ms) for offset, time_ms, value in records]

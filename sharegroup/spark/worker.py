@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sharegroup.client.acquisition import Acquisition, HeldRange
-from sharegroup.client.group_member import GroupMember, MemberSettings
-from sharegroup.client.share_session import FetchSettings
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.config.worker import WorkerConfig
+from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -70,7 +71,7 @@ class _Worker:
             max_records=config.max_poll_records,
             # One range for one Spark task: a split would only cost.
             batch_size=config.max_poll_records,
-            acquire_mode=config.share_acquire_mode,
+            acquire_mode=AcquireMode(config.share_acquire_mode),
         )
         self._member = GroupMember(
             log,

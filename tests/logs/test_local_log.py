@@ -271,6 +271,15 @@ def test_raising_the_end_offset(log: LocalLog, present: list[str], raised_to: in
 # Wait
 
 
+@pytest.mark.parametrize(
+    ("timestamp_ms", "offset"), [(0, 0), (1_000, 0), (1_001, 1), (2_000, 1), (3_000, 2), (3_001, 3)]
+)
+def test_the_first_offset_as_young_as_a_time(log: LocalLog, timestamp_ms: int, offset: int) -> None:
+    log.create_topic("dated", 1)
+    log.append("dated", 0, [NewRecord(None, b"x", timestamp_ms=stamp) for stamp in (1_000, 2_000, 3_000)])
+    assert log.offset_for_time("dated", 0, timestamp_ms) == offset
+
+
 def test_waiting_for_what_is_there_and_for_what_is_not(log: LocalLog) -> None:
     log.append("events", 1, values("a"))
     assert log.wait({("events", 0): 0, ("events", 1): 0}, WAIT_MS)
