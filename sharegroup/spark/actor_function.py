@@ -102,13 +102,12 @@ def actor_function(
             for partition in sorted(set(messages["request_partition"].tolist())):
                 part = messages[messages["request_partition"] == partition]
                 found = zip(part["request_offset"].tolist(), part["value"].tolist(), strict=True)
-                effects = [judged(value, offset, None) for offset, value in found]
-                yield _output(key, partition, part, batch_ms, [e for e in effects if not isinstance(e, LoggedRequest)])
+                refused = [judged(value, offset, None) for offset, value in found]
+                yield _output(key, partition, part, batch_ms, _effects_among(refused))
             return
         context = ActorContext(group_id, int(messages["request_partition"].iloc[0]), leader_epoch, broker)
         judgements = [judged(value, offset, group_id, time_ms) for offset, time_ms, value in records]
         requests = [item for item in judgements if isinstance(item, LoggedRequest)]
-        refused = [item for item in judgements if not isinstance(item, LoggedRequest)]
         before = (
             ActorState.decoded(bytes(state.get[0]))
             if state.exists
@@ -116,7 +115,7 @@ def actor_function(
         )
         after, effects = run_batch(ActorRole(role), context, before, requests, batch_ms)
         state.update((after.encoded(),))
-        yield _output(key, context.request_partition, messages, batch_ms, [*refused, *effects])
+        yield _output(key, context.request_partition, messages, batch_ms, [*_effects_among(judgements), *effects])
 
     return run
 
@@ -136,6 +135,10 @@ def actor_outputs(batch: DataFrame) -> list[ActorOutput]:
         )
         for row in batch.collect()
     ]
+
+
+def _effects_among(judgements: Iterable[LoggedRequest | Effect]) -> list[Effect]:
+    return [item for item in judgements if not isinstance(item, LoggedRequest)]
 
 
 def _output(
