@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
-from sharegroup.actor.effects import Effect
+from sharegroup.actor.effects import Effect, Undecodable
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole
 from sharegroup.spark.bootstrap import bootstrap_state
 
@@ -67,57 +68,64 @@ def routed(requests: DataFrame) -> DataFrame:
     )
 
 
-def with_actors(messages: DataFrame, broker: BrokerConfig, leader_epoch: int, bootstrap: Path) -> DataFrame:
-    """Run the actors over routed messages, with their state in Spark's state store."""
-    return messages.groupBy("group_id", "role").applyInPandasWithState(
-        actor_function(broker, leader_epoch, bootstrap), OUTPUT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout"
-    )
-
-
-def actor_function(
-    broker: BrokerConfig, leader_epoch: int, bootstrap: Path
-) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
-    """The function that Spark calls with an actor's key, its messages and its state.
+def with_actors(
+    messages: DataFrame, broker: BrokerConfig, leader_epoch: int, bootstrap: Path, request_partition_count: int
+) -> DataFrame:
+    """Run the actors over routed messages, with their state in Spark's state store.
 
     Args:
+        messages: what `routed` made.
         broker: defaults and bounds of all groups.
         leader_epoch: epoch of this processor.
         bootstrap: folder of the states that a recovery wrote, for actors that the state store does not know.
+        request_partition_count: partitions of the request log.
     """
+    run = ActorFunction(broker, leader_epoch, bootstrap, request_partition_count)
+    return messages.groupBy("group_id", "role").applyInPandasWithState(
+        run, OUTPUT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout"
+    )
 
-    def run(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+
+@dataclass(frozen=True)
+class ActorFunction:
+    """The function that Spark calls with an actor's key, its messages and its state; see `with_actors`."""
+
+    broker: BrokerConfig
+    leader_epoch: int
+    bootstrap: Path
+    request_partition_count: int
+
+    def __call__(self, key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        """One row for the messages of each request partition; the state follows those of the group's own."""
         group_id, role = key
-        messages = pd.concat(frames).sort_values(["request_partition", "request_offset"])
-        records = list(
-            zip(
-                messages["request_offset"].tolist(),
-                messages["time_ms"].tolist(),
-                messages["value"].tolist(),
-                strict=True,
-            )
-        )
-        batch_ms = int(messages["batch_ms"].iloc[0])
-        if role == UNDECODABLE:
-            # These come from any partition, so that each partition has its own end offset.
-            for partition in sorted(set(messages["request_partition"].tolist())):
-                part = messages[messages["request_partition"] == partition]
-                found = zip(part["request_offset"].tolist(), part["value"].tolist(), strict=True)
-                refused = [judged(value, offset, None) for offset, value in found]
-                yield _output(key, partition, part, batch_ms, _effects_among(refused))
-            return
-        context = ActorContext(group_id, int(messages["request_partition"].iloc[0]), leader_epoch, broker)
-        judgements = [judged(value, offset, group_id, time_ms) for offset, time_ms, value in records]
+        messages = pd.concat(frames)
+        for partition in sorted(set(messages["request_partition"].tolist())):
+            part = messages[messages["request_partition"] == partition].sort_values("request_offset")
+            if role == UNDECODABLE:
+                effects = [judged(value, offset, None) for offset, value in _columns(part, "request_offset", "value")]
+                yield _output(key, partition, part, _effects_among(effects))
+            elif partition != partition_for(group_id, self.request_partition_count):
+                # Order holds within a partition only: what came by another one is not of this group's history.
+                reason = f"group {group_id} is not in partition {partition} of the request log"
+                yield _output(key, partition, part, [Undecodable(o, reason) for o in part["request_offset"].tolist()])
+            else:
+                yield _output(key, partition, part, self._run(group_id, ActorRole(role), partition, part, state))
+
+    def _run(
+        self, group_id: str, role: ActorRole, partition: int, messages: pd.DataFrame, state: GroupState
+    ) -> list[Effect]:
+        judgements = [
+            judged(value, offset, group_id, time_ms)
+            for offset, time_ms, value in _columns(messages, "request_offset", "time_ms", "value")
+        ]
         requests = [item for item in judgements if isinstance(item, LoggedRequest)]
         before = (
-            ActorState.decoded(bytes(state.get[0]))
-            if state.exists
-            else bootstrap_state(bootstrap, group_id, ActorRole(role))
+            ActorState.decoded(bytes(state.get[0])) if state.exists else bootstrap_state(self.bootstrap, group_id, role)
         )
-        after, effects = run_batch(ActorRole(role), context, before, requests, batch_ms)
+        context = ActorContext(group_id, partition, self.leader_epoch, self.broker)
+        after, effects = run_batch(role, context, before, requests, int(messages["batch_ms"].iloc[0]))
         state.update((after.encoded(),))
-        yield _output(key, context.request_partition, messages, batch_ms, [*_effects_among(judgements), *effects])
-
-    return run
+        return [*_effects_among(judgements), *effects]
 
 
 def actor_outputs(batch: DataFrame) -> list[ActorOutput]:
@@ -141,17 +149,21 @@ def _effects_among(judgements: Iterable[LoggedRequest | Effect]) -> list[Effect]
     return [item for item in judgements if not isinstance(item, LoggedRequest)]
 
 
+def _columns(messages: pd.DataFrame, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(messages[name].tolist() for name in names), strict=True)
+
+
 def _output(
-    key: tuple[str, str], request_partition: int, messages: pd.DataFrame, batch_ms: int, effects: list[Effect]
+    key: tuple[str, str], request_partition: int, messages: pd.DataFrame, effects: list[Effect]
 ) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "group_id": [key[0]],
             "role": [key[1]],
             "request_partition": [request_partition],
-            "end_offset": [int(messages["request_offset"].max()) + 1],
+            "end_offset": [int(messages["request_offset"].iloc[-1]) + 1],
             "message_count": [len(messages)],
-            "batch_ms": [batch_ms],
+            "batch_ms": [int(messages["batch_ms"].iloc[0])],
             "effects": [pickle.dumps(effects, protocol=pickle.HIGHEST_PROTOCOL)],
         }
     )

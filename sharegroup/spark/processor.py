@@ -134,7 +134,11 @@ class Processor:
             .load()
         )
         outputs = with_actors(
-            routed(requests), self._settings.broker, takeover.writer.leader_epoch, bootstrap_folder(checkpoint)
+            routed(requests),
+            self._settings.broker,
+            takeover.writer.leader_epoch,
+            bootstrap_folder(checkpoint),
+            config.request_topic_partitions,
         )
         context = self._spark.sparkContext
         pool = context.getLocalProperty("spark.scheduler.pool")
