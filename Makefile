@@ -3,7 +3,7 @@
 .DELETE_ON_ERROR:
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
-JAVA ?= $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 # The sets of conf/ivy.xml to retrieve, for example: make setup JAR_SETS="spark kafka"
 JAR_SETS ?= spark
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
