@@ -18,6 +18,7 @@ from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
     InitializeShareGroupState,
     LogOffsets,
+    ShareGroupConfigChanged,
     ShareGroupStateInitialized,
 )
 from sharegroup.protocol.group_messages import (
@@ -65,6 +66,7 @@ class Coordinator:
             ApiKey.TICK: self._tick,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
         }
+        self._is_leader_to_be_told = False
 
     def receive(self, message: LoggedRequest) -> None:
         """Judge one message at its append time; sessions that ended by then end first."""
@@ -78,6 +80,7 @@ class Coordinator:
         self._records += assigned
         self._answer_heartbeats()
         self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
+        self._tell_leader_config()
         self._ask_to_initialize()
         effects = [*self._rows(last_offset, time), *self._effects, self._topic_watch()]
         effects.append(Wake(self._context.group_id, ActorRole.COORDINATOR, self._group.next_deadline_ms))
@@ -127,10 +130,15 @@ class Coordinator:
 
     def _alter_config(self, message: LoggedRequest) -> None:
         body = parsed(AlterGroupConfigRequest, message.envelope.body)
-        self._records += self._group.alter_config(body)
+        records = self._group.alter_config(body)
+        self._records += records
+        self._is_leader_to_be_told |= bool(records)
         self._respond(message.envelope, ErrorResponse())
 
     def _resume(self, message: LoggedRequest) -> None:
+        # Either actor may have missed what the other one said while it was quarantined: say it again.
+        self._asked_to_initialize.clear()
+        self._is_leader_to_be_told = True
         self._respond(message.envelope, ErrorResponse())
 
     def _tick(self, message: LoggedRequest) -> None:
@@ -175,6 +183,12 @@ class Coordinator:
             heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
             assignment=assignment if has_assignment else None,
         )
+
+    def _tell_leader_config(self) -> None:
+        if self._is_leader_to_be_told:
+            body = ShareGroupConfigChanged(overrides=self._group.state.config_overrides)
+            self._effects.append(Send(request(ApiKey.SHARE_GROUP_CONFIG_CHANGED, self._context.group_id, body)))
+        self._is_leader_to_be_told = False
 
     def _ask_to_initialize(self) -> None:
         waiting = self._group.initializing_topics()

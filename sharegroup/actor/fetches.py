@@ -35,11 +35,11 @@ def serve_fetches(
     """
     waiting = [(session, session.pending) for session in sessions if session.pending]
     waiting.sort(key=lambda entry: entry[1].request_offset)
-    claims = Counter(key for session, fetch in waiting if fetch.request.max_records for key in session.partitions)
+    claims = Counter(key for session, fetch in waiting if fetch.max_records for key in session.partitions)
     answers = []
     for session, fetch in waiting:
         responses = dict(fetch.acknowledged)
-        if fetch.request.max_records:
+        if fetch.max_records:
             _acquire(session, fetch, partitions, limits, acquirable_end, time, claims, responses)
             claims.subtract(session.partitions)
         if responses or fetch.deadline_ms <= time.lock_start_ms:
@@ -57,7 +57,7 @@ def _acquire(
     claims: Mapping[PartitionKey, int],
     responses: dict[PartitionKey, PartitionResponse],
 ) -> None:
-    wanted = fetch.request.max_records
+    wanted = fetch.max_records
     for key in session.rotated_partitions():
         answer = responses.get(key) or PartitionResponse(partition_index=key[1])
         led = partitions.get(key)
@@ -66,10 +66,9 @@ def _acquire(
             responses[key] = answer.model_copy(update={"error_code": error.code, "error_message": str(error)})
             continue
         end = acquirable_end(key)
-        fair_part = -(-led.share_partition.acquirable_count(limits, end) // claims[key])
-        request = AcquireRequest(
-            session.member_id, min(wanted, fair_part), fetch.request.batch_size, fetch.request.acquire_mode
-        )
+        count = led.share_partition.acquirable_count(limits, end)
+        fair_part = -(-count // claims[key]) if claims[key] > 1 else None
+        request = AcquireRequest(session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part)
         ranges, applied = led.share_partition.acquire(request, limits, end, time.lock_start_ms)
         led.record(applied, time.lock_start_ms, fetch.request_offset)
         if ranges:

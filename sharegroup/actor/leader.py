@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sharegroup.actor.acknowledgements import acknowledge
 from sharegroup.actor.answers import grouped_by_topic, response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
@@ -16,34 +17,25 @@ from sharegroup.actor.fetches import serve_fetches
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
-from sharegroup.config.group import effective_group_config, validate_overrides
-from sharegroup.coordinator.group_coordinator import altered_overrides
+from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.config.group import effective_group_config
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
-from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
+from sharegroup.core.records import SharePartitionLimits
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.errors import (
-    ApiError,
-    InvalidConfigError,
-    InvalidRequestError,
-    ShareSessionLimitReachedError,
-    ShareSessionNotFoundError,
-    UnknownTopicOrPartitionError,
-)
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
     UNINITIALIZED_OFFSET,
     InitializeShareGroupState,
     LogOffsets,
+    ShareGroupConfigChanged,
     ShareGroupStateInitialized,
     StatePartition,
     StateTopic,
 )
-from sharegroup.protocol.group_messages import AlterGroupConfigRequest
-from sharegroup.protocol.messages import RequestEnvelope, parsed, request
+from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed, request
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FetchPartition,
     FetchTopic,
     PartitionResponse,
     ShareAcknowledgeRequest,
@@ -74,7 +66,7 @@ class Leader:
         self._context = context
         self._overrides = dict(overrides)
         self._partitions = {led.key: led for led in partitions}
-        self._sessions = {session.member_id: session for session in sessions}
+        self._sessions = ShareSessions(context.broker.group_share_max_share_sessions, sessions)
         self._offsets = offsets or KnownOffsets()
         self._config = effective_group_config(context.broker, self._overrides)
         self._effects: list[Effect] = []
@@ -83,7 +75,7 @@ class Leader:
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._initialize,
             ApiKey.LOG_OFFSETS: self._log_offsets,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_config,
+            ApiKey.SHARE_GROUP_CONFIG_CHANGED: self._config_changed,
             ApiKey.TICK: self._nothing_more,
             ApiKey.RESUME_SHARE_GROUP: self._nothing_more,
         }
@@ -102,7 +94,7 @@ class Leader:
         """
         limits = self.limits
         answers = serve_fetches(
-            list(self._sessions.values()),
+            self._sessions,
             self._partitions,
             limits,
             lambda key: self._offsets.acquirable_end(key, self._config.share_isolation_level),
@@ -116,6 +108,11 @@ class Leader:
         return effects
 
     @property
+    def partitions(self) -> Mapping[PartitionKey, LedPartition]:
+        """The share-partitions that have their state. To be read only."""
+        return self._partitions
+
+    @property
     def limits(self) -> SharePartitionLimits:
         """What the group's configuration allows now."""
         return self._config.share_partition_limits
@@ -125,7 +122,7 @@ class Leader:
         return [
             self._overrides,
             [led.to_plain() for led in self._partitions.values()],
-            [session.to_plain() for session in self._sessions.values()],
+            [session.to_plain() for session in self._sessions],
             self._offsets.to_plain(),
         ]
 
@@ -154,8 +151,15 @@ class Leader:
         acknowledged = self._acknowledged(message, body.topics)
         session.change_partitions(added, forgotten)
         wait_ms = 0 if acknowledged or not body.max_records else body.max_wait_ms
-        deadline_ms = message.time_ms + wait_ms
-        session.pending = PendingFetch(message.envelope, body, acknowledged, deadline_ms, message.offset)
+        session.pending = PendingFetch(
+            message.envelope.model_copy(update={"body": {}}),
+            body.max_records,
+            body.batch_size,
+            body.acquire_mode,
+            message.time_ms + wait_ms,
+            message.offset,
+            acknowledged,
+        )
 
     def _acknowledge(self, message: LoggedRequest) -> None:
         body = parsed(ShareAcknowledgeRequest, message.envelope.body)
@@ -170,38 +174,19 @@ class Leader:
     def _session(self, message: LoggedRequest, epoch: int, topics: list[FetchTopic]) -> ShareSession | None:
         """The session that a request belongs to; None when it is a repeat, which needs nothing more."""
         envelope = message.envelope
-        session = self._sessions.get(envelope.member_id)
-        if session is not None and session.is_repeat(envelope, epoch):
-            if session.kept_answer is not None:
-                self._effects.append(Respond(envelope.reply_partition, session.kept_answer))
+        before = self._sessions.get(envelope.member_id)
+        if before is not None and before.is_repeat(envelope, epoch):
+            if before.kept_answer is not None:
+                self._respond(envelope, before.kept_answer)
             return None
         if epoch == INITIAL_EPOCH:
-            return self._opened(envelope, topics)
-        if session is None:
-            raise ShareSessionNotFoundError(
-                f"Member {envelope.member_id} has no open share session.", "Open one with epoch 0."
-            )
-        if epoch != FINAL_EPOCH:
-            session.check_epoch(epoch)
-        if session.pending is not None:
-            self._answer(session, ShareFetchResponse(share_session_epoch=session.epoch))
-        session.accept(envelope, epoch)
-        return session
-
-    def _opened(self, envelope: RequestEnvelope, topics: list[FetchTopic]) -> ShareSession:
-        if not envelope.member_id:
-            raise InvalidRequestError("MemberId can't be empty.", "The client must generate one, a base64 UUID.")
-        if envelope.api_key != ApiKey.SHARE_FETCH:
-            raise InvalidRequestError("A share session opens with a ShareFetch, not with a ShareAcknowledge.")
-        if any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions):
-            raise InvalidRequestError("The request that opens a share session cannot carry acknowledgements.")
-        limit = self._context.broker.group_share_max_share_sessions
-        if envelope.member_id not in self._sessions and len(self._sessions) >= limit:
-            raise ShareSessionLimitReachedError(
-                f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {limit}."
-            )
-        session = ShareSession(envelope.member_id, envelope.correlation_id)
-        self._sessions[envelope.member_id] = session
+            session = self._sessions.opened(message, topics, self._config.share_session_timeout_ms)
+        else:
+            session = self._sessions.continued(message, epoch)
+        if before is not None and before.pending is not None:
+            responses = grouped_by_topic(before.pending.acknowledged)
+            self._answer(before, ShareFetchResponse(share_session_epoch=before.epoch, responses=responses))
+        session.accept(envelope, epoch, message.time_ms)
         return session
 
     def _close(self, session: ShareSession, message: LoggedRequest, topics: list[FetchTopic]) -> None:
@@ -209,40 +194,11 @@ class Leader:
         for led in self._partitions.values():
             released = led.share_partition.release_member(session.member_id, self.limits, message.time_ms)
             led.record(released, message.time_ms, message.offset)
-        del self._sessions[session.member_id]
+        self._sessions.close(session)
         self._answer_request(session, message.envelope, acknowledged)
 
     def _acknowledged(self, message: LoggedRequest, topics: list[FetchTopic]) -> dict[PartitionKey, PartitionResponse]:
-        return {
-            (topic.topic_id, partition.partition_index): self._acknowledge_partition(message, topic.topic_id, partition)
-            for topic in topics
-            for partition in topic.partitions
-            if partition.acknowledgement_batches
-        }
-
-    def _acknowledge_partition(
-        self, message: LoggedRequest, topic_id: str, partition: FetchPartition
-    ) -> PartitionResponse:
-        index = partition.partition_index
-        batches = [
-            AcknowledgementBatch(b.first_offset, b.last_offset, tuple(b.acknowledge_types))
-            for b in partition.acknowledgement_batches
-        ]
-        reasons = {b.first_offset: b.reason for b in partition.acknowledgement_batches if b.reason}
-        try:
-            led = self._partitions.get((topic_id, index))
-            if led is None:
-                raise UnknownTopicOrPartitionError(f"Share-partition {topic_id}-{index} is not led here.")
-            applied = led.share_partition.acknowledge(message.envelope.member_id, batches, self.limits, message.time_ms)
-        except ApiError as error:
-            return PartitionResponse(
-                partition_index=index,
-                is_acknowledged=True,
-                acknowledge_error_code=error.code,
-                acknowledge_error_message=str(error),
-            )
-        led.record(applied, message.time_ms, message.offset, reasons)
-        return PartitionResponse(partition_index=index, is_acknowledged=True)
+        return acknowledge(message, topics, self._partitions, self.limits)
 
     def _initialize(self, message: LoggedRequest) -> None:
         body = parsed(InitializeShareGroupState, message.envelope.body)
@@ -279,15 +235,10 @@ class Leader:
             moved = led.share_partition.move_log_start(self._offsets.start_offset(key), self.limits)
             led.record(moved, message.time_ms, message.offset)
 
-    def _alter_config(self, message: LoggedRequest) -> None:
-        # The coordinator answers and persists; the leader only follows, by the same rule.
-        try:
-            overrides = altered_overrides(self._overrides, parsed(AlterGroupConfigRequest, message.envelope.body))
-            validate_overrides(self._context.broker, overrides)
-        except (InvalidConfigError, InvalidRequestError):
-            return
-        self._overrides = overrides
+    def _config_changed(self, message: LoggedRequest) -> None:
+        overrides = parsed(ShareGroupConfigChanged, message.envelope.body).overrides
         self._config = effective_group_config(self._context.broker, overrides)
+        self._overrides = overrides
 
     def _nothing_more(self, message: LoggedRequest) -> None:
         """The message is its own effect: time passed, or the group goes on."""
@@ -313,7 +264,7 @@ class Leader:
         ]
 
     def _watches(self) -> list[Effect]:
-        waiting = {key for session in self._sessions.values() if session.pending for key in session.partitions}
+        waiting = {key for session in self._sessions if session.pending for key in session.partitions}
         above = {
             (led.topic, led.topic_id, led.partition): self._offsets.end_offset(key)
             for key in sorted(waiting)
@@ -323,7 +274,7 @@ class Leader:
 
     def _next_deadline_ms(self) -> int | None:
         locks = (led.share_partition.next_deadline_ms for led in self._partitions.values())
-        fetches = (session.pending.deadline_ms for session in self._sessions.values() if session.pending)
+        fetches = (session.pending.deadline_ms for session in self._sessions if session.pending)
         return min([*(deadline for deadline in locks if deadline is not None), *fetches], default=None)
 
     def _answer(self, session: ShareSession, body: ShareFetchResponse) -> None:
@@ -339,4 +290,8 @@ class Leader:
 
     def _send_answer(self, session: ShareSession, envelope: RequestEnvelope, body: ShareFetchResponse) -> None:
         session.kept_answer = response_to(envelope, body)
-        self._effects.append(Respond(envelope.reply_partition, session.kept_answer))
+        self._respond(envelope, session.kept_answer)
+
+    def _respond(self, envelope: RequestEnvelope, response: ResponseEnvelope) -> None:
+        if envelope.reply_partition >= 0:
+            self._effects.append(Respond(envelope.reply_partition, response))

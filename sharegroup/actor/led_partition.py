@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
@@ -46,7 +46,7 @@ class LedPartition:
         records: Iterable[SharePartitionRecord],
         time_ms: int,
         request_offset: int,
-        reasons: Mapping[int, str] | None = None,
+        reason_at: Callable[[int], str] = lambda _: "",
     ) -> None:
         """Note what the engine applied, for the batch's row.
 
@@ -54,12 +54,11 @@ class LedPartition:
             records: what an operation of the engine returned.
             time_ms: when it was judged.
             request_offset: the message behind it.
-            reasons: first offset → the member's words on it.
+            reason_at: offset → the member's words on it.
         """
         for record in records:
             if isinstance(record, Transition):
-                reason = (reasons or {}).get(record.first_offset, "")
-                self._journal.append(_entry(record, time_ms, request_offset, reason))
+                self._journal.append(_entry(record, time_ms, request_offset, reason_at(record.first_offset)))
             elif record.cause is Cause.LOG_START:
                 self._log_start_offset = record.start_offset
 

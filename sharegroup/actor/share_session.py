@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import InvalidShareSessionEpochError
-from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed
-from sharegroup.protocol.share_fetch import PartitionResponse, ShareFetchRequest
+from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
+from sharegroup.protocol.share_fetch import PartitionResponse
 
 MAX_EPOCH = 2**31 - 1
 
@@ -26,18 +27,47 @@ class PendingFetch:
     """A fetch that waits for records.
 
     Attributes:
-        envelope: the request, for the answer's address.
-        request: its body.
-        acknowledged: partition → answer to the acknowledgements that it carried.
+        envelope: the request without its body, for the answer's address.
+        max_records: records wanted; 0 only acknowledges.
+        batch_size: most records in one acquired range.
+        acquire_mode: how strict `max_records` is.
         deadline_ms: when it is answered even without records.
         request_offset: its offset in the request log.
+        acknowledged: partition → answer to the acknowledgements that it carried. A fetch with some is answered in
+            its own batch, so one that is parked has none.
     """
 
     envelope: RequestEnvelope
-    request: ShareFetchRequest
-    acknowledged: dict[PartitionKey, PartitionResponse]
+    max_records: int
+    batch_size: int
+    acquire_mode: AcquireMode
     deadline_ms: int
     request_offset: int
+    acknowledged: dict[PartitionKey, PartitionResponse] = field(default_factory=dict)
+
+    def to_plain(self) -> list[Any]:
+        """Lists, numbers and strings that hold the fetch while it is parked."""
+        return [
+            self.envelope.encoded(),
+            self.max_records,
+            self.batch_size,
+            self.acquire_mode.value,
+            self.deadline_ms,
+            self.request_offset,
+        ]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> PendingFetch:
+        """The fetch that `to_plain` wrote."""
+        envelope, max_records, batch_size, acquire_mode, deadline_ms, request_offset = plain
+        return cls(
+            RequestEnvelope.model_validate_json(envelope),
+            max_records,
+            batch_size,
+            AcquireMode(acquire_mode),
+            deadline_ms,
+            request_offset,
+        )
 
 
 class ShareSession:
@@ -45,12 +75,12 @@ class ShareSession:
 
     Args:
         member_id: the member.
-        correlation_id: of the request that was last accepted.
     """
 
-    def __init__(self, member_id: str, correlation_id: int) -> None:
+    def __init__(self, member_id: str) -> None:
         self.member_id = member_id
-        self.correlation_id = correlation_id
+        self.correlation_id = 0
+        self.last_request_ms = 0
         self.epoch = 0
         self.partitions: list[PartitionKey] = []
         self.first_partition = 0
@@ -74,10 +104,11 @@ class ShareSession:
                 "Open the session again with epoch 0.",
             )
 
-    def accept(self, envelope: RequestEnvelope, epoch: int) -> None:
+    def accept(self, envelope: RequestEnvelope, epoch: int, now_ms: int) -> None:
         """Go on to this request; the kept answer of the one before is given up."""
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
+        self.last_request_ms = now_ms
         self.kept_answer = None
 
     def change_partitions(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
@@ -97,29 +128,27 @@ class ShareSession:
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold the session."""
-        pending = self.pending
         return [
             self.member_id,
             self.correlation_id,
+            self.last_request_ms,
             self.epoch,
             self.partitions,
             self.first_partition,
             self.kept_answer.encoded() if self.kept_answer else None,
-            [pending.envelope.encoded(), pending.deadline_ms, pending.request_offset] if pending else None,
+            self.pending.to_plain() if self.pending else None,
         ]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> ShareSession:
         """The session that `to_plain` wrote."""
-        session = cls(plain[0], plain[1])
-        session.epoch = plain[2]
-        session.partitions = [(topic_id, partition) for topic_id, partition in plain[3]]
-        session.first_partition = plain[4]
-        session.kept_answer = ResponseEnvelope.model_validate_json(plain[5]) if plain[5] else None
-        if plain[6]:
-            envelope = RequestEnvelope.model_validate_json(plain[6][0])
-            # A fetch that carries acknowledgements is answered in its own batch, so a parked one has none.
-            session.pending = PendingFetch(
-                envelope, parsed(ShareFetchRequest, envelope.body), {}, plain[6][1], plain[6][2]
-            )
+        member_id, correlation_id, last_request_ms, epoch, partitions, first_partition, kept_answer, pending = plain
+        session = cls(member_id)
+        session.correlation_id = correlation_id
+        session.last_request_ms = last_request_ms
+        session.epoch = epoch
+        session.partitions = [(topic_id, partition) for topic_id, partition in partitions]
+        session.first_partition = first_partition
+        session.kept_answer = ResponseEnvelope.model_validate_json(kept_answer) if kept_answer else None
+        session.pending = PendingFetch.from_plain(pending) if pending else None
         return session

@@ -10,6 +10,9 @@ from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import AcquiredRange, SharePartitionLimits
 from sharegroup.core.runs import Run
 
+_PAST_ALL_SIZES = 1 << 63
+"""More records than any log holds."""
+
 
 class AcquireMode(StrEnum):
     """`share.acquire.mode`: how strictly `max_records` is kept."""
@@ -27,12 +30,14 @@ class AcquireRequest:
         max_records: how many records at most; soft in batch_optimized, exact in record_limit.
         batch_size: batch_optimized splits the answer into ranges of at most this many records.
         mode: see AcquireMode.
+        fair_part: at most so many, in either mode, because other members wait for the rest; None when none waits.
     """
 
     member_id: str
     max_records: int
     batch_size: int = 500
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+    fair_part: int | None = None
 
 
 def throttle_threshold(delivery_count_limit: int) -> int:
@@ -54,20 +59,22 @@ def chosen_runs(
     """
     chosen: list[Run] = []
     wanted = request.max_records
+    allowed = _PAST_ALL_SIZES if request.fair_part is None else request.fair_part
     threshold = throttle_threshold(limits.delivery_count_limit)
     for run in _candidates(available, fresh, now_ms):
-        if wanted <= 0:
+        if wanted <= 0 or allowed <= 0:
             break
         if run.delivery_count >= threshold:
             if not chosen:
-                chosen.append(_portion(run, min(_throttled_size(run, limits, threshold), wanted)))
+                chosen.append(_portion(run, min(_throttled_size(run, limits, threshold), wanted, allowed)))
             break
         size = wanted
         overshoot = run.size - wanted
         if request.mode is AcquireMode.BATCH_OPTIMIZED and run is not fresh and overshoot < request.batch_size:
             size = run.size
-        chosen.append(_portion(run, size))
+        chosen.append(_portion(run, min(size, allowed)))
         wanted -= chosen[-1].size
+        allowed -= chosen[-1].size
     return chosen
 
 

@@ -24,10 +24,11 @@ class ApiKey(IntEnum):
     TICK = 10001
     SHARE_GROUP_STATE_INITIALIZED = 10002
     RESUME_SHARE_GROUP = 10003
+    SHARE_GROUP_CONFIG_CHANGED = 10004
 
 
 RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_FETCH: (ActorRole.LEADER,),
     ApiKey.SHARE_ACKNOWLEDGE: (ActorRole.LEADER,),
@@ -36,6 +37,7 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
     ApiKey.TICK: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.SHARE_GROUP_STATE_INITIALIZED: (ActorRole.COORDINATOR,),
     ApiKey.RESUME_SHARE_GROUP: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.SHARE_GROUP_CONFIG_CHANGED: (ActorRole.LEADER,),
 }
 """Message kind → the actors that receive it; the one that answers comes first."""
 

@@ -64,6 +64,12 @@ class InitializeShareGroupState(Message):
     topics: list[StateTopic] = Field(description="Topics.")
 
 
+class ShareGroupConfigChanged(Message):
+    """The coordinator tells the leader the group's dynamic configuration, whole, so that a repeat does no harm."""
+
+    overrides: dict[str, str] = Field(description="Key to value, only what was set.")
+
+
 class ShareGroupStateInitialized(Message):
     """The leader tells the coordinator which share-partitions have their state."""
 

@@ -1,4 +1,4 @@
-"""Records of a group's metadata, as GroupMetadata rows hold them; each replaces what it names (KIP-932 types 10 to 15)."""
+"""Records of a group's metadata, as GroupMetadata rows hold them; each replaces what it names (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the Delta state table: the durable truth that recovery and audits fold (the counterpart of `__share_group_state`)."""
+"""Rows of the Delta state table: the durable truth that recovery and audits fold."""
 
 from __future__ import annotations
 

@@ -1,0 +1,558 @@
+"""A processor for one group, in memory: request log, clock, record log and both actors, and members that talk to them.
+
+Between two batches the actors are nothing but their state bytes, as in a streaming query.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sharegroup.actor.context import ActorContext, LoggedRequest
+from sharegroup.actor.coordinator import Coordinator
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
+from sharegroup.actor.leader import Leader
+from sharegroup.actor.mailbox import ActorState, run_batch
+from sharegroup.actor.undecodable import judged
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.facts import LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
+from sharegroup.protocol.group_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    AlterGroupConfigRequest,
+    ResumeShareGroupRequest,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, parsed, request
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.share_fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    AcknowledgementRange,
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionResponse,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+GROUP_ID = "group-1"
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+ADMIN_REPLY_PARTITION = 99
+
+PartitionKey = tuple[str, int]
+"""Topic id and partition."""
+Range = tuple[int, int, int]
+"""First offset, last offset, delivery count."""
+Acknowledgement = tuple[int, int, AcknowledgeType]
+"""First offset, last offset, what is said of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPartition:
+    """Offsets of one partition of the record log."""
+
+    start: int = 0
+    end: int = 0
+    stable: int | None = None
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.end if self.stable is None else self.stable
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBytes:
+    """A record of the request log."""
+
+    value: bytes
+    time_ms: int
+
+
+@dataclass
+class Outcome:
+    """What a batch did."""
+
+    rows: list[StateRow] = field(default_factory=list)
+    responses: list[ResponseEnvelope] = field(default_factory=list)
+    undecodable: list[Undecodable] = field(default_factory=list)
+
+
+class Group:
+    """One group's processor.
+
+    Args:
+        broker: configuration.
+        group_id: the group.
+        topics: topic name → (topic id, partitions).
+    """
+
+    def __init__(
+        self,
+        broker: BrokerConfig | None = None,
+        group_id: str = GROUP_ID,
+        topics: Mapping[str, tuple[str, Sequence[LogPartition]]] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker or BrokerConfig())
+        self.now_ms = START_MS
+        self.topics: dict[str, tuple[str, list[LogPartition]]] = {
+            name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
+        }
+        self.log: list[LoggedBytes] = []
+        self.states: dict[ActorRole, bytes] = {role: ActorState().encoded() for role in ActorRole}
+        self.rows: list[StateRow] = []
+        self.responses: list[ResponseEnvelope] = []
+        self.wakes: dict[ActorRole, int] = {}
+        self.topic_watch: WatchTopics | None = None
+        self.log_watch: WatchLog | None = None
+        self._applied = 0
+        self._correlation_ids = itertools.count(1_000_000)
+
+    # The request log.
+
+    @property
+    def pending_count(self) -> int:
+        """Messages that no batch has applied yet."""
+        return len(self.log) - self._applied
+
+    def append(self, envelope: RequestEnvelope | bytes) -> int:
+        """Append to the request log now; returns the offset."""
+        value = envelope if isinstance(envelope, bytes) else envelope.encoded()
+        self.log.append(LoggedBytes(value, self.now_ms))
+        return len(self.log) - 1
+
+    def run_batch(self, batch_ms: int | None = None, count: int | None = None) -> Outcome:
+        """Apply what is pending in one batch.
+
+        Args:
+            batch_ms: the batch's time; None is now.
+            count: at most this many messages; None is all.
+        """
+        end = len(self.log) if count is None else min(len(self.log), self._applied + count)
+        offsets = range(self._applied, end)
+        self._applied = end
+        outcome = Outcome()
+        effects = self.effects_of(offsets, self.now_ms if batch_ms is None else batch_ms)
+        for effect in effects:
+            self._perform(effect, outcome)
+        self.rows += outcome.rows
+        self.responses += outcome.responses
+        self._append_facts()
+        return outcome
+
+    def effects_of(self, offsets: Iterable[int], batch_ms: int) -> list[Effect]:
+        """Let both actors apply messages; their new states are kept, the effects are returned."""
+        inboxes: dict[ActorRole, list[LoggedRequest]] = {role: [] for role in ActorRole}
+        effects: list[Effect] = []
+        for offset in offsets:
+            judgement = judged(self.log[offset].value, offset, self.group_id, self.log[offset].time_ms)
+            if isinstance(judgement, LoggedRequest):
+                for role in RECIPIENTS[ApiKey(judgement.envelope.api_key)]:
+                    inboxes[role].append(judgement)
+            else:
+                effects.append(judgement)
+        for role, messages in inboxes.items():
+            if messages:
+                before = ActorState.decoded(self.states[role])
+                after, more = run_batch(role, self.context, before, messages, batch_ms)
+                self.states[role] = after.encoded()
+                effects += more
+        return effects
+
+    def settle(self) -> Outcome:
+        """Run batches until nothing is pending; what they did together."""
+        together = Outcome()
+        for _ in range(50):
+            if not self.pending_count:
+                return together
+            outcome = self.run_batch()
+            together.rows += outcome.rows
+            together.responses += outcome.responses
+            together.undecodable += outcome.undecodable
+        raise AssertionError(f"the group does not settle: {self.log[-1]}")
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass; the ticks that the actors asked for come when they are due."""
+        until_ms = self.now_ms + duration_ms
+        while self.wakes and min(self.wakes.values()) <= until_ms:
+            self.now_ms = max(self.now_ms, min(self.wakes.values()))
+            self.wakes = {role: at_ms for role, at_ms in self.wakes.items() if at_ms > self.now_ms}
+            self.append(request(ApiKey.TICK, self.group_id, Tick()))
+            self.settle()
+        self.now_ms = until_ms
+
+    # The record log.
+
+    def create_topic(self, topic: str, topic_id: str, partitions: Sequence[LogPartition]) -> None:
+        """Create a topic, or another one of the same name."""
+        self.topics[topic] = (topic_id, list(partitions))
+        self._append_facts()
+
+    def delete_topic(self, topic: str) -> None:
+        del self.topics[topic]
+        self._append_facts()
+
+    def grow(self, topic: str, partition: int, count: int) -> None:
+        """Append records to the record log."""
+        offsets = self.topics[topic][1][partition]
+        self.set_offsets(topic, partition, replace(offsets, end=offsets.end + count))
+
+    def set_offsets(self, topic: str, partition: int, offsets: LogPartition) -> None:
+        self.topics[topic][1][partition] = offsets
+        self._append_facts()
+
+    def tell_offsets(self, topic: str) -> None:
+        """Append what the record log is, asked or not."""
+        self.append(request(ApiKey.LOG_OFFSETS, self.group_id, LogOffsets(topics=[self._topic_offsets(topic)])))
+
+    # Administration.
+
+    def alter_config(self, delete: Sequence[str] = (), **values: str) -> int:
+        """Set `share_record_lock_duration_ms="20000"` and so on; returns the error code."""
+        body = AlterGroupConfigRequest(
+            set={name.replace("_", "."): value for name, value in values.items()}, delete=list(delete)
+        )
+        return self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, body)
+
+    def resume(self) -> int:
+        return self.ask(ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest())
+
+    def ask(self, api_key: ApiKey, body: Message) -> int:
+        """Send an administrator's request and wait for the error code of the answer."""
+        correlation_id = next(self._correlation_ids)
+        self.append(
+            request(
+                api_key,
+                self.group_id,
+                body,
+                member_id="admin",
+                correlation_id=correlation_id,
+                reply_partition=ADMIN_REPLY_PARTITION,
+            )
+        )
+        answers = [answer for answer in self.settle().responses if answer.correlation_id == correlation_id]
+        assert len(answers) == 1, answers
+        return int(answers[0].body.get("error_code", 0))
+
+    # What is inside.
+
+    @property
+    def leader(self) -> Leader:
+        """The leader that the state bytes hold."""
+        plain = ActorState.decoded(self.states[ActorRole.LEADER]).plain
+        return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator that the state bytes hold; there must be one."""
+        plain = ActorState.decoded(self.states[ActorRole.COORDINATOR]).plain
+        assert plain is not None
+        return Coordinator.from_plain(self.context, plain)
+
+    def rows_of(self, *record_types: RecordType) -> list[StateRow]:
+        return [row for row in self.rows if row.record_type in record_types]
+
+    def _perform(self, effect: Effect, outcome: Outcome) -> None:
+        match effect:
+            case Persist():
+                outcome.rows.append(effect.row)
+            case Respond():
+                assert effect.partition >= 0, effect
+                outcome.responses.append(effect.response)
+            case Send():
+                self.append(effect.request)
+            case Wake(at_ms=None):
+                self.wakes.pop(effect.role, None)
+            case Wake(at_ms=int(at_ms)):
+                self.wakes[effect.role] = at_ms
+            case WatchTopics():
+                self.topic_watch = replace(effect, topics=dict(effect.topics))
+            case WatchLog():
+                self.log_watch = replace(effect, above_offset=dict(effect.above_offset))
+            case Undecodable():
+                outcome.undecodable.append(effect)
+
+    def _append_facts(self) -> None:
+        """Answer watches, each once, as the driver does."""
+        news = [*self._grown(), *self._changed()]
+        if news:
+            self.append(request(ApiKey.LOG_OFFSETS, self.group_id, LogOffsets(topics=news)))
+
+    def _grown(self) -> Iterator[TopicLogOffsets]:
+        watched = self.log_watch.above_offset if self.log_watch else {}
+        for (topic, topic_id, partition), above in list(watched.items()):
+            present_id, partitions = self.topics.get(topic, ("", []))
+            if present_id == topic_id and partition < len(partitions) and partitions[partition].end > above:
+                del watched[topic, topic_id, partition]
+                yield self._topic_offsets(topic, [partition])
+
+    def _changed(self) -> Iterator[TopicLogOffsets]:
+        watched = self.topic_watch.topics if self.topic_watch else {}
+        for topic, known in list(watched.items()):
+            topic_id, partitions = self.topics.get(topic, ("", []))
+            if (topic_id, len(partitions)) != known:
+                watched[topic] = (topic_id, len(partitions))
+                yield self._topic_offsets(topic)
+
+    def _topic_offsets(self, topic: str, indexes: Iterable[int] | None = None) -> TopicLogOffsets:
+        topic_id, partitions = self.topics.get(topic, ("", []))
+        return TopicLogOffsets(
+            topic=topic,
+            topic_id=topic_id,
+            partition_count=len(partitions),
+            partitions=[
+                PartitionLogOffsets(
+                    partition_index=index,
+                    start_offset=partitions[index].start,
+                    end_offset=partitions[index].end,
+                    last_stable_offset=partitions[index].last_stable_offset,
+                )
+                for index in (range(len(partitions)) if indexes is None else indexes)
+            ],
+        )
+
+
+@dataclass
+class Fetched:
+    """The answer to a fetch or an acknowledgement, or its absence."""
+
+    response: ShareFetchResponse | None
+
+    @property
+    def is_parked(self) -> bool:
+        return self.response is None
+
+    @property
+    def error_code(self) -> int:
+        assert self.response is not None, "the request was not answered"
+        return self.response.error_code
+
+    @property
+    def partitions(self) -> dict[PartitionKey, PartitionResponse]:
+        assert self.response is not None, "the request was not answered"
+        assert not self.response.error_code, self.response
+        return {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in self.response.responses
+            for partition in topic.partitions
+        }
+
+    @property
+    def acquired(self) -> dict[PartitionKey, list[Range]]:
+        """Partition → ranges, only where there are some."""
+        return {
+            key: [(r.first_offset, r.last_offset, r.delivery_count) for r in partition.acquired_records]
+            for key, partition in self.partitions.items()
+            if partition.acquired_records
+        }
+
+    @property
+    def record_count(self) -> int:
+        return sum(last - first + 1 for ranges in self.acquired.values() for first, last, _ in ranges)
+
+    @property
+    def acknowledge_errors(self) -> dict[PartitionKey, int]:
+        """Partition → error code, where there were acknowledgements."""
+        return {
+            key: partition.acknowledge_error_code
+            for key, partition in self.partitions.items()
+            if partition.is_acknowledged
+        }
+
+
+class Member:
+    """A client of one group: member epoch, share-session epoch and correlation ids as the protocol wants them.
+
+    Methods that begin with `send_` only append to the request log; the others also settle the group.
+    """
+
+    def __init__(self, group: Group, member_id: str, topics: Sequence[str] = ("orders",), reply_partition: int = 0):
+        self.group = group
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.reply_partition = reply_partition
+        self.member_epoch = JOIN_EPOCH
+        self.session_epoch = INITIAL_EPOCH
+        self.assignment: list[TopicPartitions] = []
+        self._correlation_ids = itertools.count(1)
+
+    # Membership.
+
+    def join(self) -> ShareGroupHeartbeatResponse:
+        """Join, and wait until the group has settled; what was pushed meanwhile is taken in."""
+        return self.heartbeat(member_epoch=JOIN_EPOCH, subscribed_topic_names=self.topics)
+
+    def leave(self) -> ShareGroupHeartbeatResponse:
+        return self.heartbeat(member_epoch=LEAVE_EPOCH)
+
+    def heartbeat(
+        self, member_epoch: int | None = None, subscribed_topic_names: Sequence[str] | None = None
+    ) -> ShareGroupHeartbeatResponse:
+        correlation_id = self.send_heartbeat(member_epoch, subscribed_topic_names)
+        responses = self.group.settle().responses
+        answer = self.answer(correlation_id, responses)
+        assert answer is not None, "the heartbeat was not answered"
+        self.take_assignments(responses)
+        return parsed(ShareGroupHeartbeatResponse, answer.body)
+
+    def send_heartbeat(
+        self, member_epoch: int | None = None, subscribed_topic_names: Sequence[str] | None = None
+    ) -> int:
+        body = ShareGroupHeartbeatRequest(
+            member_epoch=self.member_epoch if member_epoch is None else member_epoch,
+            subscribed_topic_names=None if subscribed_topic_names is None else list(subscribed_topic_names),
+        )
+        return self.send(ApiKey.SHARE_GROUP_HEARTBEAT, body)
+
+    def take_assignments(self, responses: Iterable[ResponseEnvelope] | None = None) -> int:
+        """Take in heartbeat answers and pushes; returns how many brought an assignment."""
+        brought = 0
+        for response in self.group.responses if responses is None else responses:
+            if response.member_id != self.member_id or response.api_key != ApiKey.SHARE_GROUP_HEARTBEAT:
+                continue
+            body = parsed(ShareGroupHeartbeatResponse, response.body)
+            if body.error_code:
+                continue
+            self.member_epoch = max(body.member_epoch, 0)
+            if body.assignment is not None:
+                self.assignment = list(body.assignment)
+                brought += 1
+        return brought
+
+    @property
+    def assigned(self) -> set[PartitionKey]:
+        """Share-partitions that this member may fetch from."""
+        return {(topic.topic_id, partition) for topic in self.assignment for partition in topic.partitions}
+
+    # The share session.
+
+    def fetch(
+        self,
+        partitions: Iterable[PartitionKey] | None = None,
+        acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]] | None = None,
+        **fields: object,
+    ) -> Fetched:
+        """Fetch, by default from what is assigned; see `send_fetch`."""
+        return self.fetched(self.send_fetch(partitions, acknowledge, **fields))
+
+    def acknowledge(
+        self, acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]], epoch: int | None = None
+    ) -> Fetched:
+        return self.fetched(self.send_acknowledge(acknowledge, epoch))
+
+    def close(self, acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]] | None = None) -> Fetched:
+        return self.acknowledge(acknowledge or {}, FINAL_EPOCH)
+
+    def fetched(self, correlation_id: int) -> Fetched:
+        """Settle the group; the answer to a request, if there is one by then."""
+        self.group.settle()
+        return self.answer_to(correlation_id)
+
+    def answer_to(self, correlation_id: int) -> Fetched:
+        """The answer that a request had so far."""
+        answer = self.answer(correlation_id, self.group.responses)
+        return Fetched(None if answer is None else parsed(ShareFetchResponse, answer.body))
+
+    def send_fetch(
+        self,
+        partitions: Iterable[PartitionKey] | None = None,
+        acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]] | None = None,
+        forget: Iterable[PartitionKey] = (),
+        epoch: int | None = None,
+        **fields: object,
+    ) -> int:
+        body = ShareFetchRequest.model_validate(
+            {
+                "share_session_epoch": self._next_session_epoch(epoch),
+                "topics": fetch_topics(self.assigned if partitions is None else partitions, acknowledge or {}),
+                "forgotten_topics_data": [ForgottenTopic(topic_id=t, partitions=[p]) for t, p in forget],
+                **fields,
+            }
+        )
+        return self.send(ApiKey.SHARE_FETCH, body)
+
+    def send_acknowledge(
+        self, acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]], epoch: int | None = None
+    ) -> int:
+        body = ShareAcknowledgeRequest(
+            share_session_epoch=self._next_session_epoch(epoch), topics=fetch_topics((), acknowledge)
+        )
+        return self.send(ApiKey.SHARE_ACKNOWLEDGE, body)
+
+    # Below.
+
+    def send(self, api_key: ApiKey, body: Message) -> int:
+        """Append a request; returns its correlation id."""
+        correlation_id = next(self._correlation_ids)
+        self.group.append(self.envelope(api_key, body, correlation_id))
+        return correlation_id
+
+    def envelope(self, api_key: ApiKey, body: Message, correlation_id: int) -> RequestEnvelope:
+        return request(
+            api_key,
+            self.group.group_id,
+            body,
+            member_id=self.member_id,
+            client_id="test",
+            correlation_id=correlation_id,
+            reply_partition=self.reply_partition,
+        )
+
+    def answer(self, correlation_id: int, responses: Iterable[ResponseEnvelope]) -> ResponseEnvelope | None:
+        answers = [r for r in responses if r.member_id == self.member_id and r.correlation_id == correlation_id]
+        assert len(answers) < 2, answers
+        return answers[0] if answers else None
+
+    def _next_session_epoch(self, epoch: int | None) -> int:
+        sent = self.session_epoch if epoch is None else epoch
+        self.session_epoch = sent + 1
+        return sent
+
+
+def fetch_topics(
+    partitions: Iterable[PartitionKey], acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]]
+) -> list[FetchTopic]:
+    """Partitions to fetch from and acknowledgements, grouped by topic."""
+    found: dict[str, list[FetchPartition]] = {}
+    for topic_id, partition in sorted({*partitions, *acknowledge}):
+        batches = [
+            AcknowledgementRange(first_offset=first, last_offset=last, acknowledge_types=[acknowledge_type])
+            for first, last, acknowledge_type in acknowledge.get((topic_id, partition), ())
+        ]
+        found.setdefault(topic_id, []).append(
+            FetchPartition(partition_index=partition, acknowledgement_batches=batches)
+        )
+    return [FetchTopic(topic_id=topic_id, partitions=found[topic_id]) for topic_id in found]
+
+
+def group_with(
+    *partitions: LogPartition | int, broker: BrokerConfig | None = None, topic: str = "orders", earliest: bool = True
+) -> Group:
+    """A group and a topic `orders` with the id `orders-id`; a partition given as a number has that many records."""
+    offsets = [LogPartition(end=found) if isinstance(found, int) else found for found in partitions]
+    group = Group(broker, topics={topic: (f"{topic}-id", offsets)})
+    if earliest:
+        assert group.alter_config(share_auto_offset_reset="earliest") == 0
+    return group
+
+
+def joined(group: Group, *member_ids: str, topics: Sequence[str] = ("orders",)) -> list[Member]:
+    """Members that have joined together and have their assignment."""
+    members = [Member(group, member_id, topics) for member_id in member_ids]
+    for member in members:
+        member.send_heartbeat(JOIN_EPOCH, member.topics)
+    group.settle()
+    group.advance(2_000)
+    for member in members:
+        member.take_assignments()
+        assert member.member_epoch, member.member_id
+    return members

@@ -1,0 +1,173 @@
+"""Share sessions: open, go on, close; epochs; repeated requests; the limit (KIP-932)."""
+
+from __future__ import annotations
+
+import pytest
+from group_harness import Group, Member, group_with, joined
+
+from sharegroup.actor.leader import Leader
+from sharegroup.actor.mailbox import ActorState
+from sharegroup.actor.share_session import ShareSession
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import (
+    InvalidRequestError,
+    InvalidShareSessionEpochError,
+    ShareSessionLimitReachedError,
+    ShareSessionNotFoundError,
+)
+from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchRequest
+
+ACCEPT = AcknowledgeType.ACCEPT
+ORDERS_0 = ("orders-id", 0)
+MAX_EPOCH = 2**31 - 1
+
+
+@pytest.fixture
+def group() -> Group:
+    return group_with(100)
+
+
+@pytest.fixture
+def anna(group: Group) -> Member:
+    return joined(group, "anna")[0]
+
+
+def test_epochs_go_up_by_one_and_each_answer_names_its_request(anna: Member) -> None:
+    for expected in range(3):
+        fetched = anna.fetch(max_records=5)
+        assert fetched.response is not None
+        assert fetched.response.share_session_epoch == expected
+        assert fetched.acquired == {ORDERS_0: [(expected * 5, expected * 5 + 4, 1)]}
+
+
+@pytest.mark.parametrize("offered", [0, 1, 3, MAX_EPOCH, -2])
+def test_an_epoch_out_of_turn_is_refused_and_changes_nothing(group: Group, anna: Member, offered: int) -> None:
+    for _ in range(2):
+        anna.fetch(max_records=5)
+    before = [*group.leader.to_plain()]
+    if offered:
+        assert anna.fetch(epoch=offered).error_code == InvalidShareSessionEpochError.code
+    else:
+        assert anna.acknowledge({}, epoch=offered).error_code == InvalidShareSessionEpochError.code
+    assert group.leader.to_plain() == before
+    anna.session_epoch = 2
+    assert anna.fetch(max_records=5).acquired == {ORDERS_0: [(10, 14, 1)]}
+
+
+@pytest.mark.parametrize("epoch", [1, 7, FINAL_EPOCH])
+def test_without_a_session_only_epoch_0_is_accepted(anna: Member, epoch: int) -> None:
+    assert anna.fetch(epoch=epoch).error_code == ShareSessionNotFoundError.code
+    assert anna.acknowledge({}, epoch=epoch).error_code == ShareSessionNotFoundError.code
+    assert anna.fetch(epoch=0, max_records=1).record_count == 1
+
+
+def test_the_epoch_after_the_highest_is_1(group: Group, anna: Member) -> None:
+    session = ShareSession("anna")
+    session.epoch, session.partitions = MAX_EPOCH - 1, [ORDERS_0]
+    leader = Leader(group.context, {}, group.leader.partitions.values(), [session])
+    group.states[ActorRole.LEADER] = ActorState(leader.to_plain(), group.now_ms).encoded()
+    group.tell_offsets("orders")
+    assert anna.fetch(max_records=1, epoch=MAX_EPOCH).record_count == 1
+    assert anna.fetch(max_records=1, epoch=-(2**31)).error_code == InvalidShareSessionEpochError.code
+    assert anna.fetch(max_records=1, epoch=1).record_count == 1
+
+
+def test_opening_with_acknowledgements_is_refused(anna: Member) -> None:
+    assert anna.fetch(acknowledge={ORDERS_0: [(0, 0, ACCEPT)]}).error_code == InvalidRequestError.code
+    assert anna.fetch(epoch=0, max_records=1).record_count == 1
+
+
+def test_opening_again_forgets_the_partitions_but_not_the_locks(group: Group, anna: Member) -> None:
+    anna.fetch(max_records=10)
+    reopened = anna.fetch(partitions=[], epoch=0, max_wait_ms=0)
+    assert reopened.acquired == {}
+    fetched = anna.fetch(partitions=[ORDERS_0], acknowledge={ORDERS_0: [(0, 9, ACCEPT)]}, max_records=1)
+    assert fetched.acknowledge_errors == {ORDERS_0: 0}
+    assert fetched.acquired == {ORDERS_0: [(10, 10, 1)]}
+
+
+def test_opening_again_answers_the_fetch_that_was_parked(group: Group, anna: Member) -> None:
+    anna.fetch(max_records=100)
+    parked = anna.send_fetch()
+    group.settle()
+    assert anna.answer_to(parked).is_parked
+    anna.fetch(epoch=0, max_wait_ms=0)
+    assert anna.answer_to(parked).acquired == {}
+
+
+def test_a_repeated_request_gets_the_kept_answer_and_acquires_nothing(group: Group, anna: Member) -> None:
+    body = ShareFetchRequest.model_validate(
+        {
+            "share_session_epoch": 0,
+            "max_records": 5,
+            "topics": [{"topic_id": "orders-id", "partitions": [{"partition_index": 0}]}],
+        }
+    )
+    envelope = anna.envelope(ApiKey.SHARE_FETCH, body, 77)
+    group.append(envelope)
+    first = group.settle().responses
+    locks = group.leader.to_plain()
+    group.append(envelope)
+    repeated = group.settle()
+    assert repeated.responses == first
+    assert repeated.rows == []
+    assert group.leader.to_plain() == locks
+
+
+def test_a_repeat_of_a_parked_fetch_is_answered_once(group: Group, anna: Member) -> None:
+    anna.fetch(max_records=100)
+    body = ShareFetchRequest(share_session_epoch=1, max_wait_ms=10_000)
+    for _ in range(3):
+        group.append(anna.envelope(ApiKey.SHARE_FETCH, body, 77))
+        assert group.settle().responses == []
+    group.grow("orders", 0, 3)
+    assert [response.correlation_id for response in group.settle().responses] == [77]
+
+
+def test_the_same_epoch_with_another_correlation_id_is_no_repeat(group: Group, anna: Member) -> None:
+    anna.fetch(max_records=5)
+    anna.fetch(max_records=5)
+    assert anna.fetch(epoch=1).error_code == InvalidShareSessionEpochError.code
+
+
+def test_close_releases_what_is_held_and_ends_the_session(group: Group) -> None:
+    anna, ben = joined(group, "anna", "ben")
+    anna.fetch(max_records=10)
+    closed = anna.close({ORDERS_0: [(0, 4, ACCEPT)]})
+    assert closed.acknowledge_errors == {ORDERS_0: 0}
+    assert anna.fetch(epoch=2).error_code == ShareSessionNotFoundError.code
+    assert ben.fetch(max_records=5).acquired == {ORDERS_0: [(5, 9, 2)]}
+
+
+def test_close_by_a_fetch_takes_its_acknowledgements_and_acquires_nothing(group: Group) -> None:
+    anna, ben = joined(group, "anna", "ben")
+    anna.fetch(max_records=4)
+    closed = anna.fetch(acknowledge={ORDERS_0: [(0, 1, ACCEPT)]}, epoch=FINAL_EPOCH)
+    assert closed.acknowledge_errors == {ORDERS_0: 0}
+    assert closed.acquired == {}
+    assert ben.fetch(max_records=2).acquired == {ORDERS_0: [(2, 3, 2)]}
+
+
+def test_sessions_are_limited_and_a_close_makes_room() -> None:
+    group = group_with(100, broker=BrokerConfig(group_share_max_share_sessions=2, group_share_max_size=2))
+    anna, ben, cleo = (Member(group, name) for name in ("anna", "ben", "cleo"))
+    assert anna.fetch([ORDERS_0], max_wait_ms=0).error_code == 0
+    assert ben.fetch([ORDERS_0], max_wait_ms=0).error_code == 0
+    assert cleo.fetch([ORDERS_0], max_wait_ms=0).error_code == ShareSessionLimitReachedError.code
+    assert anna.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+    ben.close()
+    assert cleo.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+
+
+def test_a_session_whose_member_is_gone_makes_room_when_the_limit_is_reached() -> None:
+    group = group_with(100, broker=BrokerConfig(group_share_max_share_sessions=2, group_share_max_size=2))
+    anna, ben, cleo = (Member(group, name) for name in ("anna", "ben", "cleo"))
+    anna.fetch([ORDERS_0], max_wait_ms=0)
+    group.advance(100_000)
+    ben.fetch([ORDERS_0], max_wait_ms=0)
+    group.advance(30_000)
+    assert cleo.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+    assert anna.fetch([ORDERS_0], epoch=1, max_wait_ms=0).error_code == ShareSessionNotFoundError.code
+    assert ben.fetch([ORDERS_0], epoch=1, max_wait_ms=0).error_code == 0
