@@ -1,0 +1,196 @@
+"""A share-partition written for reading: one entry an offset, one loop a rule (spec 002). Slow on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sharegroup.core.acquisition import AcquireMode, AcquireRequest
+from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
+from sharegroup.core.runs import Run
+
+FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+@dataclass(frozen=True)
+class NaiveRecord:
+    state: RecordState = RecordState.AVAILABLE
+    delivery_count: int = 0
+    member_id: str = ""
+    deadline_ms: int = 0
+
+
+class RefusedError(Exception):
+    """A request that changes nothing, under the name of Kafka's error."""
+
+
+class NaiveSharePartition:
+    def __init__(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.next_offset = start_offset
+        self.records: dict[int, NaiveRecord] = {}
+
+    # --- acquire ------------------------------------------------------------------------------------------------
+
+    def acquire(
+        self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
+    ) -> dict[int, int]:
+        """Offset → delivery count of everything acquired."""
+        chosen: list[int] = []
+        for portion in self._portions(limits, log_end_offset):
+            wanted = request.max_records - len(chosen)
+            if wanted <= 0:
+                break
+            count = self._delivery_count(portion[0])
+            threshold = max(2, -(-limits.delivery_count_limit // 2))
+            if count >= threshold:
+                is_last_delivery = count >= limits.delivery_count_limit - 1
+                size = 1 if is_last_delivery else max(1, len(portion) // 2 ** (count - threshold + 1))
+                if not chosen:
+                    chosen = portion[: min(size, wanted)]
+                break
+            was_in_flight = portion[0] in self.records
+            is_soft = request.mode is AcquireMode.BATCH_OPTIMIZED and was_in_flight
+            chosen += portion if is_soft and len(portion) - wanted < request.batch_size else portion[:wanted]
+        self.take(request.member_id, chosen, limits, now_ms)
+        return {offset: self.records[offset].delivery_count for offset in chosen}
+
+    def take(self, member_id: str, offsets: Sequence[int], limits: SharePartitionLimits, now_ms: int) -> None:
+        for offset in offsets:
+            self._reach(offset)
+            count = self.records[offset].delivery_count + 1
+            deadline_ms = now_ms + limits.lock_duration_ms
+            self.records[offset] = NaiveRecord(RecordState.ACQUIRED, count, member_id, deadline_ms)
+
+    def _portions(self, limits: SharePartitionLimits, log_end_offset: int) -> Iterator[list[int]]:
+        """Touching available offsets of equal delivery count; then what was never in flight and fits the window."""
+        portion: list[int] = []
+        for offset in sorted(self.records):
+            if self.records[offset].state is not RecordState.AVAILABLE:
+                continue
+            if portion and (
+                portion[-1] != offset - 1 or self._delivery_count(portion[-1]) != self._delivery_count(offset)
+            ):
+                yield portion
+                portion = []
+            portion.append(offset)
+        if portion:
+            yield portion
+        new = list(range(self.next_offset, min(log_end_offset, self.start_offset + limits.max_record_locks)))
+        if new:
+            yield new
+
+    def _delivery_count(self, offset: int) -> int:
+        return self.records.get(offset, NaiveRecord()).delivery_count
+
+    def _reach(self, offset: int) -> None:
+        for skipped in range(self.next_offset, offset + 1):
+            self.records[skipped] = NaiveRecord()
+        self.next_offset = max(self.next_offset, offset + 1)
+
+    # --- acknowledge --------------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, member_id: str, batches: Sequence[AcknowledgementBatch], limits: SharePartitionLimits, now_ms: int
+    ) -> None:
+        """All of it or nothing.
+
+        Raises:
+            RefusedError: one batch is not acceptable.
+        """
+        after = dict(self.records)
+        for batch in batches:
+            offsets = range(batch.first_offset, batch.last_offset + 1)
+            if not offsets or batch.first_offset < 0 or len(batch.types) not in (1, len(offsets)):
+                raise RefusedError("INVALID_REQUEST")
+            if batch.last_offset < self.start_offset:
+                continue
+            if not self.records:
+                raise RefusedError("INVALID_RECORD_STATE")
+            if batch.last_offset >= self.next_offset:
+                raise RefusedError("INVALID_REQUEST")
+            types = batch.types if len(batch.types) > 1 else batch.types * len(offsets)
+            for offset, acknowledge_type in zip(offsets, types, strict=True):
+                if offset >= self.start_offset:
+                    after[offset] = self._acknowledged(after[offset], member_id, acknowledge_type, limits, now_ms)
+        self.records = after
+        self._advance_start_offset()
+
+    def _acknowledged(
+        self,
+        record: NaiveRecord,
+        member_id: str,
+        acknowledge_type: AcknowledgeType,
+        limits: SharePartitionLimits,
+        now_ms: int,
+    ) -> NaiveRecord:
+        if record.state is not RecordState.ACQUIRED or record.member_id != member_id:
+            raise RefusedError("INVALID_RECORD_STATE")
+        match acknowledge_type:
+            case AcknowledgeType.ACCEPT:
+                return NaiveRecord(RecordState.ACKNOWLEDGED, record.delivery_count)
+            case AcknowledgeType.RELEASE:
+                return _put_back(record, limits)
+            case AcknowledgeType.REJECT:
+                return _given_up(record, limits)
+            case AcknowledgeType.GAP:
+                return NaiveRecord(RecordState.ARCHIVED, record.delivery_count)
+            case AcknowledgeType.UNREAD:
+                return NaiveRecord(RecordState.AVAILABLE, record.delivery_count - 1)
+            case AcknowledgeType.RENEW:
+                if not limits.is_renew_enabled:
+                    raise RefusedError("INVALID_RECORD_STATE")
+                return replace(record, deadline_ms=now_ms + limits.lock_duration_ms)
+
+    # --- everything else ----------------------------------------------------------------------------------------
+
+    def expire_locks(self, limits: SharePartitionLimits, now_ms: int) -> None:
+        for offset, record in self.records.items():
+            if record.state is RecordState.ACQUIRED and record.deadline_ms <= now_ms:
+                self.records[offset] = _put_back(record, limits)
+        self._advance_start_offset()
+
+    def release_member(self, member_id: str, limits: SharePartitionLimits) -> None:
+        for offset, record in self.records.items():
+            if record.state is RecordState.ACQUIRED and record.member_id == member_id:
+                self.records[offset] = _put_back(record, limits)
+        self._advance_start_offset()
+
+    def finish_dead_letters(self, first_offset: int, last_offset: int) -> None:
+        for offset, record in self.records.items():
+            if record.state is RecordState.ARCHIVING and first_offset <= offset <= last_offset:
+                self.records[offset] = NaiveRecord(RecordState.ARCHIVED, record.delivery_count)
+        self._advance_start_offset()
+
+    def move_log_start(self, log_start_offset: int) -> None:
+        if log_start_offset > self.start_offset:
+            self.records = {offset: record for offset, record in self.records.items() if offset >= log_start_offset}
+            self.start_offset = log_start_offset
+            self.next_offset = max(self.next_offset, log_start_offset)
+            self._advance_start_offset()
+
+    def _advance_start_offset(self) -> None:
+        while self.start_offset in self.records and self.records[self.start_offset].state in FINISHED:
+            del self.records[self.start_offset]
+            self.start_offset += 1
+
+
+def _put_back(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:
+    if record.delivery_count >= limits.delivery_count_limit:
+        return _given_up(record, limits)
+    return NaiveRecord(RecordState.AVAILABLE, record.delivery_count)
+
+
+def _given_up(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:
+    state = RecordState.ARCHIVING if limits.has_dead_letter_queue else RecordState.ARCHIVED
+    return NaiveRecord(state, record.delivery_count)
+
+
+def offset_by_offset(runs: Sequence[Run]) -> dict[int, NaiveRecord]:
+    """The same content as a model has it."""
+    return {
+        offset: NaiveRecord(run.state, run.delivery_count, run.member_id, run.deadline_ms)
+        for run in runs
+        for offset in range(run.first_offset, run.last_offset + 1)
+    }

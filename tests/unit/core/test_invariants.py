@@ -1,0 +1,181 @@
+"""Each invariant can fail, and says so under its own name."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.core.invariants import (
+    RECORD_INVARIANTS,
+    STATE_INVARIANTS,
+    Circumstances,
+    Violation,
+    check_record,
+    check_state,
+)
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.records import SharePartitionLimits, StartOffsetMoved, Transition
+from sharegroup.core.runs import Run
+from tests.unit.core.notation import partition, run
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
+NOW_MS = 500
+CIRCUMSTANCES = Circumstances(SharePartitionLimits(delivery_count_limit=5, max_record_locks=20), NOW_MS)
+
+IN_FLIGHT = (
+    "10..14 ACQUIRED 2 m1 @900",
+    "15..16 AVAILABLE 5",
+    "17..18 ACKNOWLEDGED 1",
+    "19..19 ACQUIRED 5 m2 @100",
+)
+
+
+def names(violations: list[Violation]) -> list[str]:
+    return [violation.invariant for violation in violations]
+
+
+def test_what_the_engine_makes_holds() -> None:
+    assert check_state(partition(*IN_FLIGHT)) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "invariant", "words"),
+    [
+        (run("25..26 AVAILABLE 1"), "runs_are_contiguous_and_merged", "25..26 AVAILABLE with count 1 does not touch"),
+        (run("8..9 AVAILABLE 1"), "runs_are_contiguous_and_merged", "the first run is 8..9 AVAILABLE"),
+        (Run(20, 21, ACQUIRED, 1), "only_acquired_records_have_a_holder", "has the holder ''"),
+        (Run(20, 21, AVAILABLE, 1, "m1"), "only_acquired_records_have_a_holder", "has the holder 'm1'"),
+        (Run(20, 21, ARCHIVED, 1, "", 900), "only_acquired_records_have_a_holder", "has the deadline 900"),
+        (run("20..21 ACQUIRED 0 m1 @900"), "held_records_were_delivered", "20..21 ACQUIRED with count 0"),
+        (Run(20, 21, AVAILABLE, -1), "held_records_were_delivered", "20..21 AVAILABLE with count -1"),
+        (run("10..11 ACKNOWLEDGED 2"), "start_offset_is_not_finished", "the start offset 10 stands on 10..11"),
+    ],
+)
+def test_a_damaged_state_is_found(damage: Run, invariant: str, words: str) -> None:
+    share_partition = partition(*IN_FLIGHT)
+    share_partition.runs.assign(damage)
+    violations = check_state(share_partition)
+    assert names(violations) == [invariant]
+    assert words in violations[0].detail
+
+
+def test_equal_neighbours_that_are_not_merged_are_found() -> None:
+    share_partition = partition(*IN_FLIGHT)
+    share_partition.runs._insert(run("20..21 ACQUIRED 5 m2 @100"))
+    assert names(check_state(share_partition)) == ["runs_are_contiguous_and_merged"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "words"),
+    [
+        ("_terminal_count", 3, "the delivery-complete count is 3, the runs say 2"),
+        ("_available_count", 1, "the available count is 1, the runs say 2"),
+        ("_available", [], "the index of available runs is []"),
+    ],
+)
+def test_an_index_that_drifted_is_found(attribute: str, value: object, words: str) -> None:
+    share_partition = partition(*IN_FLIGHT)
+    setattr(share_partition.runs, attribute, value)
+    violations = check_state(share_partition)
+    assert names(violations) == ["counts_match_runs"]
+    assert words in violations[0].detail
+
+
+@pytest.mark.parametrize("index", ["_held", "_locks"])
+def test_an_index_that_lacks_an_entry_is_found(index: str) -> None:
+    share_partition = partition(*IN_FLIGHT)
+    getattr(share_partition.runs, index).pop()
+    assert set(names(check_state(share_partition))) == {"counts_match_runs"}
+
+
+def _transition(
+    first: int,
+    last: int,
+    change: tuple[RecordState | None, RecordState],
+    count: int,
+    cause: Cause,
+    member_id: str = "m1",
+) -> Transition:
+    return Transition(first, last, change[0], change[1], count, member_id, 0, cause)
+
+
+@pytest.mark.parametrize(
+    ("record", "invariants"),
+    [
+        (_transition(17, 18, (ACKNOWLEDGED, AVAILABLE), 1, Cause.RELEASE, ""), ["transition_is_in_the_table"]),
+        (_transition(10, 14, (ACQUIRED, ARCHIVED), 2, Cause.RELEASE), ["transition_is_in_the_table"]),
+        (_transition(19, 19, (ACQUIRED, AVAILABLE), 5, Cause.RELEASE, "m2"), ["transition_is_in_the_table"]),
+        (_transition(10, 14, (ACQUIRED, ARCHIVING), 2, Cause.REJECT), ["transition_is_in_the_table"]),
+        (
+            _transition(10, 14, (AVAILABLE, ACQUIRED), 3, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
+            _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 3, Cause.ACCEPT),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
+            _transition(18, 21, (None, ACQUIRED), 1, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before", "delivery_count_never_falls"],
+        ),
+        (
+            _transition(20, 21, (AVAILABLE, ACQUIRED), 1, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
+            _transition(8, 9, (AVAILABLE, ACQUIRED), 1, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
+            _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 1, Cause.ACCEPT),
+            ["transition_starts_from_the_state_before", "delivery_count_never_falls"],
+        ),
+        (
+            _transition(10, 14, (ACQUIRED, AVAILABLE), 0, Cause.UNREAD),
+            ["transition_starts_from_the_state_before", "delivery_count_never_falls"],
+        ),
+        (_transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.ACQUIRE), ["delivery_count_stays_within_limit"]),
+        (
+            _transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.LOCK_TIMEOUT),
+            ["lock_ends_no_sooner_than_its_deadline"],
+        ),
+        (_transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT, "m2"), ["acknowledged_only_by_its_holder"]),
+        (_transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.SESSION_CLOSE, "m2"), ["acknowledged_only_by_its_holder"]),
+        (_transition(10, 14, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD, "m2"), ["acknowledged_only_by_its_holder"]),
+        (_transition(20, 30, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (StartOffsetMoved(15), ["start_offset_passes_only_finished_records"]),
+        (StartOffsetMoved(21), ["start_offset_passes_only_finished_records"] * 4),
+        (StartOffsetMoved(10), ["start_offset_never_falls"]),
+        (StartOffsetMoved(9, Cause.LOG_START), ["start_offset_never_falls"]),
+    ],
+)
+def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMoved, invariants: list[str]) -> None:
+    assert names(check_record(partition(*IN_FLIGHT), record, CIRCUMSTANCES)) == invariants
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
+        _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
+        _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
+        _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        StartOffsetMoved(40, Cause.LOG_START),
+        StartOffsetMoved(3, Cause.OFFSET_RESET),
+    ],
+    ids=["accept", "unread lowers the count", "timeout", "skipped offsets", "log start", "reset"],
+)
+def test_a_legal_record_and_each_exception_pass(record: Transition | StartOffsetMoved) -> None:
+    assert check_record(partition(*IN_FLIGHT), record, CIRCUMSTANCES) == []
+
+
+def test_a_delivery_under_a_higher_limit_that_was_in_force_passes() -> None:
+    lowered = Circumstances(CIRCUMSTANCES.limits, NOW_MS, highest_delivery_count_limit=6)
+    record = _transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.ACQUIRE)
+    assert check_record(partition(*IN_FLIGHT), record, lowered) == []
+
+
+def test_every_invariant_says_what_it_means_and_whether_it_has_exceptions() -> None:
+    for name, invariant in {**STATE_INVARIANTS, **RECORD_INVARIANTS}.items():
+        assert invariant.__name__ == name
+        assert invariant.__doc__
+        assert "xception" in invariant.__doc__, name

@@ -1,0 +1,172 @@
+"""The engine against the naive model, step by step, with every invariant checked at each record and each state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sharegroup.core.acquisition import AcquireMode, AcquireRequest
+from sharegroup.core.invariants import Circumstances, check_record, check_state
+from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.errors import ApiError
+from tests.unit.core.naive_model import NaiveSharePartition, RefusedError, offset_by_offset
+
+LOCK_DURATION_MS = 100
+HIGHEST_DELIVERY_COUNT_LIMIT = 10
+
+members = st.sampled_from(["a", "b", "c"])
+acknowledge_types = st.sampled_from(AcknowledgeType)
+limits = st.builds(
+    SharePartitionLimits,
+    lock_duration_ms=st.just(LOCK_DURATION_MS),
+    delivery_count_limit=st.integers(1, HIGHEST_DELIVERY_COUNT_LIMIT),
+    max_record_locks=st.integers(1, 40),
+    is_renew_enabled=st.booleans(),
+    has_dead_letter_queue=st.booleans(),
+)
+
+
+class SharePartitionMachine(RuleBasedStateMachine):
+    @initialize(start_offset=st.integers(0, 5), in_force=limits)
+    def begin(self, start_offset: int, in_force: SharePartitionLimits) -> None:
+        self.limits = in_force
+        self.now_ms = 1_000
+        self.log_end_offset = start_offset
+        self.engine = SharePartition(start_offset)
+        self.replica = SharePartition(start_offset)
+        self.model = NaiveSharePartition(start_offset)
+
+    def _replay(self, records: Sequence[SharePartitionRecord]) -> None:
+        circumstances = Circumstances(self.limits, self.now_ms, HIGHEST_DELIVERY_COUNT_LIMIT)
+        for record in records:
+            assert check_record(self.replica, record, circumstances) == []
+            self.replica.apply(record)
+
+    @invariant()
+    def engine_replica_and_model_agree(self) -> None:
+        assert check_state(self.engine) == []
+        assert self.engine.start_offset == self.replica.start_offset == self.model.start_offset
+        assert self.engine.next_offset == self.replica.next_offset == self.model.next_offset
+        assert self.engine.runs == self.replica.runs
+        assert offset_by_offset(list(self.engine.runs)) == self.model.records
+
+    @rule(size=st.integers(1, 20))
+    def log_grows(self, size: int) -> None:
+        self.log_end_offset += size
+
+    @rule(ms=st.integers(0, 2 * LOCK_DURATION_MS))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        self._replay(self.engine.expire_locks(self.limits, self.now_ms))
+        self.model.expire_locks(self.limits, self.now_ms)
+
+    @rule(in_force=limits)
+    def configuration_changes(self, in_force: SharePartitionLimits) -> None:
+        self.limits = in_force
+
+    @rule(
+        member_id=members,
+        max_records=st.integers(0, 12),
+        batch_size=st.integers(1, 4),
+        mode=st.sampled_from(AcquireMode),
+    )
+    def acquire(self, member_id: str, max_records: int, batch_size: int, mode: AcquireMode) -> None:
+        request = AcquireRequest(member_id, max_records, batch_size, mode)
+        ranges, records = self.engine.acquire(request, self.limits, self.log_end_offset, self.now_ms)
+        self._replay(records)
+        answered = {
+            offset: acquired.delivery_count
+            for acquired in ranges
+            for offset in range(acquired.first_offset, acquired.last_offset + 1)
+        }
+        assert answered == self.model.acquire(request, self.limits, self.log_end_offset, self.now_ms)
+        assert sum(acquired.size for acquired in ranges) == len(answered)
+        if mode is AcquireMode.RECORD_LIMIT:
+            assert len(answered) <= max_records
+        else:
+            assert all(acquired.size <= batch_size for acquired in ranges)
+
+    @rule(data=st.data(), member_id=members)
+    def take_another_choice(self, data: st.DataObject, member_id: str) -> None:
+        available = list(self.engine.runs.available())
+        room = self.model.start_offset + self.limits.max_record_locks - self.model.next_offset
+        if room > 0:
+            available.append(Run(self.model.next_offset, self.model.next_offset + room - 1, RecordState.AVAILABLE, 0))
+        chosen = []
+        for run in available:
+            first = data.draw(st.integers(run.first_offset, run.last_offset))
+            if data.draw(st.booleans()):
+                chosen.append(run.clipped(first, data.draw(st.integers(first, run.last_offset))))
+        offsets = [offset for run in chosen for offset in range(run.first_offset, run.last_offset + 1)]
+        self._replay(self.engine.take(member_id, chosen, self.limits, self.now_ms))
+        self.model.take(member_id, offsets, self.limits, self.now_ms)
+        self.log_end_offset = max(self.log_end_offset, self.model.next_offset)
+
+    @rule(data=st.data(), member_id=members)
+    def acknowledge_anything(self, data: st.DataObject, member_id: str) -> None:
+        low, high = max(self.model.start_offset - 3, 0), self.model.next_offset + 2
+        batches = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            first, last = data.draw(st.integers(low, high)), data.draw(st.integers(low, high))
+            size = data.draw(st.sampled_from([1, max(1, last - first + 1)]))
+            types = data.draw(st.lists(acknowledge_types, min_size=size, max_size=size))
+            batches.append(AcknowledgementBatch(first, last, tuple(types)))
+        self._acknowledge(member_id, batches)
+
+    @precondition(lambda self: self.engine.runs.member_ids)
+    @rule(data=st.data())
+    def acknowledge_what_is_held(self, data: st.DataObject) -> None:
+        member_id = data.draw(st.sampled_from(self.engine.runs.member_ids))
+        batches = []
+        for run in data.draw(st.lists(st.sampled_from(self.engine.runs.held_by(member_id)), max_size=3)):
+            first = data.draw(st.integers(run.first_offset, run.last_offset))
+            last = data.draw(st.integers(first, run.last_offset))
+            size = data.draw(st.sampled_from([1, last - first + 1]))
+            types = data.draw(st.lists(acknowledge_types, min_size=size, max_size=size))
+            batches.append(AcknowledgementBatch(first, last, tuple(types)))
+        self._acknowledge(member_id, batches)
+
+    def _acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch]) -> None:
+        refused = expected = None
+        try:
+            self._replay(self.engine.acknowledge(member_id, batches, self.limits, self.now_ms))
+        except ApiError as error:
+            refused = error.name
+        try:
+            self.model.acknowledge(member_id, batches, self.limits, self.now_ms)
+        except RefusedError as error:
+            expected = str(error)
+        assert refused == expected
+
+    @rule(member_id=members)
+    def session_closes(self, member_id: str) -> None:
+        self._replay(self.engine.release_member(member_id, self.limits, self.now_ms))
+        self.model.release_member(member_id, self.limits)
+
+    @rule(data=st.data())
+    def dead_letters_are_written(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(self.model.start_offset, self.model.next_offset))
+        last = data.draw(st.integers(first, self.model.next_offset))
+        self._replay(self.engine.finish_dead_letters(first, last, self.limits, self.now_ms))
+        self.model.finish_dead_letters(first, last)
+
+    @rule(data=st.data())
+    def log_start_moves(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.model.next_offset + 3))
+        self._replay(self.engine.move_log_start(offset, self.limits))
+        self.model.move_log_start(offset)
+        self.log_end_offset = max(self.log_end_offset, offset)
+
+    @rule()
+    def state_is_stored_and_loaded(self) -> None:
+        self.engine = SharePartition(self.engine.start_offset, list(self.engine.runs))
+
+
+TestSharePartition = SharePartitionMachine.TestCase
+TestSharePartition.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
