@@ -25,7 +25,7 @@ from sharegroup.demo.flights import TOPIC, load_flights
 from sharegroup.demo.progress import DrainDisplay, LiveHistory
 from sharegroup.demo.report import Account, account_for
 from sharegroup.demo.sinks import create_sink
-from sharegroup.demo.spark_member import flights_handler
+from sharegroup.demo.spark_member import create_spark_sink, flights_handler
 from sharegroup.errors import LogUnavailableError, ShareGroupError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -69,8 +69,8 @@ class Drill:
         """Remove what an earlier run left, load the flights, and create the sinks."""
         for path in (self._path("log_path").parent, self._path("state_table_path"), self._path("checkpoint_path")):
             shutil.rmtree(path, ignore_errors=True)
-        for sink in self._sinks:
-            shutil.rmtree(sink, ignore_errors=True)
+        shutil.rmtree(self._sinks[0].parent, ignore_errors=True)
+        for sink in self._sinks[1:]:
             create_sink(sink)
         with self._log() as log, Progress(console=self.console) as progress:
             task = progress.add_task("loading flights", total=None)
@@ -82,6 +82,7 @@ class Drill:
         Raises:
             ShareGroupError: the processor or a worker failed, or the time is over.
         """
+        create_spark_sink(spark, str(self._sinks[0]))
         processor = Processor(spark, self.settings)
         processor.start()
         live = LiveHistory(StateTableReader(self.settings.processor.state_table_path), GROUP)

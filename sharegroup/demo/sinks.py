@@ -27,7 +27,7 @@ SINK_SCHEMA = pa.schema(
 
 
 def create_sink(path: Path) -> None:
-    """Create an empty sink: two writers that create one table at the same time would conflict."""
+    """Create an empty sink for a Python member."""
     DeltaTable.create(str(path), SINK_SCHEMA)
 
 

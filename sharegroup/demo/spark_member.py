@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sharegroup.demo.flights import RELEASED_PERCENT
 from sharegroup.spark.worker import Handler
 
+_PLACE = "topic string, partition int, offset bigint, delivery_count smallint"
 _FLIGHT = "carrier string, flight int, origin string, dest string, dep_time double, dep_delay double, arr_delay double"
 
 
@@ -35,7 +36,12 @@ def flights_handler(sink_path: str) -> Handler:
     return handle
 
 
-def _acknowledge_type() -> F.Column:  # type: ignore[name-defined]  # pyspark.sql.functions re-exports it untyped
+def create_spark_sink(spark: SparkSession, sink_path: str) -> None:
+    """Create an empty sink for the Spark workers: two that create one table at the same time would conflict."""
+    spark.createDataFrame([], f"{_PLACE}, {_FLIGHT}").write.format("delta").save(sink_path)
+
+
+def _acknowledge_type() -> Column:
     place = F.concat_ws("-", F.col("partition").cast("string"), F.col("offset").cast("string"))
     fails_at_first = (F.crc32(place) % 100 < RELEASED_PERCENT) & (F.col("delivery_count") == 1)
     return F.when(fails_at_first, "release").when(F.col("flight.dep_time").isNull(), "reject").otherwise("accept")

@@ -79,6 +79,8 @@ class _Worker:
         )
 
     def run(self, stop: threading.Event) -> None:
+        # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
+        acquired_records(self._spark, self._log_path, []).count()
         self._member.subscribe(self._config.topics)
         in_flight = self._config.worker_ranges_in_flight
         running: set[Future[None]] = set()
