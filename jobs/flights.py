@@ -58,12 +58,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with claim_folder(folder):
         drill = Drill(settings, folder, member, console)
         drill.prepare()
-        spark = build_session("flights", spark_jars(ROOT))
+        level = "INFO" if options.verbose else "ERROR"
+        spark = build_session("flights", spark_jars(ROOT), settings={"spark.log.level": level})
         try:
             drill.drain(spark)
+            account = drill.account()
         finally:
             spark.stop()
-        account = drill.account()
     console.print(render(account))
     for disagreement in account.disagreements:
         print(f"error: {disagreement}", file=sys.stderr)

