@@ -1,0 +1,120 @@
+"""The Delta library at the edge: create, open, look at the highest leader epoch, translate its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
+from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
+
+NO_LEADER_EPOCH = 0
+"""Highest leader epoch of a table that no processor has opened; the first processor takes 1."""
+
+_CONFIGURATION = {
+    "delta.appendOnly": "true",
+    "delta.checkpointInterval": "100",
+    # A commit lists the log folder, which costs 8 ms for every 1,000 files in it.
+    "delta.logRetentionDuration": "interval 10 minutes",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.dataSkippingStatsColumns": (
+        "record_type,batch_id,leader_epoch,group_id,request_partition,request_offset,time_ms"
+    ),
+}
+
+_REMEDIES = {
+    "No space left": "Free space on the disk, then start the processor again.",
+    "Permission denied": "Give this user the right to read and write the folder.",
+    "Operation not permitted": "Give this user the right to read and write the folder.",
+    "Read-only file system": "Choose a folder on a disk that can be written.",
+    "Not a directory": "Choose a folder; part of this path is a file.",
+}
+
+
+def open_table(path: str) -> DeltaTable:
+    """The newest version of the state table.
+
+    Raises:
+        StateTableError: there is no table, or it cannot be read.
+        UnsupportedFormatVersionError: it is a table, but not with the columns of this release.
+    """
+    with translated(path, "read"):
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            raise StateTableError(
+                f"There is no state table at {path}.", "Start the processor, which creates it, or correct the path."
+            ) from None
+    _check_columns(table, path)
+    return table
+
+
+def create_or_open_table(path: str) -> DeltaTable:
+    """The newest version of the state table, created if need be, by whichever of several callers is first.
+
+    Raises:
+        StateTableError: it can neither be read nor created.
+        UnsupportedFormatVersionError: a table is there, but not with the columns of this release.
+    """
+    with translated(path, "created"):
+        if not DeltaTable.is_deltatable(path):
+            try:
+                DeltaTable.create(
+                    path, STATE_TABLE_SCHEMA, partition_by=[PARTITION_COLUMN], configuration=dict(_CONFIGURATION)
+                )
+            except DeltaError:
+                if not DeltaTable.is_deltatable(path):
+                    raise
+    return open_table(path)
+
+
+def highest_leader_epoch(table: DeltaTable) -> int:
+    """The highest leader epoch of any row of this version, from the statistics of its files.
+
+    It needs no commit history, so that the retention of the log cannot hide a fence.
+    """
+    files = pa.table(table.get_add_actions(flatten=True))
+    statistic = "max.leader_epoch"
+    if statistic in files.column_names and not files[statistic].null_count:
+        highest = pc.max(files[statistic]).as_py()
+    else:
+        highest = pc.max(pa.table(table.scan(columns=["leader_epoch"]))["leader_epoch"]).as_py()
+    return NO_LEADER_EPOCH if highest is None else int(highest)
+
+
+@contextmanager
+def translated(path: str, verb: str) -> Iterator[None]:
+    """Turn errors of the libraries into `StateTableError`.
+
+    Args:
+        path: the table, for the message.
+        verb: what could not be done to it, for the message.
+    """
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        text = str(error)
+        reason = text.splitlines()[0].rstrip(".")
+        raise StateTableError(f"State table {path} cannot be {verb}: {reason}.", _remedy(text)) from error
+
+
+def _check_columns(table: DeltaTable, path: str) -> None:
+    found = {field.name for field in table.schema().fields}
+    unlike = ", ".join(sorted(found.symmetric_difference(STATE_TABLE_SCHEMA.names)))
+    if unlike:
+        raise UnsupportedFormatVersionError(
+            f"The Delta table at {path} is not a state table of this release; it differs in columns {unlike}.",
+            "Correct the path, or use the release that wrote the table.",
+        )
+
+
+def _remedy(text: str) -> str:
+    for fragment, remedy in _REMEDIES.items():
+        if fragment in text:
+            return remedy
+    return "Check that the folder is whole and its disk healthy; restore it from a copy if it is damaged."

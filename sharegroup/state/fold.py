@@ -1,0 +1,148 @@
+"""The fold: rows of the state table → the state they add up to. Recovery and audits share it; nothing else does it.
+
+Pure. The order of rows comes from their columns, never from where they lie in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from sharegroup.coordinator.group_state import GroupState
+from sharegroup.core.records import StartOffsetMoved
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.errors import StateTableError
+from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.rows import RecordType, StateRow
+
+SHARE_PARTITION_TYPES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS})
+
+
+@dataclass(slots=True)
+class FoldedPartition:
+    """A share-partition as its rows leave it.
+
+    Attributes:
+        topic_id: topic id.
+        topic: topic name.
+        partition: partition.
+        share_partition: the engine.
+        snapshot_epoch: epoch of its last snapshot.
+        updates_since_snapshot: ShareUpdate rows since then; ShareTransitions do not count.
+        request_offset: the last message that its last row reflects.
+    """
+
+    topic_id: str
+    topic: str
+    partition: int
+    share_partition: SharePartition
+    snapshot_epoch: int
+    updates_since_snapshot: int
+    request_offset: int
+
+    @property
+    def state_epoch(self) -> int:
+        """Fencing epoch of its durable state."""
+        return self.share_partition.state_epoch
+
+
+@dataclass(slots=True)
+class FoldedGroup:
+    """A group as its rows leave it.
+
+    Attributes:
+        group_id: the share group.
+        metadata: members, epochs, topics, configuration.
+        partitions: (topic id, partition) → share-partition.
+        status: the last status row of each actor that has one.
+    """
+
+    group_id: str
+    metadata: GroupState = field(default_factory=GroupState)
+    partitions: dict[tuple[str, int], FoldedPartition] = field(default_factory=dict)
+    status: dict[ActorRole, GroupStatusPayload] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[ActorRole, str]:
+        """Why each quarantined actor failed; empty when the group works."""
+        return {role: row.reason for role, row in self.status.items() if row.status is GroupStatus.FAILED}
+
+
+@dataclass(slots=True)
+class FoldedState:
+    """All groups, by id."""
+
+    groups: dict[str, FoldedGroup] = field(default_factory=dict)
+
+
+def fold_order(row: StateRow) -> tuple[int, int, int, int]:
+    """Sort key: rows of a group follow the request log; a row without a message of its own follows the last one."""
+    return row.request_partition, row.request_offset, row.leader_epoch, row.batch_id
+
+
+def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> FoldedState:
+    """The state that rows add up to.
+
+    Args:
+        rows: rows in any order; those that belong to no group are passed over.
+        until: request partition → end offset, exclusive, as in a BatchMarker; later rows, and rows of partitions
+            that it does not name, are left out. None takes all.
+
+    Raises:
+        StateTableError: a row does not fit what precedes it.
+    """
+    state = FoldedState()
+    for row in sorted(rows, key=fold_order):
+        if not row.group_id or (until is not None and row.request_offset >= until.get(row.request_partition, 0)):
+            continue
+        group = state.groups.setdefault(row.group_id, FoldedGroup(row.group_id))
+        try:
+            _apply(group, row)
+        except (ValidationError, KeyError) as error:
+            raise StateTableError(
+                f"{row.record_type.value} row of group {row.group_id} at request offset {row.request_offset} of "
+                f"partition {row.request_partition} does not fit what precedes it: {error!r}.",
+                "The state table lacks rows, or holds rows of another writer: restore it from a copy.",
+            ) from error
+    return state
+
+
+def _apply(group: FoldedGroup, row: StateRow) -> None:
+    match row.record_type:
+        case RecordType.SHARE_SNAPSHOT:
+            group.partitions[row.topic_id, row.partition] = _from_snapshot(row)
+        case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
+            _apply_transitions(group.partitions[row.topic_id, row.partition], row)
+        case RecordType.GROUP_METADATA:
+            for record in row.payload["records"]:
+                group.metadata.apply_json(record)
+        case RecordType.GROUP_STATUS:
+            status = GroupStatusPayload.model_validate(row.payload)
+            group.status[status.role] = status
+
+
+def _from_snapshot(row: StateRow) -> FoldedPartition:
+    return FoldedPartition(
+        row.topic_id,
+        row.topic,
+        row.partition,
+        SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch),
+        row.snapshot_epoch,
+        0,
+        row.request_offset,
+    )
+
+
+def _apply_transitions(partition: FoldedPartition, row: StateRow) -> None:
+    share_partition = partition.share_partition
+    for entry in row.transitions:
+        share_partition.apply(entry.transition)
+    if row.start_offset > share_partition.start_offset:
+        share_partition.apply(StartOffsetMoved(row.start_offset))
+    if row.record_type is RecordType.SHARE_UPDATE:
+        partition.updates_since_snapshot += 1
+    share_partition.state_epoch = row.state_epoch
+    partition.request_offset = row.request_offset

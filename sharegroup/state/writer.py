@@ -1,0 +1,188 @@
+"""The one writer of the state table: a fence at the start, then one atomic append for each micro-batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.delta_table import create_or_open_table, highest_leader_epoch, open_table, translated
+from sharegroup.state.maintenance import compact, vacuum
+from sharegroup.state.schema import rows_to_table, utc_date
+
+_REOPEN_EVERY_COMMITS = 50
+"""A handle gets slower with each version it has seen: 0.1 ms a commit."""
+
+_REOPEN_AFTER_S = 60.0
+"""Far below the retention of the log: the commits after an older handle's version may have been cleaned up."""
+
+
+class StateTableWriter:
+    """Appends to the state table for one processor, until another one takes over.
+
+    No row of this writer can follow another's fence: every version that its handle has seen was found to hold no
+    higher leader epoch, and a commit succeeds only as the version right after the handle's.
+
+    Made by `open`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        table: DeltaTable,
+        leader_epoch: int,
+        compact_every_commits: int,
+        deadlines: _Deadlines,
+    ) -> None:
+        self._path = path
+        self._leader_epoch = leader_epoch
+        self._compact_every_commits = compact_every_commits
+        self._deadlines = deadlines
+        self._commits_since_upkeep = len(table.file_uris())
+        self._adopt(table)
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        identity: Mapping[str, Any],
+        *,
+        compact_every_commits: int = 1_000,
+        commit_timeout_ms: int = 30_000,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> StateTableWriter:
+        """Take the table over: commit a Fence row with the next leader epoch. Creates the table when it is missing.
+
+        Args:
+            path: the table's folder.
+            identity: what the Fence row says of the processor besides its process id and host; JSON values.
+            compact_every_commits: commits from one compaction to the next.
+            commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
+            monotonic_s: a clock for durations, in seconds.
+
+        Raises:
+            StateTableError: the table cannot be created, read or written.
+            UnsupportedFormatVersionError: there is a table, but not with the columns of this release.
+        """
+        deadlines = _Deadlines(path, commit_timeout_ms, monotonic_s)
+        deadline_s = deadlines.next_s()
+        while True:
+            table = create_or_open_table(path)
+            with translated(path, "read"):
+                leader_epoch = highest_leader_epoch(table) + 1
+            if _is_committed(path, table, [_fence(identity)], leader_epoch):
+                return cls(path, table, leader_epoch, compact_every_commits, deadlines)
+            deadlines.check(deadline_s)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of this writer's fence."""
+        return self._leader_epoch
+
+    def append(self, rows: Sequence[StateRow]) -> None:
+        """Append the rows in one commit: all of them, or none.
+
+        `date` and `leader_epoch` of the rows are filled in here.
+
+        Raises:
+            FencedProcessorError: another processor has taken over; nothing was written.
+            StateTableError: the table cannot be read or written, or not in time. The last marker tells whether the
+                rows were committed.
+        """
+        deadline_s = self._deadlines.next_s()
+        if self._commits_since_upkeep >= self._compact_every_commits:
+            self.maintain()
+        elif self._commits_on_handle >= _REOPEN_EVERY_COMMITS or self._deadlines.now_s() >= self._reopen_at_s:
+            self._adopt_newest_version()
+        while not self._has_committed(rows):
+            self._deadlines.check(deadline_s)
+        self._commits_on_handle += 1
+        self._commits_since_upkeep += 1
+        # A commit that stood still until the log of its version was cleaned up would only seem to have succeeded.
+        self._deadlines.check(deadline_s)
+
+    def maintain(self) -> None:
+        """Compact and vacuum; `append` does it every `compact_every_commits`.
+
+        Raises:
+            FencedProcessorError: another processor has taken over.
+            StateTableError: the table cannot be read or written.
+        """
+        compact(self._path)
+        vacuum(self._path)
+        self._commits_since_upkeep = 0
+        self._adopt_newest_version()
+
+    def _has_committed(self, rows: Sequence[StateRow]) -> bool:
+        try:
+            if _is_committed(self._path, self._table, rows, self._leader_epoch):
+                return True
+        except StateTableError:
+            # A successor's clean-up of the log looks like damage to a handle that is older than it.
+            self._adopt_newest_version()
+            raise
+        self._adopt_newest_version()
+        return False
+
+    def _adopt_newest_version(self) -> None:
+        table = open_table(self._path)
+        with translated(self._path, "read"):
+            highest = highest_leader_epoch(table)
+        if highest > self._leader_epoch:
+            raise FencedProcessorError(
+                f"State table {self._path} belongs to leader epoch {highest}; this processor has {self._leader_epoch}.",
+                "Stop this processor: another one has taken over.",
+            )
+        self._adopt(table)
+
+    def _adopt(self, table: DeltaTable) -> None:
+        self._table = table
+        self._commits_on_handle = 0
+        self._reopen_at_s = self._deadlines.now_s() + _REOPEN_AFTER_S
+
+
+class _Deadlines:
+    """When a commit must be over."""
+
+    def __init__(self, path: str, commit_timeout_ms: int, monotonic_s: Callable[[], float]) -> None:
+        self._path = path
+        self._commit_timeout_ms = commit_timeout_ms
+        self.now_s = monotonic_s
+
+    def next_s(self) -> float:
+        return self.now_s() + self._commit_timeout_ms / 1_000
+
+    def check(self, deadline_s: float) -> None:
+        if self.now_s() > deadline_s:
+            raise StateTableError(
+                f"A commit to state table {self._path} took longer than {self._commit_timeout_ms} ms.",
+                "Look for a slow disk or for other writers; then start the processor again.",
+            )
+
+
+def _fence(identity: Mapping[str, Any]) -> StateRow:
+    return StateRow(
+        record_type=RecordType.FENCE,
+        time_ms=time.time_ns() // 1_000_000,
+        payload={**identity, "pid": os.getpid(), "host": socket.gethostname()},
+    )
+
+
+def _is_committed(path: str, table: DeltaTable, rows: Sequence[StateRow], leader_epoch: int) -> bool:
+    """Commit at the version after the table handle's; False when another process has taken that version."""
+    stamped = [row.model_copy(update={"date": utc_date(row.time_ms), "leader_epoch": leader_epoch}) for row in rows]
+    # With retries, the library would move the commit of a stale processor past the fence of its successor.
+    properties = CommitProperties(max_commit_retries=0, custom_metadata={"leaderEpoch": leader_epoch})
+    with translated(path, "written"):
+        try:
+            write_deltalake(table, rows_to_table(stamped), mode="append", commit_properties=properties)
+        except CommitFailedError:
+            return False
+    return True

@@ -1,0 +1,66 @@
+"""Upkeep moves rows between files and changes nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sharegroup.errors import StateTableError
+from sharegroup.state.fold import fold
+from sharegroup.state.maintenance import compact, vacuum
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.writer import StateTableWriter
+from tests.state.state_rows import BATCH_MS, batch_rows
+
+DAY_MS = 86_400_000
+
+
+def data_files(table_path: str) -> set[Path]:
+    return set(Path(table_path).rglob("*.parquet"))
+
+
+def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(12):
+        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + (batch_id % 3) * DAY_MS))
+    before = reader.rows()
+    fence_files = 1
+    assert compact(table_path) == 12
+    assert len(DeltaTable(table_path).file_uris()) == 3 + fence_files
+    assert reader.rows() == before
+    assert fold(reader.rows()).groups.keys() == {"group-1"}
+    assert compact(table_path) == 0
+    writer.append(batch_rows(12))
+    assert len(reader.rows()) == len(before) + len(batch_rows(12))
+
+
+def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(5):
+        writer.append(batch_rows(batch_id))
+    before = data_files(table_path)
+    compact(table_path)
+    assert vacuum(table_path) == 0
+    assert before < data_files(table_path)
+
+
+def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(5):
+        writer.append(batch_rows(batch_id))
+    rows = reader.rows()
+    compact(table_path)
+    DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    assert vacuum(table_path) == 5
+    assert len(data_files(table_path)) == len(DeltaTable(table_path).file_uris())
+    assert reader.rows() == rows
+    writer.append(batch_rows(5))
+
+
+@pytest.mark.parametrize("upkeep", [compact, vacuum])
+def test_upkeep_of_a_missing_table_is_an_error(table_path: str, upkeep: object) -> None:
+    assert callable(upkeep)
+    with pytest.raises(StateTableError, match="no state table"):
+        upkeep(table_path)
