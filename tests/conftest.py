@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sharegroup.spark.session import build_session
+
+_JARS = Path(__file__).resolve().parent.parent / "build" / "jars" / "spark"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whatever uses the Spark session, so that `-m "not spark"` starts no JVM."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One small local session for the whole run."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    """The one session of the run, as programs make theirs."""
+    session = build_session("sharegroup-tests", sorted(_JARS.glob("*.jar")))
+    session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

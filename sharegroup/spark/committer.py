@@ -85,18 +85,18 @@ class Committer:
         self._tell([], requests)
 
     def _is_repeat(self, batch_id: int, end_offsets: dict[int, int]) -> bool:
-        if self._last_marker is None or batch_id > self._last_marker[0]:
-            return False
-        last_batch_id, last_end_offsets = self._last_marker
-        if batch_id == last_batch_id and any(
-            offset != last_end_offsets.get(partition) for partition, offset in end_offsets.items()
-        ):
+        """Whether the batch is in the state table; else it must be the one right after the last that is."""
+        last_batch_id, last_ends = self._last_marker or (-1, {})
+        is_repeat = batch_id == last_batch_id
+        fits = end_offsets.items() <= last_ends.items() if is_repeat else batch_id == last_batch_id + 1
+        if not fits:
             raise CheckpointDivergedError(
                 f"Batch {batch_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, "
-                f"but the state table has it committed with {last_end_offsets}.",
+                f"but the last one in the state table is batch {last_batch_id} with {last_ends}: one of the two is an "
+                "older copy.",
                 "Delete the checkpoint folder and start again: the processor rebuilds it from the state table.",
             )
-        return True
+        return is_repeat
 
     def _append_rows(
         self, batch_id: int, outputs: Sequence[ActorOutput], effects: Sequence[Effect], end_offsets: dict[int, int]

@@ -86,7 +86,7 @@ class FactSource:
                 if check_topics:
                     next_topic_check = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
                 with self._lock:
-                    due = self._due_ticks() + self._answers(set(self._log_watches), check_topics)
+                    due = self._due_ticks() + self._answers(self._watching(check_topics), check_topics)
                 if due:
                     self._send(due)
         except BaseException as failure:
@@ -107,6 +107,9 @@ class FactSource:
         except UnknownTopicError:
             # A watched topic was deleted; the topic check tells the group.
             self._stopped.wait(_SLICE_MS / 1000)
+
+    def _watching(self, topics: bool) -> set[str]:
+        return self._log_watches.keys() | self._topic_watches.keys() if topics else set(self._log_watches)
 
     def _due_ticks(self) -> list[RequestEnvelope]:
         now_ms = time.time_ns() // 1_000_000
@@ -132,13 +135,14 @@ class FactSource:
             return []
         grown: list[TopicLogOffsets] = []
         for topic, topic_id in sorted({(topic, topic_id) for topic, topic_id, _ in watch.above_offset}):
-            offsets = self._offsets(topic)
-            watched = {p: above for (name, _, p), above in watch.above_offset.items() if name == topic}
+            offsets = self._offsets(topic, topic_id)
+            watched = {p: above for (_, id_, p), above in watch.above_offset.items() if id_ == topic_id}
             news = {p: offsets[p] for p, above in watched.items() if p in offsets and offsets[p].end_offset > above}
             if news:
                 grown.append(_topic_offsets(topic, topic_id, len(offsets), news))
-                for partition in news:
-                    del watch.above_offset[topic, topic_id, partition]
+            # A topic that is gone never grows; to go on looking at the one of its name would be a busy loop.
+            for partition in news if offsets else watched:
+                del watch.above_offset[topic, topic_id, partition]
         return grown
 
     def _changed_topics(self, group_id: str) -> list[TopicLogOffsets]:
@@ -156,7 +160,7 @@ class FactSource:
                 continue
             watch.topics[topic] = seen
             resets = self._reset_offsets(topic, seen[1], watch.reset_duration_ms)
-            changed.append(_topic_offsets(topic, seen[0], seen[1], self._offsets(topic), resets))
+            changed.append(_topic_offsets(topic, seen[0], seen[1], self._offsets(topic, seen[0]), resets))
         return changed
 
     def _reset_offsets(self, topic: str, partition_count: int, duration_ms: int | None) -> dict[int, int]:
@@ -165,9 +169,12 @@ class FactSource:
         since_ms = time.time_ns() // 1_000_000 - duration_ms
         return {p: self._log.offset_for_time(topic, p, since_ms) for p in range(partition_count)}
 
-    def _offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+    def _offsets(self, topic: str, topic_id: str) -> dict[int, PartitionOffsets]:
+        """Offsets of the topic with this id; none when it is gone, even if another one has its name now."""
         try:
-            return self._log.offsets(topic)
+            offsets = self._log.offsets(topic)
+            # After the look at the offsets, not before it: an id that still holds now held then, too.
+            return offsets if self._log.describe_topic(topic).topic_id == topic_id else {}
         except UnknownTopicError:
             return {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -63,6 +65,10 @@ def build_session(
         wanted = {**LOCAL_FILE_SETTINGS, **wanted, "spark.driver.extraClassPath": ":".join(map(str, jars))}
         # A stream that stops recurses deeply in a regular expression.
         wanted.setdefault("spark.driver.extraJavaOptions", "-Xss8m")
+    if master.startswith("local"):
+        wanted.setdefault("spark.driver.host", "127.0.0.1")
+        # Without it the workers run whatever `python3` is first in the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

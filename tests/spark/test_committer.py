@@ -1,0 +1,198 @@
+"""Persist before respond: what is committed, what is told, and in which order; real state table and log, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, WatchLog
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import CheckpointDivergedError, FencedProcessorError
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.messages import ResponseEnvelope, decoded_request, decoded_response, request
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.actor_function import ActorOutput
+from sharegroup.spark.committer import Committer, CommitterMetrics
+from sharegroup.spark.facts import FactSource
+from sharegroup.spark.recovery import ensure_topics
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.writer import StateTableWriter
+
+GROUP_ID = "group-1"
+BATCH_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+
+
+@dataclass
+class Desk:
+    """A committer, with the log and the table that it writes to.
+
+    Attributes:
+        folder: where both are.
+        last_marker: what the committer believes to be committed already.
+    """
+
+    folder: Path
+    last_marker: tuple[int, dict[int, int]] | None = None
+    metrics: CommitterMetrics = field(default_factory=CommitterMetrics)
+
+    def __post_init__(self) -> None:
+        self.config = ProcessorConfig(
+            log_path=self.folder / "log.db",
+            state_table_path=str(self.folder / "state"),
+            checkpoint_path=str(self.folder / "checkpoint"),
+            request_topic_partitions=3,
+        )
+        self.log = LocalLog(self.config.log_path)
+        ensure_topics(self.log, self.config)
+        self.writer = StateTableWriter.open(self.config.state_table_path, {})
+        self.committer = Committer(self.log, self.writer, self.config, "checkpoint-1", self.last_marker, self.metrics)
+        self.facts = FactSource(self.log, self.committer.send, lambda failure: None)
+
+    def commit(self, batch_id: int, *outputs: ActorOutput) -> None:
+        self.committer.commit(batch_id, outputs, self.facts)
+
+    def rows(self) -> list[StateRow]:
+        """What is in the table, but for the fence."""
+        rows = StateTableReader(self.config.state_table_path).rows()
+        return [row for row in rows if row.record_type is not RecordType.FENCE]
+
+    def markers(self) -> list[tuple[int, dict[str, int]]]:
+        """(batch id, end offsets), in order."""
+        markers = [row for row in self.rows() if row.record_type is RecordType.BATCH_MARKER]
+        return sorted((row.batch_id, row.payload["end_offsets"]) for row in markers)
+
+    def told(self) -> list[int]:
+        """Correlation ids of the answers in partition 0 of the response log."""
+        end = self.log.offsets("__share_responses")[0].end_offset
+        return [decoded_response(r.value).correlation_id for r in self.log.read("__share_responses", 0, 0, end)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    desk.log.close()
+
+
+def output(effects: Sequence[Effect] = (), *, partition: int = 0, end_offset: int = 1, count: int = 1) -> ActorOutput:
+    return ActorOutput(GROUP_ID, "leader", partition, end_offset, count, BATCH_MS, list(effects))
+
+
+def row() -> Persist:
+    return Persist(StateRow(record_type=RecordType.GROUP_METADATA, group_id=GROUP_ID, time_ms=BATCH_MS))
+
+
+def answer(correlation_id: int, partition: int = 0) -> Respond:
+    envelope = ResponseEnvelope(
+        api_key=ApiKey.SHARE_FETCH, correlation_id=correlation_id, group_id=GROUP_ID, member_id="member"
+    )
+    return Respond(partition, envelope)
+
+
+def test_a_batch_is_one_commit_with_its_marker(desk: Desk) -> None:
+    desk.commit(0, output([row()], end_offset=4), output([row()], partition=2, end_offset=9))
+    assert [(row.record_type, row.batch_id, row.time_ms, row.leader_epoch) for row in desk.rows()] == [
+        (RecordType.BATCH_MARKER, 0, BATCH_MS, 1),
+        (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
+        (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
+    ]
+    assert desk.markers() == [(0, {"0": 4, "2": 9})]
+
+
+def test_a_marker_says_how_far_each_partition_is_applied(desk: Desk) -> None:
+    desk.commit(0, output(end_offset=4), output(end_offset=3), output(partition=2, end_offset=9))
+    desk.commit(1, output(partition=1, end_offset=1), output(end_offset=5))
+    desk.commit(2, output(partition=2, end_offset=11))
+    assert desk.markers() == [
+        (0, {"0": 4, "2": 9}),
+        (1, {"0": 5, "1": 1, "2": 9}),
+        (2, {"0": 5, "1": 1, "2": 11}),
+    ]
+
+
+def test_nobody_is_told_of_what_is_not_committed(desk: Desk) -> None:
+    desk.commit(0, output([row(), answer(1)]))
+    StateTableWriter.open(desk.config.state_table_path, {})
+    committed = desk.rows()
+    message = Send(request(ApiKey.TICK, GROUP_ID, Tick()))
+    with pytest.raises(FencedProcessorError):
+        desk.commit(1, output([row(), answer(2), message], end_offset=2))
+    assert desk.told() == [1]
+    assert desk.rows() == committed
+    assert all(found.end_offset == 0 for found in desk.log.offsets("__share_requests").values())
+
+
+def test_a_batch_that_is_executed_again_is_told_again_and_not_committed_again(tmp_path: Path) -> None:
+    first = Desk(tmp_path)
+    first.commit(0, output([row(), answer(1)], end_offset=3))
+    committed = first.rows()
+    first.log.close()
+    again = Desk(tmp_path, last_marker=(0, {0: 3}))
+    again.commit(0, output([row(), answer(1)], end_offset=3))
+    assert again.rows() == committed
+    assert again.told() == [1, 1]
+    assert (again.metrics.batches, again.metrics.repeated_batches) == (1, 1)
+    again.commit(1, output([row(), answer(2)], end_offset=4))
+    assert again.told() == [1, 1, 2]
+    assert again.markers() == [(0, {"0": 3}), (1, {"0": 4})]
+
+
+@pytest.mark.parametrize(
+    ("last_marker", "batch_id", "end_offset"),
+    [
+        pytest.param((4, {0: 7}), 4, 8, id="the same batch with other messages"),
+        pytest.param((4, {0: 7}), 3, 6, id="an earlier batch, because the checkpoint is an older copy"),
+        pytest.param((4, {0: 7}), 6, 9, id="a batch too far on, because the table is an older copy"),
+        pytest.param(None, 3, 9, id="a later batch, and an empty table"),
+    ],
+)
+def test_a_checkpoint_that_does_not_continue_the_table_is_refused(
+    tmp_path: Path, last_marker: tuple[int, dict[int, int]] | None, batch_id: int, end_offset: int
+) -> None:
+    desk = Desk(tmp_path, last_marker)
+    with pytest.raises(CheckpointDivergedError, match=f"^Batch {batch_id} of .* Delete the checkpoint"):
+        desk.commit(batch_id, output([row(), answer(1)], end_offset=end_offset))
+    assert (desk.rows(), desk.told()) == ([], [])
+
+
+@pytest.mark.parametrize("partition", [-1, 4, 2**31 - 1])
+def test_an_answer_to_nowhere_is_counted(desk: Desk, partition: int) -> None:
+    desk.commit(0, output([answer(1, partition), answer(2)]))
+    assert desk.told() == [2]
+    assert desk.metrics.unanswerable_responses == 1
+
+
+def test_messages_between_actors_go_to_their_groups_partition_in_order(desk: Desk) -> None:
+    groups = ["a", "b", "a", "c", "a"]
+    sends = [Send(request(ApiKey.TICK, g, Tick(), correlation_id=n)) for n, g in enumerate(groups)]
+    desk.commit(0, output(sends))
+    for group_id in set(groups):
+        records = desk.log.read("__share_requests", partition_for(group_id, 3), 0, 10)
+        sent = [decoded_request(record.value) for record in records]
+        expected = [number for number, name in enumerate(groups) if name == group_id]
+        assert [envelope.correlation_id for envelope in sent if envelope.group_id == group_id] == expected
+
+
+def test_a_watch_that_is_answered_at_once_comes_after_the_answers(desk: Desk) -> None:
+    topic_id = desk.log.create_topic("orders", 1).topic_id
+    desk.log.append("orders", 0, [NewRecord(None, b"value")] * 5)
+    desk.commit(0, output([WatchLog(GROUP_ID, {("orders", topic_id, 0): 2})]))
+    (record,) = desk.log.read("__share_requests", partition_for(GROUP_ID, 3), 0, 10)
+    assert decoded_request(record.value).api_key == ApiKey.LOG_OFFSETS
+
+
+def test_everything_is_counted(desk: Desk) -> None:
+    desk.commit(0, output([Undecodable(0, "not JSON"), Undecodable(1, "not JSON")], count=2), output(count=5))
+    desk.commit(1, output(count=1, end_offset=2))
+    metrics = desk.metrics
+    assert (metrics.batches, metrics.messages, metrics.undecodable_messages) == (2, 8, 2)
+    assert (metrics.repeated_batches, metrics.unanswerable_responses) == (0, 0)
+    assert len(metrics.commit_seconds) == 2
