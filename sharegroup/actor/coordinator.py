@@ -14,6 +14,7 @@ from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchTopics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
+from sharegroup.errors import UnknownMemberIdError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
     InitializeShareGroupState,
@@ -56,7 +57,7 @@ class Coordinator:
         self._reply_partitions = dict(reply_partitions or {})
         self._asked_to_initialize = asked_to_initialize or set()
         self._records: list[GroupRecord] = []
-        self._unanswered: dict[str, tuple[RequestEnvelope, int]] = {}
+        self._unanswered: list[tuple[RequestEnvelope, int]] = []
         self._effects: list[Effect] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
@@ -68,6 +69,11 @@ class Coordinator:
         }
         self._is_leader_to_be_told = False
 
+    @property
+    def group(self) -> GroupCoordinator:
+        """The group's metadata and sessions. To be read only."""
+        return self._group
+
     def receive(self, message: LoggedRequest) -> None:
         """Judge one message at its append time; sessions that ended by then end first."""
         self._group.open_missing_sessions(message.time_ms)
@@ -78,20 +84,25 @@ class Coordinator:
         """Make the batch's assignment, answer its heartbeats, and say what is to be done."""
         assigned = self._group.reassign(time.last_message_ms)
         self._records += assigned
+        self._reply_partitions = {
+            member_id: partition
+            for member_id, partition in self._reply_partitions.items()
+            if member_id in self._group.state.members
+        }
         self._answer_heartbeats()
         self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
         self._tell_leader_config()
         self._ask_to_initialize()
         effects = [*self._rows(last_offset, time), *self._effects, self._topic_watch()]
         effects.append(Wake(self._context.group_id, ActorRole.COORDINATOR, self._group.next_deadline_ms))
-        self._records, self._effects, self._unanswered = [], [], {}
+        self._records, self._effects, self._unanswered = [], [], []
         return effects
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold the whole state between two batches."""
         return [
             [record.model_dump(mode="json") for record in self._group.state.records()],
-            self._group.session_deadline_ms,
+            self._group.sessions.to_plain(),
             self._group.last_assignment_ms,
             self._reply_partitions,
             sorted(self._asked_to_initialize),
@@ -112,12 +123,10 @@ class Coordinator:
         body = parsed(ShareGroupHeartbeatRequest, envelope.body)
         self._records += self._group.heartbeat(envelope.member_id, envelope.client_id, body, message.time_ms)
         if body.member_epoch == LEAVE_EPOCH:
-            self._reply_partitions.pop(envelope.member_id, None)
-            self._unanswered.pop(envelope.member_id, None)
             self._respond(envelope, ShareGroupHeartbeatResponse(member_epoch=LEAVE_EPOCH))
             return
         self._reply_partitions[envelope.member_id] = envelope.reply_partition
-        self._unanswered[envelope.member_id] = (envelope, body.member_epoch)
+        self._unanswered.append((envelope, body.member_epoch))
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         for topic in parsed(LogOffsets, message.envelope.body).topics:
@@ -146,17 +155,20 @@ class Coordinator:
         self._asked_to_initialize.clear()
 
     def _answer_heartbeats(self) -> None:
-        for member_id, (envelope, epoch) in self._unanswered.items():
-            member = self._group.state.members.get(member_id)
+        for envelope, epoch in self._unanswered:
+            member = self._group.state.members.get(envelope.member_id)
             if member is None:
-                continue
-            is_news = epoch in (JOIN_EPOCH, LEAVE_EPOCH) or epoch != member.member_epoch
-            self._respond(envelope, self._heartbeat_response(member, is_news))
+                error = UnknownMemberIdError(f"Member {envelope.member_id} is no longer a member of the group.")
+                self._respond(envelope, ErrorResponse(error_code=error.code, error_message=str(error)))
+            else:
+                is_news = epoch == JOIN_EPOCH or epoch != member.member_epoch
+                self._respond(envelope, self._heartbeat_response(member, is_news))
 
     def _push(self, assignments: Iterable[ShareGroupCurrentMemberAssignment]) -> None:
+        answered = {envelope.member_id for envelope, _ in self._unanswered}
         for record in assignments:
-            reply_partition = self._reply_partitions.get(record.member_id)
-            if record.member_id in self._unanswered or reply_partition is None:
+            reply_partition = self._reply_partitions.get(record.member_id, -1)
+            if record.member_id in answered or reply_partition < 0:
                 continue
             body = self._heartbeat_response(self._group.state.members[record.member_id], has_assignment=True)
             response = ResponseEnvelope(
@@ -169,8 +181,15 @@ class Coordinator:
             self._effects.append(Respond(reply_partition, response))
 
     def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
+        return ShareGroupHeartbeatResponse(
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
+            assignment=self._assignment(member) if has_assignment else None,
+        )
+
+    def _assignment(self, member: Member) -> list[TopicPartitions]:
         topics = self._group.state.topics
-        assignment = [
+        return [
             TopicPartitions(
                 topic_id=topic_id,
                 topic=topics[topic_id].topic if topic_id in topics else "",
@@ -178,11 +197,6 @@ class Coordinator:
             )
             for topic_id, partitions in member.assignment.items()
         ]
-        return ShareGroupHeartbeatResponse(
-            member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
-            assignment=assignment if has_assignment else None,
-        )
 
     def _tell_leader_config(self) -> None:
         if self._is_leader_to_be_told:

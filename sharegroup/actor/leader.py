@@ -43,6 +43,8 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchResponse,
 )
 
+_BELOW_ALL_OFFSETS = -1
+
 
 class Leader:
     """Leads all share-partitions of one group.
@@ -53,6 +55,7 @@ class Leader:
         partitions: share-partitions that have their state.
         sessions: open share sessions.
         offsets: what is known of the record log.
+        uninitialized: (state epoch, topic) of share-partitions that wait for their first LogOffsets.
     """
 
     def __init__(
@@ -62,12 +65,14 @@ class Leader:
         partitions: Iterable[LedPartition] = (),
         sessions: Iterable[ShareSession] = (),
         offsets: KnownOffsets | None = None,
+        uninitialized: Iterable[tuple[int, StateTopic]] = (),
     ) -> None:
         self._context = context
         self._overrides = dict(overrides)
         self._partitions = {led.key: led for led in partitions}
         self._sessions = ShareSessions(context.broker.group_share_max_share_sessions, sessions)
         self._offsets = offsets or KnownOffsets()
+        self._uninitialized = {topic.topic_id: (state_epoch, topic) for state_epoch, topic in uninitialized}
         self._config = effective_group_config(context.broker, self._overrides)
         self._effects: list[Effect] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
@@ -124,18 +129,20 @@ class Leader:
             [led.to_plain() for led in self._partitions.values()],
             [session.to_plain() for session in self._sessions],
             self._offsets.to_plain(),
+            [(state_epoch, topic.model_dump(mode="json")) for state_epoch, topic in self._uninitialized.values()],
         ]
 
     @classmethod
     def from_plain(cls, context: ActorContext, plain: list[Any]) -> Leader:
         """The leader that `to_plain` wrote."""
-        overrides, partitions, sessions, offsets = plain
+        overrides, partitions, sessions, offsets, uninitialized = plain
         return cls(
             context,
             overrides,
             [LedPartition.from_plain(led) for led in partitions],
             [ShareSession.from_plain(session) for session in sessions],
             KnownOffsets.from_plain(offsets),
+            [(state_epoch, StateTopic.model_validate(topic)) for state_epoch, topic in uninitialized],
         )
 
     def _fetch(self, message: LoggedRequest) -> None:
@@ -202,18 +209,30 @@ class Leader:
 
     def _initialize(self, message: LoggedRequest) -> None:
         body = parsed(InitializeShareGroupState, message.envelope.body)
+        self._uninitialized.update({topic.topic_id: (body.state_epoch, topic) for topic in body.topics})
+        self._initialize_known_topics()
+
+    def _initialize_known_topics(self) -> None:
+        """Give share-partitions their state as soon as their start offset can be told; a topic's all at once."""
         done: list[StateTopic] = []
-        for topic in body.topics:
-            started = [
-                StatePartition(
-                    partition_index=partition.partition_index,
-                    start_offset=self._started(topic, partition, body.state_epoch),
-                )
-                for partition in topic.partitions
-            ]
-            done.append(StateTopic(topic_id=topic.topic_id, topic=topic.topic, partitions=started))
-        answer = ShareGroupStateInitialized(topics=done)
-        self._effects.append(Send(request(ApiKey.SHARE_GROUP_STATE_INITIALIZED, self._context.group_id, answer)))
+        for state_epoch, topic in list(self._uninitialized.values()):
+            if all(self._can_start(topic, partition) for partition in topic.partitions):
+                del self._uninitialized[topic.topic_id]
+                started = [
+                    StatePartition(
+                        partition_index=partition.partition_index,
+                        start_offset=self._started(topic, partition, state_epoch),
+                    )
+                    for partition in topic.partitions
+                ]
+                done.append(StateTopic(topic_id=topic.topic_id, topic=topic.topic, partitions=started))
+        if done:
+            answer = ShareGroupStateInitialized(topics=done)
+            self._effects.append(Send(request(ApiKey.SHARE_GROUP_STATE_INITIALIZED, self._context.group_id, answer)))
+
+    def _can_start(self, topic: StateTopic, partition: StatePartition) -> bool:
+        key = (topic.topic_id, partition.partition_index)
+        return partition.start_offset != UNINITIALIZED_OFFSET or key in self._partitions or self._offsets.knows(key)
 
     def _started(self, topic: StateTopic, partition: StatePartition, state_epoch: int) -> int:
         """Give a share-partition its state unless it has it already; returns its start offset."""
@@ -231,6 +250,7 @@ class Leader:
     def _log_offsets(self, message: LoggedRequest) -> None:
         for topic in parsed(LogOffsets, message.envelope.body).topics:
             self._offsets.merge(topic)
+        self._initialize_known_topics()
         for key, led in self._partitions.items():
             moved = led.share_partition.move_log_start(self._offsets.start_offset(key), self.limits)
             led.record(moved, message.time_ms, message.offset)
@@ -270,7 +290,12 @@ class Leader:
             for key in sorted(waiting)
             if (led := self._partitions.get(key)) is not None
         }
-        return [WatchLog(self._context.group_id, above)]
+        unknown = {
+            (topic.topic, topic.topic_id, partition.partition_index): _BELOW_ALL_OFFSETS
+            for _, topic in self._uninitialized.values()
+            for partition in topic.partitions
+        }
+        return [WatchLog(self._context.group_id, {**above, **unknown})]
 
     def _next_deadline_ms(self) -> int | None:
         locks = (led.share_partition.next_deadline_ms for led in self._partitions.values())

@@ -29,6 +29,10 @@ class KnownOffsets:
             if seen.reset_offset != UNINITIALIZED_OFFSET:
                 self._reset[key] = seen.reset_offset
 
+    def knows(self, key: PartitionKey) -> bool:
+        """Whether a message has told of the partition."""
+        return key in self._known
+
     def start_offset(self, key: PartitionKey) -> int:
         """Log start offset."""
         return self._known.get(key, (0, 0, 0))[0]
@@ -43,9 +47,12 @@ class KnownOffsets:
         return min(end, stable) if isolation_level == "read_committed" else end
 
     def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
-        """Where `share.auto.offset.reset` starts a share-partition."""
+        """Where `share.auto.offset.reset` starts a share-partition.
+
+        A reset by duration that no message has resolved starts at the log start: records too old rather than missed.
+        """
         if config.auto_offset_reset_duration_ms is not None:
-            return self._reset.get(key, self.end_offset(key))
+            return self._reset.get(key, self.start_offset(key))
         return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else self.end_offset(key)
 
     def to_plain(self) -> list[Any]:

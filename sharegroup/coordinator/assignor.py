@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from sortedcontainers import SortedSet
 
 from sharegroup.coordinator.group_state import Assignment, Member
 
 TopicPartition = tuple[str, int]
 """Topic id and partition."""
 
-Assignor = Callable[[Iterable[Member], Mapping[str, tuple[str, int]]], dict[str, Assignment]]
-"""(members, topic name → (topic id, partition count)) → member id → assignment."""
+Topics = Mapping[str, tuple[str, Collection[int]]]
+"""Topic name → (topic id, partitions that have their state)."""
+
+Assignor = Callable[[Iterable[Member], Topics], dict[str, Assignment]]
+"""(members with their present assignment, topics) → member id → assignment."""
 
 
-def simple_assignment(members: Iterable[Member], topics: Mapping[str, tuple[str, int]]) -> dict[str, Assignment]:
+def simple_assignment(members: Iterable[Member], topics: Topics) -> dict[str, Assignment]:
     """Kafka's simple assignor: every member gets a partition, every partition a member, loads differ by little.
 
-    Each partition goes to ceil(members / partitions) members (at least one); what a member has, it keeps as far
-    as the balance allows.
-
-    Args:
-        members: members with their present assignment.
-        topics: topic name → (topic id, number of initialised partitions).
+    Each partition goes to ceil(subscribers / partitions) members. What a member has, it keeps as far as the balance
+    allows: a partition moves only from a member that has at least two more than the one that gets it.
     """
-    ordered = sorted(members, key=lambda member: member.member_id)
-    eligible: dict[TopicPartition, list[Member]] = {}
-    for topic, (topic_id, count) in sorted(topics.items()):
-        subscribers = [member for member in ordered if topic in member.subscribed_topic_names]
-        for partition in range(count) if subscribers else ():
-            eligible[topic_id, partition] = subscribers
-    given: dict[str, list[TopicPartition]] = {member.member_id: [] for member in ordered}
-    sharing = {target: _sharing(len(members_), len(eligible)) for target, members_ in eligible.items()}
-    most = -(-sum(sharing.values()) // max(len(ordered), 1))
-    taken = _kept(eligible, sharing, given, most)
-    for target, candidates in eligible.items():
-        while taken[target] < min(sharing[target], len(candidates)):
-            member = min(
-                (member for member in candidates if target not in given[member.member_id]),
-                key=lambda member: (len(given[member.member_id]), member.member_id),
-            )
-            given[member.member_id].append(target)
-            taken[target] += 1
-    _give_everyone_one(ordered, eligible, given, taken)
-    return {member_id: _grouped(targets) for member_id, targets in given.items()}
+    balance = _Balance(sorted(members, key=lambda member: member.member_id), topics)
+    balance.keep()
+    balance.fill()
+    balance.level()
+    balance.give_everyone_one()
+    return balance.assignments()
 
 
-def all_assignment(members: Iterable[Member], topics: Mapping[str, tuple[str, int]]) -> dict[str, Assignment]:
+def all_assignment(members: Iterable[Member], topics: Topics) -> dict[str, Assignment]:
     """Every member may fetch from every partition of its topics: for few partitions, or partitions of unlike size."""
     return {
         member.member_id: _grouped(
             (topic_id, partition)
-            for topic, (topic_id, count) in topics.items()
+            for topic, (topic_id, partitions) in topics.items()
             if topic in member.subscribed_topic_names
-            for partition in range(count)
+            for partition in partitions
         )
         for member in members
     }
@@ -62,42 +49,97 @@ ASSIGNORS: dict[str, Assignor] = {"simple": simple_assignment, "all": all_assign
 """Values of `group.share.assignors`."""
 
 
-def _sharing(member_count: int, partition_count: int) -> int:
-    return max(1, -(-member_count // partition_count))
+class _Balance:
+    """Partitions being given to members; members that subscribe to a topic are kept in the order of their load."""
 
+    def __init__(self, members: Iterable[Member], topics: Topics) -> None:
+        self._members = {member.member_id: member for member in members}
+        self._given: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self._members}
+        self._queues: dict[tuple[str, ...], SortedSet[tuple[int, str]]] = {}
+        self._queues_of: dict[str, list[SortedSet[tuple[int, str]]]] = {member_id: [] for member_id in self._members}
+        self._queue: dict[TopicPartition, SortedSet[tuple[int, str]]] = {}
+        self._holders: dict[TopicPartition, dict[str, None]] = {}
+        for topic, (topic_id, partitions) in sorted(topics.items()):
+            subscribers = tuple(m.member_id for m in self._members.values() if topic in m.subscribed_topic_names)
+            for partition in sorted(partitions) if subscribers else ():
+                self._queue[topic_id, partition] = self._queue_of(subscribers)
+                self._holders[topic_id, partition] = {}
 
-def _kept(
-    eligible: Mapping[TopicPartition, list[Member]],
-    sharing: Mapping[TopicPartition, int],
-    given: dict[str, list[TopicPartition]],
-    most: int,
-) -> dict[TopicPartition, int]:
-    taken = dict.fromkeys(eligible, 0)
-    for target, candidates in eligible.items():
-        topic_id, partition = target
-        for member in candidates:
-            mine = given[member.member_id]
-            has_it = partition in member.assignment.get(topic_id, ())
-            if has_it and taken[target] < sharing[target] and len(mine) < most:
-                mine.append(target)
-                taken[target] += 1
-    return taken
+    def keep(self) -> None:
+        """Let members keep what they have and may have."""
+        for member in self._members.values():
+            for topic_id, partitions in member.assignment.items():
+                for partition in partitions:
+                    target = (topic_id, partition)
+                    queue = self._queue.get(target)
+                    may_have = queue is not None and (len(self._given[member.member_id]), member.member_id) in queue
+                    if may_have and len(self._holders[target]) < self._sharing(target):
+                        self._give(target, member.member_id)
 
+    def fill(self) -> None:
+        """Give each partition to as many members as it needs, those that have least first."""
+        for target, holders in self._holders.items():
+            while len(holders) < self._sharing(target):
+                _, member_id = self._least_loaded(target)
+                self._give(target, member_id)
 
-def _give_everyone_one(
-    members: Iterable[Member],
-    eligible: Mapping[TopicPartition, list[Member]],
-    given: dict[str, list[TopicPartition]],
-    taken: dict[TopicPartition, int],
-) -> None:
-    for member in members:
-        if given[member.member_id]:
-            continue
-        targets = [target for target, candidates in eligible.items() if member in candidates]
-        if targets:
-            target = min(targets, key=lambda target: (taken[target], target))
-            given[member.member_id].append(target)
-            taken[target] += 1
+    def level(self) -> None:
+        """Move partitions to members that have at least two less, until there is no such move."""
+        has_moved = True
+        while has_moved:
+            has_moved = False
+            for target, holders in self._holders.items():
+                queue = self._queue[target]
+                for holder in list(holders):
+                    highest_load = len(self._given[holder]) - 2
+                    if queue[0][0] > highest_load or len(holders) == len(queue):
+                        continue
+                    load, member_id = self._least_loaded(target)
+                    if load <= highest_load:
+                        self._take(target, holder)
+                        self._give(target, member_id)
+                        has_moved = True
+
+    def give_everyone_one(self) -> None:
+        """Share partitions more widely where subscriptions differ so much that a member would have none."""
+        for member_id, targets in self._given.items():
+            allowed = [target for target, queue in self._queue.items() if (0, member_id) in queue]
+            if not targets and allowed:
+                self._give(min(allowed, key=lambda target: (len(self._holders[target]), target)), member_id)
+
+    def assignments(self) -> dict[str, Assignment]:
+        """Member id → what it was given."""
+        return {member_id: _grouped(targets) for member_id, targets in self._given.items()}
+
+    def _queue_of(self, subscribers: tuple[str, ...]) -> SortedSet[tuple[int, str]]:
+        queue = self._queues.get(subscribers)
+        if queue is None:
+            queue = self._queues[subscribers] = SortedSet((0, member_id) for member_id in subscribers)
+            for member_id in subscribers:
+                self._queues_of[member_id].append(queue)
+        return queue
+
+    def _sharing(self, target: TopicPartition) -> int:
+        return -(-len(self._queue[target]) // len(self._queue))
+
+    def _least_loaded(self, target: TopicPartition) -> tuple[int, str]:
+        holders = self._holders[target]
+        return next(entry for entry in self._queue[target] if entry[1] not in holders)
+
+    def _give(self, target: TopicPartition, member_id: str) -> None:
+        self._holders[target][member_id] = None
+        self._given[member_id].add(target)
+        self._requeue(member_id, len(self._given[member_id]) - 1)
+
+    def _take(self, target: TopicPartition, member_id: str) -> None:
+        del self._holders[target][member_id]
+        self._given[member_id].remove(target)
+        self._requeue(member_id, len(self._given[member_id]) + 1)
+
+    def _requeue(self, member_id: str, load_before: int) -> None:
+        for queue in self._queues_of[member_id]:
+            queue.remove((load_before, member_id))
+            queue.add((len(self._given[member_id]), member_id))
 
 
 def _grouped(targets: Iterable[TopicPartition]) -> Assignment:

@@ -19,6 +19,7 @@ from sharegroup.coordinator.group_state import (
     assignment_record,
     state_partition_record,
 )
+from sharegroup.coordinator.session_deadlines import SessionDeadlines
 from sharegroup.errors import (
     FencedMemberEpochError,
     GroupMaxSizeReachedError,
@@ -62,7 +63,7 @@ class GroupCoordinator:
         last_assignment_ms: int = 0,
     ) -> None:
         self.state = state
-        self.session_deadline_ms = dict(session_deadline_ms or {})
+        self.sessions = SessionDeadlines(session_deadline_ms or {})
         self.last_assignment_ms = last_assignment_ms
         self.config: GroupConfig = effective_group_config(broker, state.config_overrides)
         self._broker = broker
@@ -70,10 +71,10 @@ class GroupCoordinator:
     @property
     def next_deadline_ms(self) -> int | None:
         """When the next member's session ends, or a new assignment that was put off is due."""
-        deadlines = list(self.session_deadline_ms.values())
+        deadlines = [self.sessions.earliest_ms]
         if self.state.assignment_epoch < self.state.group_epoch:
             deadlines.append(self._next_assignment_ms)
-        return min(deadlines, default=None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
     def subscribed_topic_names(self) -> list[str]:
@@ -82,8 +83,10 @@ class GroupCoordinator:
 
     def open_missing_sessions(self, now_ms: int) -> None:
         """Give members without a session (after a recovery) a fresh one, as Kafka's coordinator does when it loads."""
-        for member_id in self.state.members:
-            self.session_deadline_ms.setdefault(member_id, now_ms + self.config.share_session_timeout_ms)
+        if len(self.sessions) < len(self.state.members):
+            for member_id in self.state.members:
+                if member_id not in self.sessions:
+                    self.sessions.set(member_id, now_ms + self.config.share_session_timeout_ms)
 
     def heartbeat(
         self, member_id: str, client_id: str, request: ShareGroupHeartbeatRequest, now_ms: int
@@ -108,13 +111,14 @@ class GroupCoordinator:
         else:
             self._check_epoch(self._known(member_id), request.member_epoch)
             records = self._updated(self.state.members[member_id], client_id, request)
-        self.session_deadline_ms[member_id] = now_ms + self.config.share_session_timeout_ms
+        self.sessions.set(member_id, now_ms + self.config.share_session_timeout_ms)
         return records
 
     def expire_sessions(self, now_ms: int) -> list[GroupRecord]:
         """Remove members whose session ended at or before `now_ms`."""
-        due = sorted(member_id for member_id, deadline in self.session_deadline_ms.items() if deadline <= now_ms)
-        return [record for member_id in due for record in self._remove(member_id, "session timeout")]
+        return [
+            record for member_id in self.sessions.due(now_ms) for record in self._remove(member_id, "session timeout")
+        ]
 
     def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
         """Note what the log says of a subscribed topic; new share-partitions begin their initialisation.
@@ -192,7 +196,7 @@ class GroupCoordinator:
         if self.state.assignment_epoch >= self.state.group_epoch or now_ms < self._next_assignment_ms:
             return []
         topics = {
-            topic.topic: (topic.topic_id, len(topic.initialized))
+            topic.topic: (topic.topic_id, topic.initialized)
             for topic in self.state.topics.values()
             if topic.initialized
         }
@@ -215,8 +219,8 @@ class GroupCoordinator:
         member = self.state.members.get(member_id)
         if member is not None:
             return self._updated(member, client_id, request)
-        if request.subscribed_topic_names is None:
-            raise InvalidRequestError("SubscribedTopicNames must be set in the first heartbeat of a member.")
+        if not request.subscribed_topic_names:
+            raise InvalidRequestError("SubscribedTopicNames must be set in first request.")
         if len(self.state.members) >= self._broker.group_share_max_size:
             raise GroupMaxSizeReachedError(
                 f"The share group has reached its maximum capacity of {self._broker.group_share_max_size} members."
@@ -237,7 +241,7 @@ class GroupCoordinator:
         return self._applied_with_new_epoch([record])
 
     def _remove(self, member_id: str, reason: str) -> list[GroupRecord]:
-        self.session_deadline_ms.pop(member_id, None)
+        self.sessions.discard(member_id)
         return self._applied_with_new_epoch([ShareGroupMemberRemoved(member_id=member_id, reason=reason)])
 
     def _known(self, member_id: str) -> Member:

@@ -18,7 +18,13 @@ from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
-from sharegroup.protocol.facts import LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
+from sharegroup.protocol.facts import (
+    UNINITIALIZED_OFFSET,
+    LogOffsets,
+    PartitionLogOffsets,
+    Tick,
+    TopicLogOffsets,
+)
 from sharegroup.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -42,6 +48,8 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from sharegroup.spark.bootstrap import recovered_states
+from sharegroup.state.fold import FoldedGroup, fold
 
 GROUP_ID = "group-1"
 START_MS = 1_767_225_600_000
@@ -58,11 +66,12 @@ Acknowledgement = tuple[int, int, AcknowledgeType]
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
-    """Offsets of one partition of the record log."""
+    """Offsets of one partition of the record log; `young` is what a reset by duration finds."""
 
     start: int = 0
     end: int = 0
     stable: int | None = None
+    young: int = 0
 
     @property
     def last_stable_offset(self) -> int:
@@ -130,6 +139,13 @@ class Group:
         self.log.append(LoggedBytes(value, self.now_ms))
         return len(self.log) - 1
 
+    def tell(self, api_key: ApiKey, body: Message) -> int:
+        """Append a message that asks for no answer."""
+        return self.append(request(api_key, self.group_id, body))
+
+    def append_tick(self) -> None:
+        self.tell(ApiKey.TICK, Tick())
+
     def run_batch(self, batch_ms: int | None = None, count: int | None = None) -> Outcome:
         """Apply what is pending in one batch.
 
@@ -186,9 +202,17 @@ class Group:
         while self.wakes and min(self.wakes.values()) <= until_ms:
             self.now_ms = max(self.now_ms, min(self.wakes.values()))
             self.wakes = {role: at_ms for role, at_ms in self.wakes.items() if at_ms > self.now_ms}
-            self.append(request(ApiKey.TICK, self.group_id, Tick()))
+            self.append_tick()
             self.settle()
         self.now_ms = until_ms
+
+    def restart(self) -> None:
+        """Lose the actors' state bytes and their wishes; begin anew from what the state table says."""
+        folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
+        states = recovered_states(folded, self.context.broker, self.log[self._applied - 1].time_ms)
+        self.states = {role: state.encoded() for role, state in states.items()}
+        self.wakes, self.topic_watch, self.log_watch = {}, None, None
+        self.append_tick()
 
     # The record log.
 
@@ -212,7 +236,7 @@ class Group:
 
     def tell_offsets(self, topic: str) -> None:
         """Append what the record log is, asked or not."""
-        self.append(request(ApiKey.LOG_OFFSETS, self.group_id, LogOffsets(topics=[self._topic_offsets(topic)])))
+        self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=[self._topic_offsets(topic)]))
 
     # Administration.
 
@@ -285,7 +309,7 @@ class Group:
         """Answer watches, each once, as the driver does."""
         news = [*self._grown(), *self._changed()]
         if news:
-            self.append(request(ApiKey.LOG_OFFSETS, self.group_id, LogOffsets(topics=news)))
+            self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
 
     def _grown(self) -> Iterator[TopicLogOffsets]:
         watched = self.log_watch.above_offset if self.log_watch else {}
@@ -301,10 +325,13 @@ class Group:
             topic_id, partitions = self.topics.get(topic, ("", []))
             if (topic_id, len(partitions)) != known:
                 watched[topic] = (topic_id, len(partitions))
-                yield self._topic_offsets(topic)
+                yield self._topic_offsets(topic, tells_young=True)
 
-    def _topic_offsets(self, topic: str, indexes: Iterable[int] | None = None) -> TopicLogOffsets:
+    def _topic_offsets(
+        self, topic: str, indexes: Iterable[int] | None = None, tells_young: bool = False
+    ) -> TopicLogOffsets:
         topic_id, partitions = self.topics.get(topic, ("", []))
+        resets = tells_young and self.topic_watch is not None and self.topic_watch.reset_duration_ms is not None
         return TopicLogOffsets(
             topic=topic,
             topic_id=topic_id,
@@ -315,6 +342,7 @@ class Group:
                     start_offset=partitions[index].start,
                     end_offset=partitions[index].end,
                     last_stable_offset=partitions[index].last_stable_offset,
+                    reset_offset=partitions[index].young if resets else UNINITIALIZED_OFFSET,
                 )
                 for index in (range(len(partitions)) if indexes is None else indexes)
             ],

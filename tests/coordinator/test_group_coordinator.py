@@ -1,0 +1,229 @@
+"""The group coordinator by itself: what each call records, and that nothing else changes the state."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.coordinator.group_coordinator import GroupCoordinator
+from sharegroup.coordinator.group_state import GroupState
+from sharegroup.errors import ApiError
+from sharegroup.protocol.facts import UNINITIALIZED_OFFSET
+from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ShareGroupHeartbeatRequest
+from sharegroup.protocol.group_records import GroupRecord
+
+TIMEOUT_MS = 45_000
+
+
+def new_group(broker: BrokerConfig | None = None) -> GroupCoordinator:
+    return GroupCoordinator(GroupState(), broker or BrokerConfig())
+
+
+def join(group: GroupCoordinator, member_id: str, *topics: str, now_ms: int = 0) -> list[GroupRecord]:
+    request = ShareGroupHeartbeatRequest(member_epoch=0, subscribed_topic_names=list(topics or ("orders",)))
+    return group.heartbeat(member_id, "client", request, now_ms)
+
+
+def types(records: list[GroupRecord]) -> list[str]:
+    return [record.type for record in records]
+
+
+def with_orders(partition_count: int = 2) -> GroupCoordinator:
+    """A group with one member and an initialised topic, assigned at 1,000 ms."""
+    group = new_group()
+    join(group, "anna")
+    group.topic_seen("orders", "orders-id", partition_count)
+    group.partitions_initialized("orders-id", range(partition_count))
+    group.reassign(1_000)
+    return group
+
+
+class TestTopics:
+    def test_a_topic_that_nobody_subscribes_to_is_passed_over(self) -> None:
+        assert new_group().topic_seen("orders", "orders-id", 3) == []
+
+    def test_a_topic_is_initialised_in_two_phases(self) -> None:
+        group = new_group()
+        join(group, "anna")
+        assert types(group.topic_seen("orders", "orders-id", 2)) == [
+            "ShareGroupStatePartitionMetadata",
+            "ShareGroupMetadata",
+        ]
+        (asked,) = group.initializing_topics()
+        assert [(p.partition_index, p.start_offset) for p in asked.partitions] == [
+            (0, UNINITIALIZED_OFFSET),
+            (1, UNINITIALIZED_OFFSET),
+        ]
+        assert group.topic_seen("orders", "orders-id", 2) == []
+        group.partitions_initialized("orders-id", [0, 1])
+        assert group.initializing_topics() == []
+        assert group.partitions_initialized("orders-id", [0, 1]) == []
+
+    def test_partitions_that_are_added_later_begin_at_0(self) -> None:
+        group = with_orders(2)
+        group.topic_seen("orders", "orders-id", 4)
+        (asked,) = group.initializing_topics()
+        assert [(p.partition_index, p.start_offset) for p in asked.partitions] == [(2, 0), (3, 0)]
+
+    @pytest.mark.parametrize(("topic_id", "partitions"), [("other-id", [0]), ("orders-id", [7]), ("orders-id", [])])
+    def test_what_was_not_asked_for_is_passed_over(self, topic_id: str, partitions: list[int]) -> None:
+        group = new_group()
+        join(group, "anna")
+        group.topic_seen("orders", "orders-id", 2)
+        assert group.partitions_initialized(topic_id, partitions) == []
+
+    def test_partitions_never_become_fewer(self) -> None:
+        group = with_orders(3)
+        assert group.topic_seen("orders", "orders-id", 1) == []
+        assert group.state.topics["orders-id"].initialized == {0, 1, 2}
+
+    @pytest.mark.parametrize("topic_id", ["new-id", ""])
+    def test_a_topic_of_another_id_replaces_it(self, topic_id: str) -> None:
+        group = with_orders()
+        assert types(group.topic_seen("orders", topic_id, 1))[0] == "ShareGroupTopicRemoved"
+        assert set(group.state.topics) == ({topic_id} if topic_id else set())
+
+
+class TestReassign:
+    def test_it_waits_for_the_interval_and_for_a_new_epoch(self) -> None:
+        group = with_orders()
+        assert group.reassign(5_000) == []
+        join(group, "ben", now_ms=1_500)
+        assert group.reassign(1_999) == []
+        assert group.next_deadline_ms == 2_000
+        assert types(group.reassign(2_000)) == [
+            "ShareGroupCurrentMemberAssignment",
+            "ShareGroupCurrentMemberAssignment",
+            "ShareGroupTargetAssignment",
+        ]
+        assert group.state.assignment_epoch == group.state.group_epoch
+
+    def test_an_assignment_of_nothing_does_not_count(self) -> None:
+        group = new_group()
+        join(group, "anna")
+        assert types(group.reassign(1_000)) == ["ShareGroupCurrentMemberAssignment", "ShareGroupTargetAssignment"]
+        group.topic_seen("orders", "orders-id", 1)
+        group.partitions_initialized("orders-id", [0])
+        assert types(group.reassign(1_001)) == ["ShareGroupCurrentMemberAssignment", "ShareGroupTargetAssignment"]
+
+    def test_only_members_with_another_assignment_get_a_new_epoch(self) -> None:
+        group = with_orders(1)
+        before = group.state.members["anna"].member_epoch
+        join(group, "ben")
+        group.reassign(10_000)
+        assert group.state.members["anna"].member_epoch == before
+        assert group.state.members["ben"].member_epoch == group.state.group_epoch
+
+    def test_the_epoch_before_is_remembered(self) -> None:
+        group = with_orders(2)
+        before = group.state.members["anna"].member_epoch
+        join(group, "ben")
+        group.reassign(10_000)
+        assert group.state.members["anna"].previous_member_epoch == before
+        assert group.heartbeat("anna", "client", ShareGroupHeartbeatRequest(member_epoch=before), 10_000) == []
+
+
+class TestSessions:
+    def test_sessions_end_in_the_order_of_their_deadlines(self) -> None:
+        group = new_group()
+        join(group, "ben", now_ms=0)
+        join(group, "anna", now_ms=10)
+        assert group.next_deadline_ms == 0
+        group.reassign(20)
+        assert group.next_deadline_ms == TIMEOUT_MS
+        assert group.expire_sessions(TIMEOUT_MS - 1) == []
+        assert len(group.expire_sessions(TIMEOUT_MS)) == 2
+        assert set(group.state.members) == {"anna"}
+        group.expire_sessions(10 * TIMEOUT_MS)
+        assert group.state.members == {}
+
+    def test_members_without_a_session_get_one(self) -> None:
+        known = with_orders()
+        group = GroupCoordinator(known.state, BrokerConfig())
+        group.open_missing_sessions(7_000)
+        group.open_missing_sessions(8_000)
+        assert group.sessions.to_plain() == {"anna": 7_000 + TIMEOUT_MS}
+
+
+_MEMBER_IDS = st.sampled_from(["anna", "ben", "cleo", ""])
+_TOPIC_NAMES = st.sampled_from(["orders", "payments"])
+_CALLS = st.one_of(
+    st.tuples(
+        st.just("heartbeat"),
+        _MEMBER_IDS,
+        st.integers(-2, 6),
+        st.none() | st.lists(_TOPIC_NAMES, max_size=3),
+        st.none() | st.sampled_from(["", "rack"]),
+    ),
+    st.tuples(st.just("topic_seen"), _TOPIC_NAMES, st.sampled_from(["", "id-1", "id-2"]), st.integers(0, 4)),
+    st.tuples(st.just("initialized"), st.sampled_from(["id-1", "id-2"]), st.lists(st.integers(0, 4), max_size=3)),
+    st.tuples(st.just("expire"), st.integers(0, 100_000)),
+    st.tuples(st.just("config"), st.sampled_from(["7", "3", "no"])),
+    st.tuples(st.just("reassign"), st.integers(0, 20_000)),
+)
+
+
+def called(group: GroupCoordinator, call: tuple[object, ...]) -> list[GroupRecord]:
+    match call:
+        case ("heartbeat", str(member_id), int(epoch), topics, rack_id):
+            request = ShareGroupHeartbeatRequest.model_validate(
+                {"member_epoch": epoch, "subscribed_topic_names": topics, "rack_id": rack_id}
+            )
+            return group.heartbeat(member_id, "client", request, 0)
+        case ("topic_seen", str(topic), str(topic_id), int(count)):
+            return group.topic_seen(topic, topic_id, count)
+        case ("initialized", str(topic_id), list(partitions)):
+            return group.partitions_initialized(topic_id, partitions)
+        case ("expire", int(now_ms)):
+            return group.expire_sessions(now_ms)
+        case ("config", str(value)):
+            return group.alter_config(AlterGroupConfigRequest(set={"share.delivery.count.limit": value}))
+        case ("reassign", int(now_ms)):
+            return group.reassign(now_ms)
+    raise AssertionError(call)
+
+
+@given(st.lists(_CALLS, max_size=30))
+def test_the_records_are_all_that_happened(calls: list[tuple[object, ...]]) -> None:
+    group = new_group(BrokerConfig(group_share_max_size=2))
+    folded = GroupState()
+    for call in calls:
+        before = group.state.records()
+        try:
+            for record in called(group, call):
+                folded.apply_json(record.model_dump(mode="json"))
+        except ApiError:
+            assert group.state.records() == before
+        assert folded.records() == group.state.records()
+        assert len(group.sessions) == len(group.state.members)
+
+
+@given(st.lists(_CALLS, max_size=30))
+def test_the_epoch_never_falls_and_never_lags_behind_the_assignment(calls: list[tuple[object, ...]]) -> None:
+    group = new_group()
+    epoch = 0
+    for call in calls:
+        try:
+            called(group, call)
+        except ApiError:
+            continue
+        assert group.state.group_epoch >= epoch
+        assert group.state.assignment_epoch <= group.state.group_epoch
+        epoch = group.state.group_epoch
+
+
+@given(st.lists(_CALLS, max_size=30))
+def test_a_state_is_made_again_by_its_own_records(calls: list[tuple[object, ...]]) -> None:
+    group = new_group()
+    for call in calls:
+        try:
+            called(group, call)
+        except ApiError:
+            continue
+    again = GroupState()
+    for record in group.state.records():
+        again.apply(record)
+    assert again.records() == group.state.records()
+    assert again.members == group.state.members
