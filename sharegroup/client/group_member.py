@@ -127,7 +127,10 @@ class GroupMember:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
                 self._protocol.close(_instant())
-                self._send_due()
+                try:
+                    self._send_due()
+                except ShareGroupError as error:
+                    self._end(error)
                 self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000)
             self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
             results = self._protocol.take_results()
@@ -188,13 +191,12 @@ class GroupMember:
     def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """As `_wait_for`, on behalf of an application that asks for records all the time."""
         deadline_ms = None if timeout_ms is None else _instant().now_ms + timeout_ms
-        is_there = False
-        while not is_there:
+        is_there = is_over = False
+        while not (is_there or is_over):
             now_ms = _instant().now_ms
-            remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else deadline_ms - now_ms
-            if remaining_ms <= 0:
-                break
             self._protocol.polled(now_ms)
+            remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
+            is_over = deadline_ms is not None and remaining_ms <= _LONGEST_WAIT_MS
             is_there = self._wait_for(
                 lambda: condition() or self._protocol.has_error, min(remaining_ms, _LONGEST_WAIT_MS)
             )

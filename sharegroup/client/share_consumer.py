@@ -111,8 +111,7 @@ class ShareConsumer:
                 raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
             self._accept_if_implicit()
             messages = self._next_messages(timeout_ms)
-            self._callback.add(self._running_member.take_results())
-            self._callback.serve()
+            self._serve_callback(self._running_member)
             return Messages(messages)
 
     def acknowledge(self, message: Message, ack_type: int = AcknowledgeType.ACCEPT) -> None:
@@ -168,8 +167,7 @@ class ShareConsumer:
             sent = self._take_acknowledged()
             if self._member is not None:
                 self._member.acknowledge(sent)
-                self._callback.add(self._member.take_results())
-                self._callback.serve()
+                self._serve_callback(self._member)
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
         """Have `callback(offsets, exception)` called for each partition whose acknowledgements were answered.
@@ -243,11 +241,10 @@ class ShareConsumer:
                 if messages:
                     return messages
                 continue
+            self._serve_callback(member)
             remaining_ms = None if deadline is None else max(round((deadline - time.monotonic()) * 1000), 0)
             if not member.wait(remaining_ms):
                 return []
-            self._callback.add(member.take_results())
-            self._callback.serve()
 
     def _read(self, held: Acquisition) -> list[Message]:
         """Messages of the next part of an acquisition; none when its time is over or no record is there."""
@@ -261,6 +258,10 @@ class ShareConsumer:
         for found in chunk.ranges:
             self._delivered.add(found.held, (record.offset for record in found.records))
         return [message for found in chunk.ranges for message in _messages(found)]
+
+    def _serve_callback(self, member: GroupMember) -> None:
+        self._callback.add(member.take_results())
+        self._callback.serve()
 
     def _accept_if_implicit(self) -> None:
         if self._is_implicit:

@@ -46,6 +46,11 @@ MAX_RANGES_PER_REQUEST = 5_000
 _ABANDONED_KEPT = 64
 
 
+def epoch_after(epoch: int) -> int:
+    """The epoch of the request after one with this epoch; it wraps to 1, since 0 opens a session."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
     """A request to send; the same object again when it is to be repeated."""
@@ -156,8 +161,7 @@ class ShareSession:
         request = self._closing_request() if self._is_closing else self._running_request(wants_records)
         if request is not None:
             self._outstanding.append(_Outstanding(request, now_ms + self._settings.request_timeout_ms))
-            sent_epoch = request.body.share_session_epoch
-            self._epoch = 1 if sent_epoch == MAX_EPOCH else sent_epoch + 1
+            self._epoch = epoch_after(request.body.share_session_epoch)
         return request
 
     def send_failed(self, now_ms: int) -> None:

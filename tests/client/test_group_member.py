@@ -1,0 +1,357 @@
+"""Group members against the real actors: what they get, keep, return, and survive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client.acquisition import Acquisition
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.session_events import Acknowledged
+from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import (
+    GroupMaxSizeReachedError,
+    InvalidRecordStateError,
+    LogUnavailableError,
+    RequestTimedOutError,
+    ShareGroupError,
+    UnknownTopicError,
+)
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer, eventually
+
+ACCEPT, RELEASE, UNREAD = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.UNREAD
+TIMEOUT_MS = 20_000
+SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_records=10, batch_size=10))
+
+Join = Callable[..., GroupMember]
+
+
+@pytest.fixture
+def orders(log: LocalLog, processor: ProcessorPeer) -> str:
+    """A topic of one partition with 50 records, from the first of which the group begins."""
+    AdminClient(log).alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+    log.create_topic("orders", 1, {})
+    log.append("orders", 0, [NewRecord(None, b"%d" % i) for i in range(50)])
+    return "orders"
+
+
+@pytest.fixture
+def join(log: LocalLog, processor: ProcessorPeer) -> Iterator[Join]:
+    """Makes members of the group g that subscribe; closed at the end."""
+    members: list[GroupMember] = []
+
+    def joined(*topics: str, settings: MemberSettings = SETTINGS, log: LocalLog = log) -> GroupMember:
+        member = GroupMember(log, settings)
+        members.append(member)
+        member.subscribe(topics or ["orders"])
+        return member
+
+    yield joined
+    for member in members:
+        member.close(TIMEOUT_MS)
+
+
+def taken(member: GroupMember) -> Acquisition:
+    acquisition = member.next_acquisition(TIMEOUT_MS)
+    assert acquisition is not None
+    return acquisition
+
+
+def take_for_ever(member: GroupMember) -> None:
+    while True:
+        taken(member)
+
+
+def span(acquisition: Acquisition) -> tuple[int, int, int]:
+    """First offset, last offset and delivery count of the only range."""
+    (held,) = acquisition.ranges
+    return held.first_offset, held.last_offset, held.delivery_count
+
+
+def say(member: GroupMember, acquisition: Acquisition, kind: AcknowledgeType = ACCEPT) -> None:
+    member.acknowledge(held.acknowledgement(kind) for held in acquisition.ranges)
+
+
+def settled(results: Sequence[Acknowledged]) -> list[tuple[str, int, int, int, type[Exception] | None]]:
+    return [
+        (
+            result.topic,
+            result.partition,
+            said.first_offset,
+            said.last_offset,
+            type(result.error) if result.error else None,
+        )
+        for result in results
+        for said in result.acknowledgements
+    ]
+
+
+def test_records_are_acquired_acknowledged_and_not_seen_again(orders: str, join: Join) -> None:
+    member = join()
+    first = taken(member)
+    assert span(first) == (0, 9, 1)
+    assert first.ranges[0].topic == "orders"
+    say(member, first)
+    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 9, None)]
+    assert member.take_results() == []
+    assert span(taken(member)) == (10, 19, 1)
+
+
+def test_acquisitions_are_fetched_ahead(orders: str, join: Join) -> None:
+    member = join(settings=replace(SETTINGS, prefetch_count=3))
+    assert [span(taken(member)) for _ in range(5)] == [(first, first + 9, 1) for first in range(0, 50, 10)]
+
+
+def test_a_parked_fetch_brings_records_that_are_produced_later(log: LocalLog, orders: str, join: Join) -> None:
+    member = join()
+    for _ in range(5):
+        say(member, taken(member))
+    assert member.next_acquisition(0) is None
+    log.append("orders", 0, [NewRecord(None, b"late")])
+    assert span(taken(member)) == (50, 50, 1)
+
+
+def test_acknowledgements_do_not_wait_for_a_parked_fetch(orders: str, join: Join, processor: ProcessorPeer) -> None:
+    patient = replace(SETTINGS, fetch=FetchSettings(max_records=100, max_wait_ms=600_000, request_timeout_ms=700_000))
+    member = join(settings=patient)
+    everything = taken(member)
+    eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch that is parked")
+    say(member, everything, RELEASE)
+    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 49, None)]
+    assert span(taken(member)) == (0, 49, 2)
+
+
+def test_a_second_member_gets_what_the_first_does_not_hold(orders: str, join: Join) -> None:
+    first = join()
+    held = taken(first)
+    second = join()
+    other = taken(second)
+    assert span(other)[0] > span(held)[1]
+    say(first, held)
+    say(second, other)
+    assert [settled(m.flush(TIMEOUT_MS))[0][4] for m in (first, second)] == [None, None]
+
+
+def test_an_acknowledgement_of_what_another_member_holds_fails(orders: str, join: Join) -> None:
+    held = taken(join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100))))
+    other = join()
+    say(other, held)
+    assert settled(other.flush(TIMEOUT_MS)) == [("orders", 0, 0, 49, InvalidRecordStateError)]
+
+
+def test_a_lost_session_costs_no_acknowledgement(orders: str, join: Join, processor: ProcessorPeer) -> None:
+    member = join()
+    acquisition = taken(member)
+    processor.lose_sessions()
+    say(member, acquisition)
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+
+
+def test_requests_are_sent_again_until_the_processor_is_back(orders: str, join: Join, processor: ProcessorPeer) -> None:
+    impatient = FetchSettings(max_records=10, batch_size=10, max_wait_ms=50, request_timeout_ms=100)
+    member = join(settings=replace(SETTINGS, fetch=impatient))
+    acquisition = taken(member)
+    with processor.stalled():
+        say(member, acquisition)
+        assert member.flush(300) == []
+        assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
+    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 9, None)]
+    assert span(taken(member)) == (10, 19, 1)
+    assert member.take_results() == []
+
+
+class TestClose:
+    def test_what_was_taken_is_released_and_what_waited_was_never_delivered(self, orders: str, join: Join) -> None:
+        first = join()
+        assert span(taken(first)) == (0, 9, 1)
+        assert first.wait(TIMEOUT_MS)
+        assert settled(first.close(TIMEOUT_MS)) == [("orders", 0, 10, 19, None)]
+        second = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
+        ranges = [(held.first_offset, held.last_offset, held.delivery_count) for held in taken(second).ranges]
+        assert ranges == [(0, 9, 2), (10, 49, 1)]
+
+    def test_the_last_acknowledgements_are_sent(self, orders: str, join: Join) -> None:
+        first = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
+        acquisition = taken(first)
+        results = first.close(TIMEOUT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
+        assert settled(results) == [("orders", 0, 0, 49, None)]
+        assert join().next_acquisition(100) is None
+
+    def test_without_an_answer_in_time_they_have_failed(
+        self, orders: str, join: Join, processor: ProcessorPeer
+    ) -> None:
+        member = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
+        acquisition = taken(member)
+        with processor.stalled():
+            say(member, acquisition)
+            assert settled(member.close(50)) == [("orders", 0, 0, 49, RequestTimedOutError)]
+        assert member.close(50) == []
+
+    def test_afterwards_nothing_works_and_nothing_is_lost_silently(self, orders: str, join: Join) -> None:
+        member = join()
+        acquisition = taken(member)
+        member.close(TIMEOUT_MS)
+        for call in (member.take_acquisition, lambda: member.wait(0), lambda: member.next_acquisition(0)):
+            with pytest.raises(ShareGroupError, match="is closed"):
+                call()
+        with pytest.raises(ShareGroupError, match="is closed"):
+            say(member, acquisition)
+        assert settled(member.close(0)) == [("orders", 0, 0, 9, RequestTimedOutError)]
+
+    def test_somebody_who_waits_for_records_hears_of_it(self, log: LocalLog, orders: str, join: Join) -> None:
+        log.create_topic("empty", 1, {})
+        member = join("empty")
+        heard: list[str] = []
+
+        def wait_for_ever() -> None:
+            try:
+                member.next_acquisition(None)
+            except ShareGroupError as error:
+                heard.append(error.message)
+
+        waiter = threading.Thread(target=wait_for_ever)
+        waiter.start()
+        member.close(TIMEOUT_MS)
+        waiter.join(TIMEOUT_MS / 1000)
+        assert heard == [f"The member {member.member_id} is closed."]
+
+
+def test_a_member_that_never_subscribed_closes(log: LocalLog, processor: ProcessorPeer) -> None:
+    assert GroupMember(log, SETTINGS).close(TIMEOUT_MS) == []
+    assert processor.requests == []
+
+
+def test_a_full_group_refuses_a_member_once(log: LocalLog) -> None:
+    with ProcessorPeer(log, BROKER.model_copy(update={"group_share_max_size": 1})) as processor:
+        first = GroupMember(log, SETTINGS)
+        first.subscribe(["orders"])
+        eventually(lambda: bool(processor.sent(ApiKey.SHARE_GROUP_HEARTBEAT)), "the first member's join")
+        second = GroupMember(log, SETTINGS)
+        second.subscribe(["orders"])
+        with pytest.raises(GroupMaxSizeReachedError, match="maximum capacity of 1 members"):
+            second.next_acquisition(TIMEOUT_MS)
+        assert second.next_acquisition(50) is None
+        first.close(TIMEOUT_MS)
+        second.close(TIMEOUT_MS)
+
+
+def test_an_unsubscribed_member_leaves_and_its_acknowledgements_still_count(
+    orders: str, join: Join, processor: ProcessorPeer
+) -> None:
+    member = join()
+    acquisition = taken(member)
+    member.subscribe([])
+    eventually(
+        lambda: any(e.body["member_epoch"] == -1 for e in processor.sent(ApiKey.SHARE_GROUP_HEARTBEAT)), "the leave"
+    )
+    say(member, acquisition)
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+    assert member.next_acquisition(50) is None
+    member.subscribe([orders])
+    assert span(taken(member)) == (10, 19, 1)
+
+
+def test_an_end_of_the_thread_is_told_by_every_call(
+    log: LocalLog, orders: str, join: Join, processor: ProcessorPeer
+) -> None:
+    member = join()
+    acquisition = taken(member)
+    with processor.stalled():
+        log.delete_topic(RESPONSES)
+        with pytest.raises(UnknownTopicError, match=RESPONSES):
+            take_for_ever(member)
+        for call in (member.take_acquisition, lambda: say(member, acquisition), lambda: member.flush(TIMEOUT_MS)):
+            with pytest.raises(UnknownTopicError, match=RESPONSES):
+                call()
+        assert settled(member.close(TIMEOUT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
+        log.create_topic(RESPONSES, 3, {})
+
+
+class MoodyLog(LocalLog):
+    """A local log that is not available for the first calls after `sulk`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.sulks = {"append": 0, "wait": 0}
+
+    def _sulk(self, call: str) -> None:
+        if self.sulks[call]:
+            self.sulks[call] -= 1
+            raise LogUnavailableError(f"The log is not available for {call}.")
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        self._sulk("append")
+        return super().append(topic, partition, records)
+
+    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
+        self._sulk("wait")
+        return super().wait(positions, timeout_ms)
+
+
+@pytest.mark.parametrize("call", ["append", "wait"])
+def test_a_log_that_is_not_available_for_a_while_is_tried_again(
+    call: str, log_path: Path, orders: str, join: Join
+) -> None:
+    with MoodyLog(log_path) as moody:
+        member = join(log=moody)
+        acquisition = taken(member)
+        moody.sulks[call] = 2
+        say(member, acquisition)
+        eventually(lambda: moody.sulks[call] == 0, "two failures")
+        assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+        member.close(TIMEOUT_MS)
+
+
+def test_members_of_a_group_with_several_partitions_share_them(log: LocalLog, join: Join, orders: str) -> None:
+    log.create_topic("wide", 4, {})
+    for partition in range(4):
+        log.append("wide", partition, [NewRecord(None, b"v")] * 20)
+    members = [join("wide"), join("wide")]
+    got: dict[tuple[int, int], int] = {}
+    guard = threading.Lock()
+
+    def work(member: GroupMember) -> None:
+        while (acquisition := member.next_acquisition(500)) is not None:
+            with guard:
+                for held in acquisition.ranges:
+                    for offset in range(held.first_offset, held.last_offset + 1):
+                        got[held.partition, offset] = got.get((held.partition, offset), 0) + 1
+            say(member, acquisition)
+
+    threads = [threading.Thread(target=work, args=(member,)) for member in members]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == {(partition, offset): 1 for partition in range(4) for offset in range(20)}
+
+
+def test_a_topic_without_room_for_more_members_is_no_error(log: LocalLog) -> None:
+    """Of a broker that allows one share session, the second member gets its records once the first is gone."""
+    broker = BrokerConfig(
+        group_share_max_size=1,
+        group_share_max_share_sessions=1,
+        group_share_assignment_interval_ms=0,
+    )
+    log.create_topic("orders", 1, {})
+    with ProcessorPeer(log, broker):
+        AdminClient(log).alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+        log.append("orders", 0, [NewRecord(None, b"v")] * 3)
+        member = GroupMember(log, SETTINGS)
+        member.subscribe(["orders"])
+        assert span(taken(member)) == (0, 2, 1)
+        member.close(TIMEOUT_MS)
+        again = GroupMember(log, SETTINGS)
+        again.subscribe(["orders"])
+        assert span(taken(again)) == (0, 2, 2)
+        again.close(TIMEOUT_MS)

@@ -1,0 +1,277 @@
+"""Membership, session and queue together, driven by hand: what is handed out, what goes back unread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sharegroup.client.acquisition import Acquisition
+from sharegroup.client.member_protocol import Instant, MemberProtocol
+from sharegroup.client.membership import PUSHED_CORRELATION_ID
+from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import GroupMaxSizeReachedError, InvalidRequestError
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, TopicPartitions
+from sharegroup.protocol.messages import Message, ResponseEnvelope
+from sharegroup.protocol.share_fetch import (
+    AcquiredRecords,
+    PartitionResponse,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    TopicResponse,
+)
+
+EPOCH_MS = 1_000_000
+LOCK_MS = 30_000
+SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_wait_ms=500, request_timeout_ms=3_000))
+TOPIC_IDS = {"orders": "o", "returns": "r"}
+
+
+class Driver:
+    """A member of topics with one partition each, and its two clocks."""
+
+    def __init__(self, settings: MemberSettings = SETTINGS) -> None:
+        self.now_ms = 0
+        self.protocol = MemberProtocol(settings, 0)
+        self.unanswered: list[tuple[int, ApiKey, Message]] = []
+
+    @property
+    def at(self) -> Instant:
+        return Instant(self.now_ms, EPOCH_MS + self.now_ms)
+
+    def subscribed(self, *topics: str) -> Driver:
+        self.protocol.subscribe(topics, self.at)
+        self.sends()
+        assignment = [TopicPartitions(topic_id=TOPIC_IDS[t], topic=t, partitions=[0]) for t in topics]
+        self.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=2, assignment=assignment))
+        return self
+
+    def sends(self) -> list[str]:
+        """What is sent now: "join", "heartbeat", "leave", "fetch", "acknowledge 0-9:UNREAD", "close" …"""
+        requests = self.protocol.next_requests(self.at)
+        self.unanswered += requests
+        return [_word(body) for _, _, body in requests]
+
+    def answers(self, api_key: ApiKey, body: Message) -> None:
+        """Answer the oldest request of this kind."""
+        request = next(request for request in self.unanswered if request[1] == api_key)
+        self.unanswered.remove(request)
+        self.receives(request[0], api_key, body)
+
+    def receives(self, correlation_id: int, api_key: ApiKey, body: Message) -> None:
+        envelope = ResponseEnvelope(
+            api_key=api_key,
+            correlation_id=correlation_id,
+            group_id="g",
+            member_id="m",
+            body=body.model_dump(mode="json"),
+        )
+        self.protocol.receive(envelope, self.now_ms)
+
+    def brings(self, *topics: str, first: int = 0, last: int = 9) -> None:
+        """Answer the oldest fetch with records of these topics."""
+        records = [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)]
+        responses = [
+            TopicResponse(
+                topic_id=TOPIC_IDS[topic], partitions=[PartitionResponse(partition_index=0, acquired_records=records)]
+            )
+            for topic in topics
+        ]
+        deadline_ms = EPOCH_MS + self.now_ms + LOCK_MS
+        self.answers(
+            ApiKey.SHARE_FETCH,
+            ShareFetchResponse(lock_deadline_ms=deadline_ms, acquisition_lock_timeout_ms=LOCK_MS, responses=responses),
+        )
+
+    def acknowledges(self) -> None:
+        """Answer the oldest acknowledgement with success."""
+        body = next(body for _, key, body in self.unanswered if key is ApiKey.SHARE_ACKNOWLEDGE)
+        assert isinstance(body, ShareAcknowledgeRequest)
+        responses = [
+            TopicResponse(
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionResponse(partition_index=p.partition_index, is_acknowledged=True) for p in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+        self.answers(ApiKey.SHARE_ACKNOWLEDGE, ShareFetchResponse(responses=responses))
+
+
+def _word(body: Message) -> str:
+    if isinstance(body, ShareGroupHeartbeatRequest):
+        return {0: "join", -1: "leave"}.get(body.member_epoch, "heartbeat")
+    assert isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest)
+    word = "fetch" if isinstance(body, ShareFetchRequest) else "acknowledge"
+    said = [
+        f"{topic.topic_id}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
+        for topic in body.topics
+        for partition in topic.partitions
+        for r in partition.acknowledgement_batches
+    ]
+    return " ".join(["close" if body.share_session_epoch == -1 else word, *said])
+
+
+def offsets(acquisition: Acquisition | None) -> list[tuple[str, int, int]] | None:
+    return (
+        None
+        if acquisition is None
+        else [(held.topic, held.first_offset, held.last_offset) for held in acquisition.ranges]
+    )
+
+
+def test_an_assigned_member_fetches_ahead_until_enough_acquisitions_wait() -> None:
+    driver = Driver(replace(SETTINGS, prefetch_count=2)).subscribed("orders")
+    assert driver.sends() == ["fetch"]
+    driver.brings("orders", first=0, last=9)
+    assert driver.sends() == ["fetch"]
+    driver.brings("orders", first=10, last=19)
+    assert driver.sends() == []
+    assert offsets(driver.protocol.take(driver.at)) == [("orders", 0, 9)]
+    assert driver.sends() == ["fetch"]
+    assert offsets(driver.protocol.take(driver.at)) == [("orders", 10, 19)]
+    assert driver.protocol.take(driver.at) is None
+
+
+def test_acknowledgements_ride_on_the_fetch_that_taking_makes_room_for() -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    driver.brings("orders")
+    taken = driver.protocol.take(driver.at)
+    assert taken is not None
+    driver.sends()
+    driver.brings("orders", first=10, last=19)
+    driver.protocol.acknowledge([taken.ranges[0].acknowledgement(AcknowledgeType.ACCEPT)])
+    driver.protocol.take(driver.at)
+    assert driver.sends() == ["fetch o:0-9:ACCEPT"]
+
+
+def test_a_batch_whose_locks_have_ended_is_dropped() -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    driver.brings("orders")
+    driver.now_ms = LOCK_MS
+    assert driver.protocol.take(driver.at) is None
+
+
+def test_a_batch_that_waits_for_half_of_its_lock_goes_back_and_nothing_is_fetched_until_somebody_asks() -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    driver.brings("orders")
+    assert driver.protocol.next_deadline_ms(driver.at) == 5_000
+    driver.now_ms = LOCK_MS // 2 - 1
+    assert driver.sends() == ["heartbeat"]
+    assert driver.protocol.next_deadline_ms(driver.at) == LOCK_MS // 2
+    driver.now_ms = LOCK_MS // 2
+    assert driver.sends() == ["acknowledge o:0-9:UNREAD"]
+    driver.acknowledges()
+    assert driver.sends() == []
+    assert driver.protocol.take(driver.at) is None
+    assert driver.sends() == ["fetch"]
+
+
+def test_what_is_not_subscribed_any_more_goes_back_unread() -> None:
+    driver = Driver().subscribed("orders", "returns")
+    driver.sends()
+    driver.brings("orders", "returns")
+    driver.protocol.subscribe(["returns"], driver.at)
+    assert driver.sends() == ["acknowledge o:0-9:UNREAD", "heartbeat"]
+    assert offsets(driver.protocol.take(driver.at)) == [("returns", 0, 9)]
+
+
+def test_records_that_arrive_after_the_member_unsubscribed_go_back_unread() -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    driver.protocol.subscribe([], driver.at)
+    assert driver.sends() == ["leave"]
+    driver.brings("orders")
+    assert driver.sends() == ["acknowledge o:0-9:UNREAD"]
+    assert not driver.protocol.has_acquisition
+
+
+def test_a_member_that_nobody_polls_leaves_until_somebody_does() -> None:
+    driver = Driver(replace(SETTINGS, max_poll_interval_ms=1_000)).subscribed("orders")
+    driver.sends()
+    driver.brings()
+    assert driver.sends() == ["fetch"]
+    assert driver.protocol.next_deadline_ms(driver.at) == 1_000
+    driver.now_ms = 1_000
+    assert driver.sends() == ["leave"]
+    assert driver.protocol.next_deadline_ms(driver.at) == 3_000
+    driver.protocol.take(driver.at)
+    assert driver.sends() == ["join"]
+    driver.now_ms = 1_500
+    driver.protocol.polled(driver.now_ms)
+    assert driver.protocol.next_deadline_ms(driver.at) == 2_500
+
+
+def test_an_error_of_the_membership_is_told_once() -> None:
+    driver = Driver()
+    driver.protocol.subscribe(["orders"], driver.at)
+    driver.sends()
+    driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code))
+    assert driver.protocol.has_error
+    assert isinstance(driver.protocol.take_error(), GroupMaxSizeReachedError)
+    assert not driver.protocol.has_error
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_GROUP_HEARTBEAT])
+def test_an_answer_that_is_not_readable_changes_nothing(api_key: ApiKey) -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    bad = ResponseEnvelope(
+        api_key=api_key, correlation_id=PUSHED_CORRELATION_ID, group_id="g", member_id="m", body={"error_code": "?"}
+    )
+    with pytest.raises(InvalidRequestError, match="error_code"):
+        driver.protocol.receive(bad, 0)
+    driver.brings("orders")
+    assert driver.protocol.has_acquisition
+
+
+class TestClose:
+    def test_the_session_closes_with_what_waits_unread_and_the_group_is_left(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        driver.protocol.close(driver.at)
+        assert driver.sends() == ["close o:0-9:UNREAD", "leave"]
+        driver.acknowledges()
+        assert not driver.protocol.is_done
+        driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=-1))
+        assert driver.protocol.is_done
+        assert driver.protocol.next_deadline_ms(driver.at) is None
+
+    def test_records_of_the_fetch_that_was_under_way_go_back_before_the_session_closes(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.protocol.close(driver.at)
+        assert driver.sends() == ["acknowledge"]
+        driver.brings("orders")
+        driver.acknowledges()
+        assert driver.sends() == ["close o:0-9:UNREAD", "leave"]
+
+    def test_a_member_that_never_joined_is_done_at_once(self) -> None:
+        driver = Driver()
+        driver.protocol.close(driver.at)
+        assert driver.sends() == []
+        assert driver.protocol.is_done
+
+    def test_giving_up_leaves_a_result_for_everything(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        taken = driver.protocol.take(driver.at)
+        assert taken is not None
+        driver.protocol.acknowledge([taken.ranges[0].acknowledgement(AcknowledgeType.ACCEPT)])
+        driver.protocol.close(driver.at)
+        driver.sends()
+        driver.protocol.give_up()
+        assert driver.protocol.is_done is False
+        result = driver.protocol.take_results()[0]
+        assert (result.topic, result.partition) == ("orders", 0)
+        assert result.error is not None
+        assert driver.protocol.take_results() == []

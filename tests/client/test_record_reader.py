@@ -1,0 +1,151 @@
+"""Acquired ranges read from a log: limits, offsets without a record, topics that are not the same any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.record_reader import Chunk, RecordReader
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, LogRecord, NewRecord
+
+UNLIMITED = 1_000_000
+
+
+class CompactedLog(LocalLog):
+    """A local log from which compaction took some offsets of every partition."""
+
+    compacted: frozenset[int] = frozenset()
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> list[LogRecord]:
+        records = super().read(topic, partition, start_offset, end_offset)
+        left = [record for record in records if record.offset not in self.compacted]
+        return left[:max_records]
+
+
+@pytest.fixture
+def held(log: LocalLog) -> HeldRange:
+    """Ten records of ten bytes, all acquired."""
+    topic = log.create_topic("orders", 1, {})
+    log.append("orders", 0, [NewRecord(b"k%d" % i, b"value-%02d" % i) for i in range(10)])
+    return HeldRange(topic.topic_id, "orders", 0, 0, 9, 3)
+
+
+def offsets(chunk: Chunk) -> list[int]:
+    return [record.offset for found in chunk.ranges for record in found.records]
+
+
+def rest(chunk: Chunk) -> list[tuple[int, int]]:
+    return [(held.first_offset, held.last_offset) for held in chunk.rest]
+
+
+def missing(chunk: Chunk) -> list[tuple[int, int, AcknowledgeType, str]]:
+    return [(m.first_offset, m.last_offset, m.acknowledge_type, m.reason) for m in chunk.missing]
+
+
+@pytest.mark.parametrize(
+    ("max_records", "max_bytes", "read", "left"),
+    [
+        (UNLIMITED, UNLIMITED, 10, []),
+        (10, UNLIMITED, 10, []),
+        (4, UNLIMITED, 4, [(4, 9)]),
+        (1, UNLIMITED, 1, [(1, 9)]),
+        (UNLIMITED, 1, 1, [(1, 9)]),
+        (UNLIMITED, 0, 1, [(1, 9)]),
+        (UNLIMITED, 30, 3, [(3, 9)]),
+    ],
+)
+def test_a_chunk_stops_at_its_limits(
+    log: LocalLog, held: HeldRange, max_records: int, max_bytes: int, read: int, left: list[tuple[int, int]]
+) -> None:
+    chunk = RecordReader(log, max_bytes).read([held], max_records)
+    assert offsets(chunk) == list(range(read))
+    assert rest(chunk) == left
+    assert chunk.missing == []
+
+
+def test_ranges_are_read_in_their_order_across_the_limit(log: LocalLog, held: HeldRange) -> None:
+    ranges = [
+        HeldRange(held.topic_id, "orders", 0, first, last, count) for first, last, count in ((7, 9, 1), (0, 4, 2))
+    ]
+    chunk = RecordReader(log, UNLIMITED).read(ranges, 5)
+    assert offsets(chunk) == [7, 8, 9, 0, 1]
+    assert [found.held.delivery_count for found in chunk.ranges] == [1, 2]
+    assert rest(chunk) == [(2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("compacted", "gaps"),
+    [
+        ({4}, [(4, 4)]),
+        ({0, 1, 9}, [(0, 1), (9, 9)]),
+        ({5, 6, 7, 8, 9}, [(5, 9)]),
+        (set(range(10)), [(0, 9)]),
+    ],
+)
+def test_offsets_without_a_record_are_gaps(
+    log: LocalLog, held: HeldRange, compacted: set[int], gaps: list[tuple[int, int]]
+) -> None:
+    with CompactedLog(log.path) as sparse:
+        sparse.compacted = frozenset(compacted)
+        chunk = RecordReader(sparse, UNLIMITED).read([held], UNLIMITED)
+    assert offsets(chunk) == [offset for offset in range(10) if offset not in compacted]
+    reason = "no record in the log: compacted, or a transaction's marker"
+    assert missing(chunk) == [(first, last, AcknowledgeType.GAP, reason) for first, last in gaps]
+    assert chunk.rest == ()
+
+
+def test_a_gap_at_the_end_is_found_with_the_next_chunk_when_the_limit_comes_first(
+    log: LocalLog, held: HeldRange
+) -> None:
+    with CompactedLog(log.path) as sparse:
+        sparse.compacted = frozenset({8, 9})
+        reader = RecordReader(sparse, UNLIMITED)
+        first = reader.read([held], 8)
+        second = reader.read(first.rest, 8)
+    assert (first.missing, rest(first)) == ([], [(8, 9)])
+    assert offsets(second) == []
+    assert [(m.first_offset, m.last_offset) for m in second.missing] == [(8, 9)]
+
+
+def test_deleted_records_are_gaps_with_a_reason_of_their_own(log: LocalLog, held: HeldRange) -> None:
+    log.delete_records("orders", 0, 6)
+    chunk = RecordReader(log, UNLIMITED).read([held], UNLIMITED)
+    assert offsets(chunk) == [6, 7, 8, 9]
+    assert missing(chunk) == [(0, 5, AcknowledgeType.GAP, "deleted: the log starts at offset 6")]
+
+
+def test_offsets_past_the_end_of_the_log_are_returned_unread(log: LocalLog, held: HeldRange) -> None:
+    beyond = HeldRange(held.topic_id, "orders", 0, 8, 12, 1)
+    chunk = RecordReader(log, UNLIMITED).read([beyond], UNLIMITED)
+    assert offsets(chunk) == [8, 9]
+    assert missing(chunk) == [(10, 12, AcknowledgeType.UNREAD, "not in the log, which ends at offset 10")]
+
+
+@pytest.mark.parametrize("is_created_again", [True, False])
+def test_a_topic_that_is_not_the_same_any_more_is_dropped(
+    log: LocalLog, held: HeldRange, is_created_again: bool
+) -> None:
+    log.delete_topic("orders")
+    if is_created_again:
+        log.create_topic("orders", 1, {})
+        log.append("orders", 0, [NewRecord(None, b"another")] * 10)
+    chunk = RecordReader(log, UNLIMITED).read([held], UNLIMITED)
+    assert (chunk.ranges, chunk.missing, chunk.rest) == ([], [], ())
+
+
+@pytest.mark.parametrize(("config", "kind"), [({}, 1), ({TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}, 2)])
+def test_timestamps_are_of_the_topics_type(log: LocalLog, config: dict[str, str], kind: int) -> None:
+    topic = log.create_topic("stamped", 1, config)
+    log.append("stamped", 0, [NewRecord(None, b"v")])
+    chunk = RecordReader(log, UNLIMITED).read([HeldRange(topic.topic_id, "stamped", 0, 0, 0, 1)], 1)
+    assert chunk.ranges[0].timestamp_type == kind
