@@ -1,0 +1,53 @@
+"""The example job as `make run` starts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sharegroup.environment import claim_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "jobs" / "flights.py"), *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_every_flight_is_accounted_for(tmp_path: Path) -> None:
+    result = _run("--folder", str(tmp_path / "flights"))
+    assert result.returncode == 0, result.stderr
+    assert "error" not in result.stderr
+    figures = {
+        cells[0].strip(): cells[1].strip() for line in result.stdout.splitlines() if len(cells := _cells(line)) == 2
+    }
+    assert figures["accepted"] == "328,521"
+    assert figures["rejected"] == "8,255"
+    assert figures["disagreements"] == "0"
+    assert "killed python-consumer-killed (SIGKILL)" in result.stdout
+
+
+def test_a_folder_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with claim_folder(tmp_path):
+        result = _run("--folder", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert str(tmp_path) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_wrong_key_is_one_clear_line(tmp_path: Path) -> None:
+    result = _run("--folder", str(tmp_path), "--set", "group.share.max.sise=7")
+    assert result.returncode == 2
+    assert "group.share.max.sise" in result.stderr
+    assert "group.share.max.size" in result.stderr
+
+
+def _cells(line: str) -> list[str]:
+    return line.strip().strip("│").split("│") if "│" in line else []
