@@ -1,0 +1,155 @@
+"""The README keeps its word: its examples run as they are printed, its sample is what is shown, its links lead on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+from rich.console import Console
+
+from sharegroup.audit.history import GroupHistory, group_history
+from sharegroup.audit.verify import Verification
+from sharegroup.config.loader import load_settings
+from sharegroup.demo.report import Account, render
+from sharegroup.errors import StateTableError, UnknownTopicError
+from sharegroup.logs.local import LocalLog
+from sharegroup.state.reader import StateTableReader
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", README, re.DOTALL))
+SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
+DEADLINE_S = 120
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a reader has after `make setup`, and the examples as files."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "build").mkdir()
+    (folder / "build" / "jars").symlink_to(ROOT / "build" / "jars")
+    (folder / "conf").symlink_to(ROOT / "conf")
+    for name, program in EXAMPLES.items():
+        (folder / name).write_text(program, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def orders(folder: Path) -> Iterator[Orders]:
+    with running(folder, "processor.py") as processor:
+        orders = Orders(folder)
+        eventually(orders.has_processor, "the processor has made its topics", [processor])
+        yield orders
+
+
+class Orders:
+    """The group of the examples, as its log and its state table show it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def produce(self) -> None:
+        subprocess.run([sys.executable, "produce.py"], cwd=self.folder, env=activated(), check=True, timeout=DEADLINE_S)
+
+    def has_processor(self) -> bool:
+        with LocalLog(self.folder / SETTINGS.log_path) as log:
+            return {SETTINGS.request_topic_name, SETTINGS.response_topic_name} <= {t.name for t in log.topics()}
+
+    def are_all_finished(self) -> bool:
+        """Whether the start offset of each share-partition has reached the end of its log."""
+        with LocalLog(self.folder / SETTINGS.log_path) as log:
+            ends = {partition: found.end_offset for partition, found in log.offsets("orders").items()}
+        return {found.partition: found.start_offset for found in self.history().partitions.values()} == ends
+
+    def history(self) -> GroupHistory:
+        return group_history("orders", StateTableReader(str(self.folder / SETTINGS.state_table_path)).rows())
+
+    def accepted_by(self, client_id: str) -> int:
+        history = self.history()
+        return sum(history.accepted_by_member[m] for m, name in history.client_ids.items() if name == client_id)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "client_id"), [("consumer.py", "python-member"), ("worker.py", "spark-member")])
+def test_a_member_finishes_what_was_produced(orders: Orders, program: str, client_id: str) -> None:
+    orders.produce()
+    with running(orders.folder, program) as member:
+        eventually(orders.are_all_finished, f"{program} has finished all records", [member])
+    assert orders.accepted_by(client_id) == 27, "30 records were produced, each tenth of them invalid"
+
+
+def test_every_example_is_run() -> None:
+    assert len(re.findall("```python", README)) == len(EXAMPLES)
+    assert set(EXAMPLES) == {"processor.py", "produce.py", "consumer.py", "worker.py"}
+
+
+def test_the_sample_has_the_figures_that_the_example_shows() -> None:
+    shown = Console(width=100, no_color=True)
+    with shown.capture() as captured:
+        shown.print(render(Account(GroupHistory("flights"), Verification())))
+    (sample,) = re.findall(r"<!-- sample: summary -->\n```\n(.*?)```", README, re.DOTALL)
+    assert titles(sample) == titles(captured.get())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_that_are_there(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def titles(table: str) -> list[str]:
+    """The first column of the rows that have one figure."""
+    return re.findall(r"^│ ([^│]*?) +│[^│]+│ *$", table, re.MULTILINE)
+
+
+def activated() -> dict[str, str]:
+    """The environment of a terminal in which the virtual environment is activated."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SHAREGROUP_"))}
+    return {**plain, "PATH": os.pathsep.join([str(Path(sys.executable).parent), plain["PATH"]])}
+
+
+@contextmanager
+def running(folder: Path, program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until the block ends; then it is interrupted as by Ctrl-C."""
+    with (folder / f"{program}.log").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, program], cwd=folder, env=activated(), stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+
+
+def eventually(condition: Callable[[], bool], what: str, processes: list[subprocess.Popen[bytes]]) -> None:
+    """Return once the condition holds; fail when it does not in time, or when a process that it needs has ended."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = Event()
+    while not holds(condition):
+        for process in processes:
+            assert process.poll() is None, f"not any more: {what}, because {process.args!r} ended"
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        pause.wait(0.2)
+
+
+def holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except (StateTableError, UnknownTopicError):
+        # Not made yet.
+        return False
