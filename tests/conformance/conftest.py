@@ -1,0 +1,58 @@
+"""Recorded vectors: `pytest tests/conformance --vectors DIR` runs those of another folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.scenario import read_scenarios
+
+OWN_VECTORS = Path(__file__).resolve().parent / "vectors"
+SCENARIO_FILES = ("scenarios_*.jsonl", "random_*.jsonl")
+
+OUTCOMES = pytest.StashKey[Counter[str]]()
+
+
+def _folder(text: str) -> Path:
+    return Path(text).resolve()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--vectors", type=_folder, default=OWN_VECTORS, metavar="DIR", help="folder of recorded vectors (*.jsonl)"
+    )
+
+
+def vectors(config: pytest.Config) -> Path:
+    """The folder to read; the option is unknown when pytest began above this folder."""
+    folder: Path = config.getoption("--vectors", default=OWN_VECTORS)
+    if not any(folder.glob("*.jsonl")):
+        raise pytest.UsageError(f"--vectors {folder}: no *.jsonl file there.")
+    return folder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[OUTCOMES] = Counter()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "scenario" in metafunc.fixturenames:
+        folder = vectors(metafunc.config)
+        files = sorted(file for pattern in SCENARIO_FILES for file in folder.glob(pattern))
+        scenarios = read_scenarios(files)
+        metafunc.parametrize("scenario", scenarios, ids=[scenario.name for scenario in scenarios])
+
+
+@pytest.fixture
+def outcomes(pytestconfig: pytest.Config) -> Counter[str]:
+    """How many scenarios ended how; printed at the end."""
+    return pytestconfig.stash[OUTCOMES]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counted = config.stash[OUTCOMES]
+    if counted:
+        text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counted.items()))
+        terminalreporter.write_line(f"{counted.total()} recorded scenarios of Kafka's engine: {text}")

@@ -1,0 +1,34 @@
+"""Offsets as the ranges that they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Content = tuple[object, ...]
+"""What is known of one record: its state, its delivery count, perhaps its holder."""
+
+
+def touching(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """The fewest ranges, both ends inclusive, that hold exactly these offsets."""
+    ranges: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    return ranges
+
+
+def shown(offsets: Iterable[int]) -> str:
+    """Offsets as text: `0..4, 7..7`, or `nothing`."""
+    return ", ".join(f"{first}..{last}" for first, last in touching(offsets)) or "nothing"
+
+
+def shown_contents(contents: Mapping[int, Content]) -> str:
+    """Contents as text: `0..4 ACQUIRED 1 m1, 5..9 AVAILABLE 1`, or `nothing`."""
+    runs = [
+        (first, f"{first}..{last} " + " ".join(str(part) for part in content if part != ""))
+        for content in set(contents.values())
+        for first, last in touching(offset for offset, found in contents.items() if found == content)
+    ]
+    return ", ".join(text for _, text in sorted(runs)) or "nothing"

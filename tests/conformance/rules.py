@@ -1,0 +1,70 @@
+"""The rules of docs/differences.md that predict where a replayed scenario differs from Kafka, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sharegroup.core.record_state import AcknowledgeType
+from tests.conformance.scenario import FINISHED, KafkaState, Step
+
+ACQUIRES_WHAT_EXISTS = "acquires-what-exists"
+ALL_OR_NOTHING = "all-or-nothing"
+BELOW_START_OFFSET = "below-start-offset"
+ENDS_IN_A_HOLE = "ends-in-a-hole"
+NO_INTERNAL_FAILURE = "no-internal-failure"
+START_OFFSET_PASSES = "start-offset-passes"
+TYPES_FIRST = "types-first"
+
+
+def start_offset_here(kafka: KafkaState, missing: Collection[int]) -> int:
+    """Where the SPSO stands by `start-offset-passes`: past all that is finished in Kafka's state, or missing."""
+    offset = kafka.start_offset
+    while offset in missing or (offset in kafka.records and kafka.records[offset][0] in FINISHED):
+        offset += 1
+    return offset
+
+
+def rule_of_error(step: Step, error: str | None, kafka: KafkaState, start_offset: int, missing: Collection[int]) -> str:
+    """The rule that predicts this error where Kafka gave another one, "" when none does.
+
+    Args:
+        step: the acknowledgement or session close.
+        error: our error, None for success.
+        kafka: Kafka's state before the step.
+        start_offset: our SPSO before the step.
+        missing: offsets known not to exist.
+    """
+    batches: list[dict[str, Any]] = step.arguments.get("batches", [])
+    ends = [batch[end] for batch in batches for end in ("first", "last")]
+    if step.threw:
+        return NO_INTERNAL_FAILURE
+    if error == "INVALID_REQUEST" and _has_unknown_type(batches):
+        return TYPES_FIRST
+    if error == "INVALID_RECORD_STATE" and any(offset in missing or kafka.is_hole(offset) for offset in ends):
+        return ENDS_IN_A_HOLE
+    if any(batch["first"] < start_offset and batch["last"] >= kafka.start_offset for batch in batches):
+        return BELOW_START_OFFSET
+    if error is None and all(offset < start_offset for offset in step.persisted):
+        return BELOW_START_OFFSET
+    return ""
+
+
+def rule_of_acquired(not_here: Iterable[int], start_offset: int, missing: Collection[int]) -> str:
+    """The rule that predicts that these offsets, acquired in Kafka, are not acquired here; "" when none does."""
+    is_predicted = all(offset < start_offset or offset in missing for offset in not_here)
+    return ACQUIRES_WHAT_EXISTS if is_predicted else ""
+
+
+def rule_of_start_offset(start_offset: int, kafka: KafkaState, missing: Collection[int]) -> str:
+    """The rule that predicts this SPSO where Kafka has another one, "" when none does."""
+    return START_OFFSET_PASSES if start_offset == start_offset_here(kafka, missing) else ""
+
+
+def rule_of_next_fetch_offset(kafka: KafkaState) -> str:
+    """The rule that predicts another next fetch offset than Kafka's, "" when none does."""
+    return NO_INTERNAL_FAILURE if kafka.next_fetch_offset < kafka.start_offset else ""
+
+
+def _has_unknown_type(batches: Iterable[dict[str, Any]]) -> bool:
+    return any(code not in set(AcknowledgeType) for batch in batches for code in batch["types"])

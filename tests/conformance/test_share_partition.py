@@ -1,0 +1,51 @@
+"""Kafka's own SharePartition, recorded, against the engine: equal, or different exactly as docs/differences.md says."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance import rules
+from tests.conformance.conftest import OWN_VECTORS, SCENARIO_FILES, vectors
+from tests.conformance.differences import ListedDifference, held_write_names, listed_differences, rule_names
+from tests.conformance.replay import Difference, Replay
+from tests.conformance.scenario import Scenario, read_scenarios
+
+LISTED = listed_differences()
+RULES = rule_names()
+
+
+def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Counter[str]) -> None:
+    differences = Replay(scenario).run()
+    if scenario.has_held_writes:
+        outcomes["compared only up to the first held write"] += 1
+    else:
+        outcomes["with documented differences" if differences else "equal"] += 1
+
+    unexplained = [difference for difference in differences if difference.rule not in RULES]
+    assert not unexplained, "\n".join(_text(difference) for difference in unexplained)
+    observed = ListedDifference.observed(scenario.name, differences)
+    listed = LISTED.get(scenario.name)
+    if listed or vectors(pytestconfig) == OWN_VECTORS:
+        assert listed == (observed if differences else None), f"docs/differences.md needs: {observed}"
+
+
+def _text(difference: Difference) -> str:
+    return f"step {difference.step}: {difference.fact} is {difference.here}, in Kafka {difference.kafka}"
+
+
+def own_scenarios() -> list[Scenario]:
+    return read_scenarios(file for pattern in SCENARIO_FILES for file in OWN_VECTORS.glob(pattern))
+
+
+def test_the_document_lists_no_scenario_that_is_not_there() -> None:
+    assert set(LISTED) <= {scenario.name for scenario in own_scenarios()}
+
+
+def test_the_document_lists_every_scenario_with_held_writes() -> None:
+    assert held_write_names() == {scenario.name for scenario in own_scenarios() if scenario.has_held_writes}
+
+
+def test_the_document_explains_every_rule_that_the_replay_knows() -> None:
+    assert {value for name, value in vars(rules).items() if name.isupper() and isinstance(value, str)} == RULES
