@@ -60,7 +60,7 @@ class ShareConsumerConfig(Config):
         default=15_000, description="Time for which a fetch waits for records to become available, in ms; Kafka: 500."
     )
     fetch_max_bytes: Annotated[Int, Field(ge=0)] = Field(
-        default=52_428_800, description="Bytes that one fetch acquires, by the estimated size of a record."
+        default=52_428_800, description="Bytes of records that one poll reads; what it leaves, the next poll reads."
     )
     request_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=30_000, description="Time after which a request without a response is sent again, in ms."

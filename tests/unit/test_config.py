@@ -692,7 +692,7 @@ def test_local_configuration_keeps_everything_in_one_folder() -> None:
     assert settings.processor.log_path == Path(folder, "log.db")
     assert settings.processor.state_table_path.startswith(folder)
     assert settings.processor.checkpoint_path.startswith(folder)
-    assert effective_group_config(settings.broker, settings.groups["orders"]).has_dead_letter_queue
+    assert effective_group_config(settings.broker, settings.groups["orders"]).share_delivery_count_limit == 3
 
 
 def test_reference_is_up_to_date() -> None:
