@@ -79,15 +79,11 @@ def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeov
         ConfigurationError: topics do not fit the configuration, or what the state table was made with.
         StateTableError: the state table cannot be read or written.
     """
+    reader = StateTableReader(config.state_table_path)
+    # Before anything is made or anyone is fenced: a start that is refused must leave no trace.
+    _check_counts(reader, config)
     request_topic = ensure_topics(log, config)
-    writer = StateTableWriter.open(
-        str(config.state_table_path),
-        identity={
-            "request_topic_partitions": config.request_topic_partitions,
-            "response_topic_partitions": config.response_topic_partitions,
-        },
-    )
-    reader = StateTableReader(str(config.state_table_path))
+    writer = StateTableWriter.open(config.state_table_path, _partition_counts(config))
     marker = reader.last_marker()
     folded = fold(reader.recovery_rows())
     checkpoint = Path(config.checkpoint_path)
@@ -103,6 +99,22 @@ def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeov
     if folded.groups:
         writer.append([_recovered_row(writer.leader_epoch, identity, len(folded.groups))])
     return Takeover(writer, folded, identity, None, is_recovery=bool(folded.groups))
+
+
+def _partition_counts(config: ProcessorConfig) -> dict[str, int]:
+    """What the fence says of the topics: who is in which partition hangs on it."""
+    return {key: config.value(key) for key in ("request.topic.partitions", "response.topic.partitions")}
+
+
+def _check_counts(reader: StateTableReader, config: ProcessorConfig) -> None:
+    fences = reader.rows([RecordType.FENCE]) if reader.exists() else []
+    for key, count in _partition_counts(config).items():
+        recorded = fences[-1].payload.get(key, count) if fences else count
+        if recorded != count:
+            raise ConfigurationError(
+                f"{key} is {count}, but state table {config.state_table_path} was made with {recorded}.",
+                f"Set {key} to {recorded}: the count is fixed by the first start.",
+            )
 
 
 def _new_checkpoint(

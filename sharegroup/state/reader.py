@@ -56,6 +56,11 @@ class StateTableReader:
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def exists(self) -> bool:
+        """Whether there is a table; the only call that does not raise when there is none."""
+        with translated(self._path, "read"):
+            return DeltaTable.is_deltatable(self._path)
+
     def rows(
         self,
         record_types: Collection[RecordType] | None = None,
