@@ -1,7 +1,8 @@
 """One micro-batch of one actor: bytes of state and messages in, bytes of state and effects out.
 
 An unexpected exception stops this group only: the batch is done again up to the message that failed, and from
-there on the group is quarantined (status FAILED) until an administrator resumes it.
+there on the actor is quarantined (status FAILED) until an administrator resumes the group. A failure that no single
+message is to blame for, at the end of a batch or in reading the state, undoes the whole batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sharegroup.coordinator.group_state import GroupState
 from sharegroup.errors import (
     ApiError,
     GroupQuarantinedError,
+    InvalidRequestError,
     UnsupportedFormatVersionError,
     UnsupportedVersionError,
 )
@@ -100,16 +102,68 @@ def run_batch(
     Returns:
         The state after, and what is to be done once the batch is committed.
     """
-    ordered = _with_rising_time(messages, state.last_time_ms)
-    if state.failure:
-        return _run_quarantined(role, context, state, ordered, batch_ms)
-    try:
-        return _run(role, context, state, ordered, batch_ms)
-    except _StepError as failed:
-        return _quarantine(role, context, state, ordered, batch_ms, failed)
+    effects: list[Effect] = []
+    rest: Sequence[LoggedRequest] = _with_rising_time(messages, state.last_time_ms)
+    while rest:
+        is_resumed = bool(state.failure)
+        if is_resumed:
+            state, more, rest = _refused(role, context, state, rest)
+            effects += more
+        state, more, rest = _applied(role, context, state, rest, batch_ms, is_resumed)
+        effects += more
+    return state, effects
+
+
+_Progress = tuple[ActorState, list[Effect], Sequence[LoggedRequest]]
+"""State, effects, and the messages that are still to be handled."""
+
+
+def _applied(
+    role: ActorRole,
+    context: ActorContext,
+    state: ActorState,
+    messages: Sequence[LoggedRequest],
+    batch_ms: int,
+    is_resumed: bool,
+) -> _Progress:
+    """Apply messages up to the first that fails; from that one on the group is quarantined."""
+    count, cause = len(messages), None
+    while True:
+        try:
+            after, effects = _run(role, context, state, messages[:count], batch_ms)
+            break
+        except _StepError as failed:
+            count, cause = failed.index, failed.cause
+    if is_resumed and count:
+        row = _status_row(context, role, GroupStatus.ACTIVE, "resumed", messages[0], batch_ms)
+        effects = [Persist(row), *effects]
+    if cause is None:
+        return after, effects, ()
+    bad = messages[count]
+    reason = (
+        f"{role.value} failed on message {bad.offset} (api_key {bad.envelope.api_key}): {type(cause).__name__}: {cause}"
+    )
+    row = _status_row(context, role, GroupStatus.FAILED, reason, bad, batch_ms)
+    quarantined = ActorState(after.plain, bad.time_ms, reason)
+    refusal = _answer(role, bad, _quarantine_error(context, quarantined))
+    return quarantined, [*effects, Persist(row), *refusal], messages[count + 1 :]
+
+
+def _refused(role: ActorRole, context: ActorContext, state: ActorState, messages: Sequence[LoggedRequest]) -> _Progress:
+    """Refuse messages of a quarantined group up to the one that resumes it, which is left to the actor."""
+    error = _quarantine_error(context, state)
+    effects: list[Effect] = []
+    for index, message in enumerate(messages):
+        if message.envelope.api_key == ApiKey.RESUME_SHARE_GROUP and _fault(role, message.envelope) is None:
+            return ActorState(state.plain, message.time_ms), effects, messages[index:]
+        effects += _answer(role, message, error)
+    last_time_ms = messages[-1].time_ms if messages else state.last_time_ms
+    return ActorState(state.plain, last_time_ms, state.failure), effects, ()
 
 
 class _StepError(Exception):
+    """A message failed, or the batch as a whole (index 0)."""
+
     def __init__(self, index: int, cause: Exception) -> None:
         super().__init__(index, cause)
         self.index = index
@@ -121,62 +175,31 @@ def _run(
 ) -> tuple[ActorState, list[Effect]]:
     if not messages:
         return state, []
-    actor = _actor(role, context, state.plain)
-    effects: list[Effect] = []
-    for index, message in enumerate(messages):
-        try:
-            _check_version(message.envelope)
-            actor.receive(message)
-        except ApiError as error:
-            effects += _refusal(role, message, error)
-        except Exception as error:
-            raise _StepError(index, error) from error
     last = messages[-1]
     try:
+        actor = _actor(role, context, state.plain)
+        effects = [
+            effect for index, message in enumerate(messages) for effect in _received(role, actor, index, message)
+        ]
         effects += actor.finish(last.offset, BatchTime(batch_ms, last.time_ms))
-        plain = actor.to_plain()
+        return ActorState(actor.to_plain(), last.time_ms), effects
+    except _StepError:
+        raise
     except Exception as error:
-        raise _StepError(len(messages) - 1, error) from error
-    return ActorState(plain, last.time_ms), effects
+        raise _StepError(0, error) from error
 
 
-def _quarantine(
-    role: ActorRole,
-    context: ActorContext,
-    state: ActorState,
-    messages: Sequence[LoggedRequest],
-    batch_ms: int,
-    failed: _StepError,
-) -> tuple[ActorState, list[Effect]]:
+def _received(role: ActorRole, actor: Actor, index: int, message: LoggedRequest) -> list[Effect]:
+    fault = _fault(role, message.envelope)
+    if fault is not None:
+        return _refusal(role, message, fault)
     try:
-        before, effects = _run(role, context, state, messages[: failed.index], batch_ms)
-    except _StepError as earlier:
-        return _quarantine(role, context, state, messages, batch_ms, earlier)
-    bad = messages[failed.index]
-    reason = (
-        f"{role.value} failed on message {bad.offset} (api_key {bad.envelope.api_key}): "
-        f"{type(failed.cause).__name__}: {failed.cause}"
-    )
-    row = _status_row(context, role, GroupStatus.FAILED, reason, bad, batch_ms)
-    quarantined = ActorState(before.plain, bad.time_ms, reason)
-    after, more = _run_quarantined(role, context, quarantined, messages[failed.index :], batch_ms)
-    return after, [*effects, Persist(row), *more]
-
-
-def _run_quarantined(
-    role: ActorRole, context: ActorContext, state: ActorState, messages: Sequence[LoggedRequest], batch_ms: int
-) -> tuple[ActorState, list[Effect]]:
-    effects: list[Effect] = []
-    for index, message in enumerate(messages):
-        if message.envelope.api_key == ApiKey.RESUME_SHARE_GROUP:
-            resumed = ActorState(state.plain, message.time_ms)
-            effects.append(Persist(_status_row(context, role, GroupStatus.ACTIVE, "resumed", message, batch_ms)))
-            after, more = run_batch(role, context, resumed, messages[index:], batch_ms)
-            return after, [*effects, *more]
-        error = GroupQuarantinedError(f"Group {context.group_id} is quarantined: {state.failure}.")
-        effects += _refusal(role, message, error)
-    last_time_ms = messages[-1].time_ms if messages else state.last_time_ms
-    return ActorState(state.plain, last_time_ms, state.failure), effects
+        actor.receive(message)
+    except ApiError as error:
+        return _refusal(role, message, error)
+    except Exception as error:
+        raise _StepError(index, error) from error
+    return []
 
 
 def _actor(role: ActorRole, context: ActorContext, plain: list[Any] | None) -> Actor:
@@ -195,24 +218,45 @@ def _with_rising_time(messages: Sequence[LoggedRequest], last_time_ms: int) -> l
     return rising
 
 
-def _check_version(envelope: RequestEnvelope) -> None:
-    known = LATEST_VERSION.get(ApiKey(envelope.api_key))
-    if envelope.api_version != known or envelope.v != ENVELOPE_VERSION:
-        raise UnsupportedVersionError(
+def _fault(role: ActorRole, envelope: RequestEnvelope) -> ApiError | None:
+    """What keeps a message from being judged at all."""
+    if envelope.api_key not in RECIPIENTS:
+        return UnsupportedVersionError(f"api_key {envelope.api_key} is not known.")
+    api_key = ApiKey(envelope.api_key)
+    if envelope.api_version != LATEST_VERSION[api_key] or envelope.v != ENVELOPE_VERSION:
+        return UnsupportedVersionError(
             f"Envelope version {envelope.v} with api_version {envelope.api_version} of api_key {envelope.api_key} "
-            f"is not known; this release speaks {ENVELOPE_VERSION} with {known}."
+            f"is not known; this release speaks {ENVELOPE_VERSION} with {LATEST_VERSION[api_key]}."
         )
+    if role not in RECIPIENTS[api_key]:
+        return InvalidRequestError(f"{api_key.name} is not a message for the {role.value} of a group.")
+    return None
+
+
+def _quarantine_error(context: ActorContext, state: ActorState) -> GroupQuarantinedError:
+    return GroupQuarantinedError(
+        f"Group {context.group_id} is quarantined: {state.failure}.", "An administrator must resume it."
+    )
 
 
 def _refusal(role: ActorRole, message: LoggedRequest, error: ApiError) -> list[Effect]:
-    envelope = message.envelope
-    if envelope.reply_partition < 0:
+    if message.envelope.reply_partition < 0 and _speaks_for(role, message.envelope):
         return [Undecodable(message.offset, str(error))]
-    # A message for both actors is answered by one of them.
-    if RECIPIENTS[ApiKey(envelope.api_key)][0] is not role:
+    return _answer(role, message, error)
+
+
+def _answer(role: ActorRole, message: LoggedRequest, error: ApiError) -> list[Effect]:
+    envelope = message.envelope
+    if envelope.reply_partition < 0 or not _speaks_for(role, envelope):
         return []
     body = ErrorResponse(error_code=error.code, error_message=str(error))
     return [Respond(envelope.reply_partition, response_to(envelope, body))]
+
+
+def _speaks_for(role: ActorRole, envelope: RequestEnvelope) -> bool:
+    """Whether this actor answers the message; one for both actors is answered by one of them."""
+    recipients = RECIPIENTS.get(envelope.api_key, ())  # type: ignore[call-overload]  # an ApiKey is an int
+    return role not in recipients or recipients[0] is role
 
 
 def _status_row(

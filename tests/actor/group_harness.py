@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -467,7 +468,7 @@ class Member:
         self,
         partitions: Iterable[PartitionKey] | None = None,
         acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]] | None = None,
-        **fields: object,
+        **fields: Any,
     ) -> Fetched:
         """Fetch, by default from what is assigned; see `send_fetch`."""
         return self.fetched(self.send_fetch(partitions, acknowledge, **fields))
@@ -496,7 +497,7 @@ class Member:
         acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]] | None = None,
         forget: Iterable[PartitionKey] = (),
         epoch: int | None = None,
-        **fields: object,
+        **fields: Any,
     ) -> int:
         body = ShareFetchRequest.model_validate(
             {

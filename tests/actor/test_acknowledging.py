@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from group_harness import Acknowledgement, Group, Member, group_with, joined
 
 from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError, UnknownTopicOrPartitionError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
+from tests.actor.group_harness import Acknowledgement, Group, Member, group_with, joined
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from group_harness import START_MS, Group, LogPartition, Member, PartitionKey, group_with, joined
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import UnknownTopicOrPartitionError
 from sharegroup.protocol.api_key import ActorRole
+from tests.actor.group_harness import START_MS, Group, LogPartition, Member, PartitionKey, group_with, joined
 
 ACCEPT, RELEASE, REJECT, UNREAD = (
     AcknowledgeType.ACCEPT,
@@ -62,9 +62,9 @@ class TestParking:
         group.run_batch(batch_ms=group.now_ms + 500)
         assert anna.answer_to(sent).acquired == {}
 
-    @pytest.mark.parametrize("fields", [{"max_wait_ms": 0}, {"max_records": 0}], ids=["no wait", "no records wanted"])
-    def test_some_fetches_never_wait(self, anna: Member, fields: dict[str, int]) -> None:
-        assert anna.fetch(**fields).acquired == {}
+    @pytest.mark.parametrize(("max_wait_ms", "max_records"), [(0, 500), (10_000, 0)])
+    def test_some_fetches_never_wait(self, anna: Member, max_wait_ms: int, max_records: int) -> None:
+        assert anna.fetch(max_wait_ms=max_wait_ms, max_records=max_records).acquired == {}
 
     def test_the_next_request_completes_a_parked_fetch(self, group: Group, anna: Member) -> None:
         parked = anna.send_fetch(max_wait_ms=10_000)

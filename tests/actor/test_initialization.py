@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from group_harness import Group, LogPartition, Member, group_with, joined
 
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorState
@@ -14,6 +13,7 @@ from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, InitializeShareGroup
 from sharegroup.protocol.group_messages import JOIN_EPOCH
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import RecordType, StateRow
+from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
 
 ORDERS_0 = ("orders-id", 0)
 ORDERS_1 = ("orders-id", 1)

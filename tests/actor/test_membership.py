@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from group_harness import ADMIN_REPLY_PARTITION, Group, LogPartition, Member, group_with, joined
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.errors import (
@@ -22,6 +21,7 @@ from sharegroup.protocol.group_messages import (
 )
 from sharegroup.protocol.messages import ResponseEnvelope, parsed
 from sharegroup.protocol.rows import RecordType
+from tests.actor.group_harness import ADMIN_REPLY_PARTITION, Group, LogPartition, Member, group_with, joined
 
 SESSION_TIMEOUT_MS = 45_000
 ASSIGNMENT_INTERVAL_MS = 1_000
@@ -303,6 +303,7 @@ class TestConfiguration:
             {"share.session.timeout.ms": "99999999"},
             {"no.such.key": "1"},
             {"share.auto.offset.reset": "yesterday"},
+            {"errors.deadletterqueue.topic.name": "given-up"},
         ],
     )
     def test_an_unacceptable_value_is_refused_and_changes_nothing(self, values: dict[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from group_harness import Group, Member, group_with, joined
 
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorState
@@ -18,6 +17,7 @@ from sharegroup.errors import (
 )
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchRequest
+from tests.actor.group_harness import Group, Member, group_with, joined
 
 ACCEPT = AcknowledgeType.ACCEPT
 ORDERS_0 = ("orders-id", 0)
