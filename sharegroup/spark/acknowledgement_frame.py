@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType
 
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import HeldRange
@@ -22,6 +28,15 @@ TYPES = {
 }
 """Values of the column `acknowledge_type`."""
 
+_Place = tuple[str, int]
+
+
+class _Exception(NamedTuple):
+    """A record that is not simply accepted."""
+
+    offset: int
+    kind: AcknowledgeType
+
 
 def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> list[Acknowledgement]:
     """Acknowledgements for all records of the held ranges; what the frame leaves out is accepted.
@@ -31,63 +46,85 @@ def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> l
         held: the ranges that the handler was given.
 
     Raises:
-        InvalidRequestError: a column is missing, a type is unknown, or a record is not among the held ones.
+        InvalidRequestError: a column is missing or no integer, a type is unknown, or a record is there twice or not
+            among the held ones.
     """
     held = list(held)
-    exceptions = _exceptions(frame) if frame is not None else {}
-    acknowledgements: list[Acknowledgement] = []
-    for found in held:
-        named = exceptions.pop((found.topic, found.partition), {})
-        inside = {offset: kind for offset, kind in named.items() if found.first_offset <= offset <= found.last_offset}
-        outside = {offset: kind for offset, kind in named.items() if offset not in inside}
-        if outside:
-            exceptions[found.topic, found.partition] = outside
-        acknowledgements.extend(_pieces(found, inside))
-    for (topic, partition), offsets in exceptions.items():
-        raise InvalidRequestError(
-            f"The handler acknowledged offset {min(offsets)} of {topic}-{partition}, which it was not given."
-        )
-    return acknowledgements
+    exceptions = {} if frame is None else _exceptions(frame)
+    _check_given(exceptions, held)
+    return [part for found in held for part in _parts(found, exceptions.get((found.topic, found.partition), ()))]
 
 
-def _exceptions(frame: DataFrame) -> dict[tuple[str, int], dict[int, AcknowledgeType]]:
-    """(topic, partition) → offset → type, of the records that are not accepted; brought to the driver."""
-    missing = [column for column in COLUMNS if column not in frame.columns]
-    if missing:
-        raise InvalidRequestError(
-            f"The handler's acknowledgements lack the column {missing[0]}; they have {', '.join(frame.columns)}."
-        )
-    wanted = frame.select(*COLUMNS).where(F.col("acknowledge_type") != "accept")
-    found: dict[tuple[str, int], dict[int, AcknowledgeType]] = {}
+def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
+    """(topic, partition) → what is not accepted, by offset; brought to the driver."""
+    _check_columns(frame)
+    # A type that is null is not accepted either: it is a mistake.
+    wanted = frame.select(*COLUMNS).where(~F.col("acknowledge_type").eqNullSafe("accept"))
     table: pa.Table = wanted.toArrow()
+    found: dict[_Place, dict[int, AcknowledgeType]] = {}
     for topic, partition, offset, name in zip(*(table.column(c).to_pylist() for c in COLUMNS), strict=True):
         kind = TYPES.get(name)
         if kind is None:
             raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
-        found.setdefault((topic, partition), {})[offset] = kind
-    return found
+        if found.setdefault((topic, partition), {}).setdefault(offset, kind) is not kind:
+            raise InvalidRequestError(f"The handler acknowledged offset {offset} of {topic}-{partition} twice.")
+        if topic is None or partition is None or offset is None:
+            raise _not_given(topic, partition, offset)
+    return {place: [_Exception(*entry) for entry in sorted(kinds.items())] for place, kinds in found.items()}
 
 
-def _pieces(held: HeldRange, exceptions: dict[int, AcknowledgeType]) -> Iterator[Acknowledgement]:
+def _check_columns(frame: DataFrame) -> None:
+    for column in COLUMNS:
+        if column not in frame.columns:
+            raise InvalidRequestError(
+                f"The handler's acknowledgements lack the column {column}; they have {', '.join(frame.columns)}."
+            )
+    for column in ("partition", "offset"):
+        type_ = frame.schema[column].dataType
+        if not isinstance(type_, IntegralType):
+            raise InvalidRequestError(
+                f"The column {column} of the handler's acknowledgements is {type_.simpleString()}, not an integer."
+            )
+
+
+def _check_given(exceptions: Mapping[_Place, Sequence[_Exception]], held: Iterable[HeldRange]) -> None:
+    given: dict[_Place, set[int]] = {place: set() for place in exceptions}
+    for found in held:
+        place = (found.topic, found.partition)
+        if place in given:
+            given[place].update(entry.offset for entry in _within(found, exceptions[place]))
+    for (topic, partition), entries in exceptions.items():
+        for entry in entries:
+            if entry.offset not in given[topic, partition]:
+                raise _not_given(topic, partition, entry.offset)
+
+
+def _not_given(topic: object, partition: object, offset: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The handler acknowledged offset {offset} of {topic}-{partition}, which it was not given."
+    )
+
+
+def _within(held: HeldRange, exceptions: Sequence[_Exception]) -> Sequence[_Exception]:
+    by_offset = attrgetter("offset")
+    start = bisect_left(exceptions, held.first_offset, key=by_offset)
+    return exceptions[start : bisect_right(exceptions, held.last_offset, lo=start, key=by_offset)]
+
+
+def _parts(held: HeldRange, exceptions: Sequence[_Exception]) -> Iterator[Acknowledgement]:
     """The range cut into runs of one type each."""
+
+    def part(first_offset: int, last_offset: int, kind: AcknowledgeType) -> Acknowledgement:
+        return replace(held, first_offset=first_offset, last_offset=last_offset).acknowledgement(kind)
+
     position = held.first_offset
-    pending: tuple[int, int, AcknowledgeType] | None = None
-    for offset in sorted(exceptions):
-        kind = exceptions[offset]
-        if pending is not None and pending[1] + 1 == offset and pending[2] is kind:
-            pending = (pending[0], offset, kind)
-        else:
-            if pending is not None:
-                yield _acknowledgement(held, *pending)
-            if position < offset:
-                yield _acknowledgement(held, position, offset - 1, AcknowledgeType.ACCEPT)
-            pending = (offset, offset, kind)
-        position = offset + 1
-    if pending is not None:
-        yield _acknowledgement(held, *pending)
+    # Offsets that follow each other differ from their index by the same number.
+    numbered = enumerate(_within(held, exceptions))
+    for (_, kind), run in groupby(numbered, key=lambda item: (item[1].offset - item[0], item[1].kind)):
+        offsets = [entry.offset for _, entry in run]
+        if position < offsets[0]:
+            yield part(position, offsets[0] - 1, AcknowledgeType.ACCEPT)
+        yield part(offsets[0], offsets[-1], kind)
+        position = offsets[-1] + 1
     if position <= held.last_offset:
-        yield _acknowledgement(held, position, held.last_offset, AcknowledgeType.ACCEPT)
-
-
-def _acknowledgement(held: HeldRange, first_offset: int, last_offset: int, kind: AcknowledgeType) -> Acknowledgement:
-    return Acknowledgement(held.topic_id, held.partition, first_offset, last_offset, kind)
+        yield part(position, held.last_offset, AcknowledgeType.ACCEPT)

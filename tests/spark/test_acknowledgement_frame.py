@@ -1,0 +1,137 @@
+"""A handler's DataFrame of acknowledgements: what it says of each held record, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from sharegroup.client.acquisition import HeldRange
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import InvalidRequestError
+from sharegroup.spark.acknowledgement_frame import acknowledgements_of
+
+SCHEMA = "topic string, partition int, offset bigint, acknowledge_type string"
+NAMES = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
+
+Row = tuple[object, ...]
+Said = tuple[str, int, int, int, str]
+"""Topic, partition, first offset, last offset, type."""
+
+
+def held(first_offset: int, last_offset: int, *, topic: str = "orders", partition: int = 0) -> HeldRange:
+    return HeldRange(f"{topic}-id", topic, partition, first_offset, last_offset, delivery_count=1)
+
+
+def frame(spark: SparkSession, *rows: Row, schema: str = SCHEMA) -> DataFrame:
+    return spark.createDataFrame(list(rows), schema)
+
+
+def said(of: DataFrame | None, ranges: list[HeldRange]) -> list[Said]:
+    found = acknowledgements_of(of, ranges)
+    assert all(ack.topic_id == f"{ack.topic}-id" for ack in found)
+    return [
+        (ack.topic, ack.partition, ack.first_offset, ack.last_offset, ack.acknowledge_type.name.lower())
+        for ack in found
+    ]
+
+
+def test_nothing_said_accepts_everything(spark: SparkSession) -> None:
+    ranges = [held(0, 9), held(20, 29, partition=1)]
+    accepted = [("orders", 0, 0, 9, "accept"), ("orders", 1, 20, 29, "accept")]
+    assert said(None, ranges) == accepted
+    assert said(frame(spark), ranges) == accepted
+
+
+def test_exceptions_cut_ranges_into_runs_of_one_type(spark: SparkSession) -> None:
+    rows = [
+        ("orders", 0, 0, "release"),
+        ("orders", 0, 4, "reject"),
+        ("orders", 0, 3, "reject"),
+        ("orders", 0, 5, "release"),
+        ("orders", 0, 7, "accept"),
+        ("orders", 0, 9, "reject"),
+    ]
+    assert said(frame(spark, *rows), [held(0, 9)]) == [
+        ("orders", 0, 0, 0, "release"),
+        ("orders", 0, 1, 2, "accept"),
+        ("orders", 0, 3, 4, "reject"),
+        ("orders", 0, 5, 5, "release"),
+        ("orders", 0, 6, 8, "accept"),
+        ("orders", 0, 9, 9, "reject"),
+    ]
+
+
+def test_each_exception_goes_to_its_range(spark: SparkSession) -> None:
+    ranges = [
+        held(0, 4),
+        held(10, 14),
+        held(0, 4, partition=1),
+        held(0, 4, topic="invoices"),
+    ]
+    rows = [("orders", 0, 12, "reject"), ("orders", 1, 0, "release"), ("invoices", 0, 4, "release")]
+    assert said(frame(spark, *rows), ranges) == [
+        ("orders", 0, 0, 4, "accept"),
+        ("orders", 0, 10, 11, "accept"),
+        ("orders", 0, 12, 12, "reject"),
+        ("orders", 0, 13, 14, "accept"),
+        ("orders", 1, 0, 0, "release"),
+        ("orders", 1, 1, 4, "accept"),
+        ("invoices", 0, 0, 3, "accept"),
+        ("invoices", 0, 4, 4, "release"),
+    ]
+
+
+def test_other_columns_and_other_integer_types_do_no_harm(spark: SparkSession) -> None:
+    schema = "note string, acknowledge_type string, offset int, partition bigint, topic string"
+    assert said(frame(spark, ("n", "reject", 1, 0, "orders"), schema=schema), [held(1, 1)]) == [
+        ("orders", 0, 1, 1, "reject")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([("orders", 0, 5, "relase")], "'relase' is not one of accept, release, reject"),
+        ([("orders", 0, 5, "RELEASE")], "'RELEASE' is not one of"),
+        ([("orders", 0, 5, None)], "None is not one of"),
+        ([("orders", 0, 10, "reject")], "offset 10 of orders-0, which it was not given"),
+        ([("orders", 1, 5, "reject")], "offset 5 of orders-1, which it was not given"),
+        ([("other", 0, 5, "reject")], "offset 5 of other-0, which it was not given"),
+        ([("orders", 0, None, "reject")], "offset None of orders-0, which it was not given"),
+        ([("orders", None, 5, "reject")], "offset 5 of orders-None, which it was not given"),
+        ([(None, 0, 5, "reject")], "offset 5 of None-0, which it was not given"),
+        ([("orders", 0, 5, "reject"), ("orders", 0, 5, "release")], "offset 5 of orders-0 twice"),
+    ],
+)
+def test_rows_that_say_nothing_sensible(spark: SparkSession, rows: list[Row], complaint: str) -> None:
+    with pytest.raises(InvalidRequestError, match=complaint):
+        acknowledgements_of(frame(spark, *rows), [held(0, 9)])
+
+
+@pytest.mark.parametrize("column", ["topic", "partition", "offset", "acknowledge_type"])
+def test_a_missing_column(spark: SparkSession, column: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"lack the column {column}; they have \w+, \w+, \w+\.$"):
+        acknowledgements_of(frame(spark).drop(column), [held(0, 9)])
+
+
+@pytest.mark.parametrize("column", ["partition", "offset"])
+def test_a_column_of_another_type(spark: SparkSession, column: str) -> None:
+    schema = SCHEMA.replace(f"{column} int", f"{column} string").replace(f"{column} bigint", f"{column} string")
+    with pytest.raises(InvalidRequestError, match=f"column {column} of the handler's acknowledgements is string"):
+        acknowledgements_of(frame(spark, schema=schema), [held(0, 9)])
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.integers(0, 40), st.sampled_from(["release", "reject", "accept"]), max_size=40))
+def test_every_record_is_acknowledged_once_as_it_was_said(spark: SparkSession, wanted: dict[int, str]) -> None:
+    ranges = [held(0, 7), held(8, 20), held(21, 40)]
+    rows = [("orders", 0, offset, name) for offset, name in wanted.items()]
+    found = acknowledgements_of(frame(spark, *rows), ranges)
+    by_offset = [(offset, ack.acknowledge_type) for ack in found for offset in ack.offsets]
+    assert by_offset == [(offset, NAMES[wanted.get(offset, "accept")]) for offset in range(41)]
