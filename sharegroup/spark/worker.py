@@ -6,20 +6,24 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import Acquisition, HeldRange
 from sharegroup.client.group_member import GroupMember
+from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import GroupQuarantinedError, UnknownTopicError
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import Log
+from sharegroup.logs.port import Log, PartitionOffsets
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
 from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.session import WORKER_POOL
@@ -79,30 +83,59 @@ class _Worker:
         )
 
     def run(self, stop: threading.Event) -> None:
-        # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
-        acquired_records(self._spark, self._log_path, []).count()
-        self._member.subscribe(self._config.topics)
-        in_flight = self._config.worker_ranges_in_flight
-        running: set[Future[None]] = set()
         try:
-            with ThreadPoolExecutor(in_flight, f"share-worker-{self._config.client_id}") as threads:
-                while not stop.is_set():
-                    if len(running) >= in_flight:
-                        wait(running, return_when="FIRST_COMPLETED")
-                    running = {future for future in running if not _is_done(future)}
-                    if len(running) < in_flight and (taken := self._member.next_acquisition(_TAKE_TIMEOUT_MS)):
-                        running.add(threads.submit(self._work, taken))
-            for future in running:
-                _is_done(future)
+            # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
+            acquired_records(self._spark, self._log_path, []).count()
+            self._member.subscribe(self._config.topics)
+            with ThreadPoolExecutor(
+                self._config.worker_ranges_in_flight, f"share-worker-{self._config.client_id}"
+            ) as threads:
+                self._take_until(stop, threads)
         finally:
-            self._member.close(_CLOSE_TIMEOUT_MS)
+            self._log_failures(self._member.close(_CLOSE_TIMEOUT_MS))
+
+    def _take_until(self, stop: threading.Event, threads: ThreadPoolExecutor) -> None:
+        running: set[Future[None]] = set()
+        while not stop.is_set():
+            if len(running) >= self._config.worker_ranges_in_flight:
+                wait(running, _TAKE_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
+            elif taken := self._next_acquisition():
+                running.add(threads.submit(self._work, taken))
+            running = {future for future in running if not _is_done(future)}
+            self._log_failures(self._member.take_results())
+        wait(running)
+        for future in running:
+            future.result()
+
+    def _next_acquisition(self) -> Acquisition | None:
+        try:
+            return self._member.next_acquisition(_TAKE_TIMEOUT_MS)
+        except GroupQuarantinedError as error:
+            # The member stays in the group, and goes on when an administrator resumes it.
+            logger.warning("group=%s client=%s: %s", self._config.group_id, self._config.client_id, error)
+            return None
+
+    def _log_failures(self, results: Iterable[Acknowledged]) -> None:
+        for result in results:
+            if result.error is not None:
+                logger.warning(
+                    "group=%s client=%s: the acknowledgement of %s-%d offsets %d to %d failed: %s",
+                    self._config.group_id,
+                    self._config.client_id,
+                    result.topic,
+                    result.partition,
+                    min(found.first_offset for found in result.acknowledgements),
+                    max(found.last_offset for found in result.acknowledgements),
+                    result.error,
+                )
 
     def _work(self, acquisition: Acquisition) -> None:
         """Hand an acquisition to the handler, and acknowledge it as the handler says."""
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
         started = time.monotonic()
-        held = [found for found in acquisition.ranges if self._is_still_that_topic(found)]
+        held, gaps = self._readable(acquisition)
         if not held:
+            self._member.acknowledge(gaps)
             return
         try:
             records = acquired_records(self._spark, self._log_path, held)
@@ -115,7 +148,7 @@ class _Worker:
                 len(held),
             )
             acknowledgements = [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
-        self._member.acknowledge(acknowledgements)
+        self._member.acknowledge([*acknowledgements, *gaps])
         logger.info(
             "group=%s client=%s ranges=%d records=%d seconds=%.3f",
             self._config.group_id,
@@ -125,9 +158,31 @@ class _Worker:
             time.monotonic() - started,
         )
 
-    def _is_still_that_topic(self, held: HeldRange) -> bool:
-        """Whether the topic is the one that the range was acquired from, and was not created again since."""
-        return self._log.describe_topic(held.topic).topic_id == held.topic_id
+    def _readable(self, acquisition: Acquisition) -> tuple[list[HeldRange], list[Acknowledgement]]:
+        """What of an acquisition can be read, and the gaps: what was deleted from the log since.
+
+        Ranges of a topic that was deleted, or created again, are dropped: their records do not exist any more.
+        """
+        start_offsets: dict[str, dict[int, PartitionOffsets]] = {}
+        for topic, topic_id in {(found.topic, found.topic_id) for found in acquisition.ranges}:
+            try:
+                if self._log.describe_topic(topic).topic_id == topic_id:
+                    start_offsets[topic] = self._log.offsets(topic)
+            except UnknownTopicError:
+                continue
+        held: list[HeldRange] = []
+        gaps: list[Acknowledgement] = []
+        for found in acquisition.ranges:
+            if found.topic not in start_offsets:
+                continue
+            start = start_offsets[found.topic][found.partition].start_offset
+            if found.first_offset < start:
+                deleted = replace(found, last_offset=min(found.last_offset, start - 1))
+                reason = f"deleted: the log starts at offset {start}"
+                gaps.append(deleted.acknowledgement(AcknowledgeType.GAP, reason))
+            if found.last_offset >= start:
+                held.append(replace(found, first_offset=max(found.first_offset, start)))
+        return held, gaps
 
 
 def acquired_records(spark: SparkSession, log_path: str, held: list[HeldRange]) -> DataFrame:
