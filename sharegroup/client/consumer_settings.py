@@ -50,6 +50,8 @@ def consumer_settings(config: object) -> ConsumerSettings:
         raise ValueError("Failed to create consumer: group.id must be set")
     own = {key: value for key, value in config.items() if key != LOG_PATH and key not in _LINK_KEYS}
     try:
+        if "bootstrap.servers" in config:
+            raise ConfigurationError("bootstrap.servers has no meaning here.", f"Set {LOG_PATH} instead.")
         if not config.get(LOG_PATH):
             raise ConfigurationError(
                 f"Missing required configuration {LOG_PATH} which has no default value.",

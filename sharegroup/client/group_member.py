@@ -23,7 +23,7 @@ from sharegroup.logs.port import Log
 from sharegroup.logs.topic_id import new_topic_id
 
 _LONGEST_WAIT_MS = 200
-"""How late the member's thread may notice a deadline that another thread brought about; they all lie further away."""
+"""How late the member's thread may notice a deadline that another thread brought about."""
 
 _logger = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ class GroupMember:
     """A member that any thread may use.
 
     Calls raise the `ShareGroupError` that ended the member's thread, if one did. An error of the membership, such
-    as GroupMaxSizeReachedError, is raised once, by the next call that takes or waits.
+    as GroupMaxSizeReachedError, is raised once, by the next call that takes or waits. Results of acknowledgements
+    are kept until they are taken.
 
     Args:
         log: where the requests and responses are; to be closed after the member.
@@ -213,7 +214,7 @@ class GroupMember:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.with_traceback(None)
 
     def _raise_membership_error(self) -> None:
         error = self._protocol.take_error()

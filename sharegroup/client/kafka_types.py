@@ -41,6 +41,7 @@ class KafkaError:
     _STATE: ClassVar[int] = -172
     _TIMED_OUT: ClassVar[int] = -185
     _INVALID_ARG: ClassVar[int] = -186
+    _TRANSPORT: ClassVar[int] = -195
 
     def __init__(self, error: int, reason: _Text | None = None, fatal: bool = False) -> None:
         self._code = error
@@ -94,6 +95,7 @@ _LOCAL: dict[int, tuple[str, str]] = {
     -172: ("_STATE", ERRONEOUS_STATE),
     -185: ("_TIMED_OUT", "Local: Timed out"),
     -186: ("_INVALID_ARG", INVALID_ARGUMENT),
+    -195: ("_TRANSPORT", "Local: Broker transport failure"),
 }
 """The client's own codes → name and text, as in librdkafka."""
 

@@ -6,6 +6,7 @@ No I/O, no clock: requests and answers go in and out, and the time is an argumen
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
 from sharegroup.protocol.share_fetch import ShareFetchResponse
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class MemberProtocol:
         self.polled(at.now_ms)
         while self._waiting:
             oldest = self._waiting.popleft()
-            if not oldest.is_over(at.epoch_ms):
+            if not _is_lost(oldest, at):
                 return oldest
         return None
 
@@ -202,7 +205,7 @@ class MemberProtocol:
     def _readmit(self, at: Instant) -> None:
         waiting, self._waiting = self._waiting, deque()
         for acquisition in waiting:
-            if not acquisition.is_over(at.epoch_ms):
+            if not _is_lost(acquisition, at):
                 self._admit(acquisition)
 
     @property
@@ -226,5 +229,21 @@ class MemberProtocol:
         while self._waiting and self._waiting[0].stale_at_ms <= at.epoch_ms:
             stale = self._waiting.popleft()
             self._prefetches = False
-            if not stale.is_over(at.epoch_ms):
+            if not _is_lost(stale, at):
                 self.acknowledge(unread(stale.ranges, "the member had no time for it"))
+
+
+def _is_lost(acquisition: Acquisition, at: Instant) -> bool:
+    """Whether the locks of an acquisition ended before it was taken, so that it must be dropped.
+
+    To return it unread could fail, and all other acknowledgements in the same request with it.
+    """
+    if not acquisition.is_over(at.epoch_ms):
+        return False
+    _logger.warning(
+        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for. If that repeats for a "
+        "member that is not slow, the clocks of its host and of the processor differ.",
+        len(acquisition.ranges),
+        at.epoch_ms - acquisition.lock_deadline_ms,
+    )
+    return True

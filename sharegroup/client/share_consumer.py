@@ -6,6 +6,7 @@ import operator
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +29,7 @@ from sharegroup.client.record_reader import ReadRange, RecordReader
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.single_thread import SingleThreadGuard
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError, GroupQuarantinedError, ShareGroupError
+from sharegroup.errors import ApiError, GroupQuarantinedError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.open import open_log
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
@@ -248,13 +249,12 @@ class ShareConsumer:
 
     def _read(self, held: Acquisition) -> list[Message]:
         """Messages of the next part of an acquisition; none when its time is over or no record is there."""
-        self._held = None
         if held.is_over(_epoch_ms()):
+            self._held = None
             return []
         chunk = self._reader.read(held.ranges, self._config.max_poll_records)
+        self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
         self._missing += chunk.missing
-        if chunk.rest:
-            self._held = Acquisition(chunk.rest, held.lock_deadline_ms, held.lock_timeout_ms)
         for found in chunk.ranges:
             self._delivered.add(found.held, (record.offset for record in found.records))
         return [message for found in chunk.ranges for message in _messages(found)]
@@ -311,6 +311,8 @@ def _as_kafka_exception() -> Iterator[None]:
         is_fatal = not isinstance(error, GroupQuarantinedError)
         reason = f"ShareGroupHeartbeat {'fatal ' if is_fatal else ''}error: {error}"
         raise KafkaException(KafkaError(error.code, reason, is_fatal)) from error
+    except LogUnavailableError as error:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error))) from error
     except ShareGroupError as error:
         raise KafkaException(KafkaError(KafkaError._FATAL, str(error), True)) from error
 

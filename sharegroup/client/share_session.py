@@ -99,11 +99,6 @@ class ShareSession:
         self._is_closing = False
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no acknowledgement waits to be sent or answered."""
-        return not self.unanswered_partitions
-
-    @property
     def unanswered_partitions(self) -> set[PartitionKey]:
         """Partitions with acknowledgements that wait to be sent or answered."""
         sent = {ack.key for outstanding in self._outstanding for ack in outstanding.request.acknowledgements}

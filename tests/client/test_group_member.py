@@ -245,6 +245,20 @@ def test_a_full_group_refuses_a_member_once(log: LocalLog) -> None:
         second.close(TIMEOUT_MS)
 
 
+def test_somebody_who_waits_is_not_taken_for_somebody_who_does_not_poll(
+    log: LocalLog, join: Join, processor: ProcessorPeer
+) -> None:
+    log.create_topic("empty", 1, {})
+    member = join("empty", settings=replace(SETTINGS, max_poll_interval_ms=500))
+
+    def left() -> bool:
+        return any(envelope.body["member_epoch"] == -1 for envelope in processor.sent(ApiKey.SHARE_GROUP_HEARTBEAT))
+
+    assert member.next_acquisition(1_200) is None
+    assert not left()
+    eventually(left, "the leave")
+
+
 def test_an_unsubscribed_member_leaves_and_its_acknowledgements_still_count(
     orders: str, join: Join, processor: ProcessorPeer
 ) -> None:

@@ -30,7 +30,7 @@ def test_every_method_has_its_counterpart(theirs: type, own: type, missing: set[
 
 
 @pytest.mark.parametrize("is_fatal", [True, False])
-@pytest.mark.parametrize("code", [-150, -172, -185, -186, 25, 121, 122])
+@pytest.mark.parametrize("code", [-150, -172, -185, -186, -195, 25, 121, 122])
 def test_an_error_reads_as_theirs(code: int, is_fatal: bool) -> None:
     theirs, own = (module.KafkaError(code, "so it is", is_fatal) for module in (confluent_kafka, ours))
     assert (own.code(), own.name(), own.str(), own.fatal()) == (

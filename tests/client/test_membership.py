@@ -257,6 +257,15 @@ class TestLeave:
         assert driver.member.is_outside
         assert driver.sends() is None
 
+    def test_a_member_that_left_and_did_not_join_again_neither(self) -> None:
+        driver = Driver("orders").joined()
+        driver.member.leave()
+        driver.sends()
+        driver.answered(-1)
+        driver.member.subscribe(["orders"])
+        driver.member.leave()
+        assert driver.sends() is None
+
     def test_a_coordinator_that_does_not_know_it_is_fine(self) -> None:
         driver = Driver("orders").joined()
         driver.member.leave()

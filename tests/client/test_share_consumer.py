@@ -455,6 +455,11 @@ class TestConfiguration:
             ),
             ({"group.id": "g"}, KafkaException, r"_INVALID_ARG,val=-186.*log\.path"),
             (
+                {"group.id": "g", "bootstrap.servers": "x"},
+                KafkaException,
+                r"bootstrap\.servers .* Set log\.path instead",
+            ),
+            (
                 {"group.id": "g", "log.path": "x", "max.poll.records": 0},
                 KafkaException,
                 r"_INVALID_ARG.*max\.poll\.records",

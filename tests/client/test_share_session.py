@@ -335,6 +335,7 @@ def test_acknowledgements_that_a_loading_leader_refuses_are_sent_again() -> None
     driver.sends()
     assert driver.answered(("a", acknowledged(error=CoordinatorLoadInProgressError()))) == []
     assert driver.session.unanswered_partitions == {A0}
+    assert driver.sends() is None
     driver.now_ms = 100
     assert driver.sends() == ("F", 2, [], [], ["a0:0-9:ACCEPT"])
 
@@ -436,6 +437,15 @@ class TestClose:
         assert results(events) == [(0, 4, RequestTimedOutError), (5, 9, RequestTimedOutError)]
         assert driver.answered(("a", acknowledged())) == []
         assert driver.session.give_up() == []
+
+    def test_nothing_is_due_after_the_close(self) -> None:
+        driver = Driver(A0)
+        driver.sends()
+        driver.answered(error=ShareSessionNotFoundError())
+        driver.session.give_up()
+        driver.now_ms = 60_000
+        assert driver.session.next_deadline_ms is None
+        assert driver.sends() is None
 
 
 @given(st.data())
