@@ -12,6 +12,7 @@ from typing import Any
 from sharegroup.actor.answers import response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchTopics
+from sharegroup.config.model import is_topic_name
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.errors import UnknownMemberIdError
@@ -43,6 +44,7 @@ class Coordinator:
         group: the group's metadata and sessions.
         reply_partitions: member id → partition of the response log that it reads.
         asked_to_initialize: share-partitions whose initialisation the leader was asked for.
+        seen_topics: topic name → (topic id, partition count) as last told, even where the group knows of more.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Coordinator:
         group: GroupCoordinator,
         reply_partitions: Mapping[str, int] | None = None,
         asked_to_initialize: set[tuple[str, int]] | None = None,
+        seen_topics: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
         self._context = context
         self._group = group
         self._reply_partitions = dict(reply_partitions or {})
         self._asked_to_initialize = asked_to_initialize or set()
+        self._seen_topics = dict(seen_topics or {})
         self._records: list[GroupRecord] = []
         self._unanswered: list[tuple[RequestEnvelope, int]] = []
         self._effects: list[Effect] = []
@@ -106,17 +110,19 @@ class Coordinator:
             self._group.last_assignment_ms,
             self._reply_partitions,
             sorted(self._asked_to_initialize),
+            self._seen_topics,
         ]
 
     @classmethod
     def from_plain(cls, context: ActorContext, plain: list[Any]) -> Coordinator:
         """The coordinator that `to_plain` wrote."""
-        records, session_deadline_ms, last_assignment_ms, reply_partitions, asked = plain
+        records, session_deadline_ms, last_assignment_ms, reply_partitions, asked, seen = plain
         state = GroupState()
         for record in records:
             state.apply_json(record)
         group = GroupCoordinator(state, context.broker, session_deadline_ms, last_assignment_ms)
-        return cls(context, group, reply_partitions, {(topic_id, partition) for topic_id, partition in asked})
+        seen_topics = {topic: (topic_id, partition_count) for topic, (topic_id, partition_count) in seen.items()}
+        return cls(context, group, reply_partitions, {(topic_id, p) for topic_id, p in asked}, seen_topics)
 
     def _heartbeat(self, message: LoggedRequest) -> None:
         envelope = message.envelope
@@ -130,6 +136,7 @@ class Coordinator:
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         for topic in parsed(LogOffsets, message.envelope.body).topics:
+            self._seen_topics[topic.topic] = (topic.topic_id, topic.partition_count)
             self._records += self._group.topic_seen(topic.topic, topic.topic_id, topic.partition_count)
 
     def _initialized(self, message: LoggedRequest) -> None:
@@ -214,11 +221,16 @@ class Coordinator:
         self._asked_to_initialize = keys
 
     def _topic_watch(self) -> WatchTopics:
-        known: dict[str, tuple[str, int]] = {}
-        for name in self._group.subscribed_topic_names:
-            topic = self._group.state.topic_named(name)
-            known[name] = (topic.topic_id, len(topic.initialized | topic.initializing)) if topic else ("", 0)
-        return WatchTopics(self._context.group_id, known, self._group.config.auto_offset_reset_duration_ms)
+        names = (name for name in self._group.subscribed_topic_names if is_topic_name(name))
+        watched = {name: self._known_topic(name) for name in names}
+        self._seen_topics = {name: seen for name, seen in self._seen_topics.items() if name in watched}
+        return WatchTopics(self._context.group_id, watched, self._group.config.auto_offset_reset_duration_ms)
+
+    def _known_topic(self, name: str) -> tuple[str, int]:
+        if name in self._seen_topics:
+            return self._seen_topics[name]
+        topic = self._group.state.topic_named(name)
+        return (topic.topic_id, len(topic.initialized | topic.initializing)) if topic else ("", 0)
 
     def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
         if not self._records:

@@ -118,6 +118,11 @@ class Leader:
         return self._partitions
 
     @property
+    def sessions(self) -> Iterable[ShareSession]:
+        """The open share sessions. To be read only."""
+        return self._sessions
+
+    @property
     def limits(self) -> SharePartitionLimits:
         """What the group's configuration allows now."""
         return self._config.share_partition_limits

@@ -70,9 +70,14 @@ def _parse_list(value: object) -> object:
     return tuple(item.strip() for item in value.split(",") if item.strip()) if isinstance(value, str) else value
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would accept the name for a topic."""
+    return name not in (".", "..") and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None
+
+
 def check_topic_name(name: str) -> str:
     """The name, if Kafka would accept it for a topic."""
-    if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name):
+    if not is_topic_name(name):
         raise invalid_value("A topic name has 1 to 249 letters, digits, '.', '_' or '-', and is neither '.' nor '..'")
     return name
 

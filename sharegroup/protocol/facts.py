@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import Int32, Int64, Message
 
 UNINITIALIZED_OFFSET = -1
 """Start offset of a share-partition that `share.auto.offset.reset` decides."""
+MAX_PARTITION_COUNT = 100_000
+"""Partitions that a topic may have: each of them is state."""
 
 
 class PartitionLogOffsets(Message):
     """What the driver saw of one partition of the record log."""
 
-    partition_index: int = Field(ge=0, description="Partition.")
-    start_offset: int = Field(ge=0, description="Log start offset.")
-    end_offset: int = Field(ge=0, description="Log end offset, exclusive.")
-    last_stable_offset: int = Field(ge=0, description="Last stable offset, exclusive.")
-    reset_offset: int = Field(
+    partition_index: Int32 = Field(ge=0, description="Partition.")
+    start_offset: Int64 = Field(ge=0, description="Log start offset.")
+    end_offset: Int64 = Field(ge=0, description="Log end offset, exclusive.")
+    last_stable_offset: Int64 = Field(ge=0, description="Last stable offset, exclusive.")
+    reset_offset: Int64 = Field(
         default=UNINITIALIZED_OFFSET,
+        ge=UNINITIALIZED_OFFSET,
         description="First offset as young as share.auto.offset.reset by duration asks; -1 when it does not.",
     )
 
@@ -28,7 +31,7 @@ class TopicLogOffsets(Message):
 
     topic: str = Field(description="Topic name.")
     topic_id: str = Field(description="Topic id; empty when the topic does not exist.")
-    partition_count: int = Field(default=0, description="Number of partitions.")
+    partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
 
 
@@ -45,8 +48,10 @@ class Tick(Message):
 class StatePartition(Message):
     """One share-partition to initialise."""
 
-    partition_index: int = Field(ge=0, description="Partition.")
-    start_offset: int = Field(default=UNINITIALIZED_OFFSET, description="SPSO; -1 asks share.auto.offset.reset.")
+    partition_index: Int32 = Field(ge=0, description="Partition.")
+    start_offset: Int64 = Field(
+        default=UNINITIALIZED_OFFSET, ge=UNINITIALIZED_OFFSET, description="SPSO; -1 asks share.auto.offset.reset."
+    )
 
 
 class StateTopic(Message):
@@ -60,7 +65,7 @@ class StateTopic(Message):
 class InitializeShareGroupState(Message):
     """The coordinator asks the leader to initialise share-partitions (key 83)."""
 
-    state_epoch: int = Field(description="Group epoch at the initialisation.")
+    state_epoch: Int32 = Field(description="Group epoch at the initialisation.")
     topics: list[StateTopic] = Field(description="Topics.")
 
 

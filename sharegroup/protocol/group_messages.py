@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import ErrorResponse, Message
+from sharegroup.protocol.messages import ErrorResponse, Int32, Message
 
 JOIN_EPOCH = 0
 """Member epoch that joins the group."""
@@ -23,7 +23,7 @@ class TopicPartitions(Message):
 class ShareGroupHeartbeatRequest(Message):
     """Join, stay in, or leave a group. None means: unchanged since the last heartbeat."""
 
-    member_epoch: int = Field(description="0 joins, -1 leaves, else the epoch last received.")
+    member_epoch: Int32 = Field(description="0 joins, -1 leaves, else the epoch last received.")
     rack_id: str | None = Field(default=None, description="Rack of the member; None is unchanged.")
     subscribed_topic_names: list[str] | None = Field(default=None, description="Topics; None is unchanged.")
 

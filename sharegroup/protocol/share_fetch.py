@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.messages import ErrorResponse, Message
+from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -17,8 +17,8 @@ FINAL_EPOCH = -1
 class AcknowledgementRange(Message):
     """Acknowledgements of a range of offsets."""
 
-    first_offset: int = Field(description="First offset, inclusive.")
-    last_offset: int = Field(description="Last offset, inclusive.")
+    first_offset: Int64 = Field(description="First offset, inclusive.")
+    last_offset: Int64 = Field(description="Last offset, inclusive.")
     acknowledge_types: list[AcknowledgeType] = Field(
         min_length=1, description="One type for the range or one per offset; 100 is `unread`, our own."
     )
@@ -37,7 +37,7 @@ class AcknowledgementRange(Message):
 class FetchPartition(Message):
     """One partition of a request: a wish to fetch from it, acknowledgements for it, or both."""
 
-    partition_index: int = Field(ge=0, description="Partition.")
+    partition_index: Int32 = Field(ge=0, description="Partition.")
     acknowledgement_batches: list[AcknowledgementRange] = Field(
         default_factory=list, description="Acknowledgements, in the order in which they take effect."
     )
@@ -54,16 +54,16 @@ class ForgottenTopic(Message):
     """Partitions to leave out of the share session from now on."""
 
     topic_id: str = Field(description="Topic id.")
-    partitions: list[int] = Field(default_factory=list, description="Partitions.")
+    partitions: list[Int32] = Field(default_factory=list, description="Partitions.")
 
 
 class ShareFetchRequest(Message):
     """Acquire records of the session's share-partitions, and acknowledge earlier ones on the way."""
 
-    share_session_epoch: int = Field(description="0 opens the session, -1 closes it, else one more than before.")
-    max_wait_ms: int = Field(default=500, ge=0, description="How long the fetch may wait for records, in ms.")
-    max_records: int = Field(default=500, ge=0, description="Records wanted; 0 only acknowledges.")
-    batch_size: int = Field(default=500, ge=1, description="Most records in one acquired range.")
+    share_session_epoch: Int32 = Field(description="0 opens the session, -1 closes it, else one more than before.")
+    max_wait_ms: Int32 = Field(default=500, ge=0, description="How long the fetch may wait for records, in ms.")
+    max_records: Int32 = Field(default=500, ge=0, description="Records wanted; 0 only acknowledges.")
+    batch_size: Int32 = Field(default=500, ge=1, description="Most records in one acquired range.")
     acquire_mode: AcquireMode = Field(default=AcquireMode.BATCH_OPTIMIZED, description="How strict max_records is.")
     topics: list[FetchTopic] = Field(default_factory=list, description="Partitions to add, and acknowledgements.")
     forgotten_topics_data: list[ForgottenTopic] = Field(default_factory=list, description="Partitions to remove.")
@@ -72,7 +72,7 @@ class ShareFetchRequest(Message):
 class ShareAcknowledgeRequest(Message):
     """Acknowledge records without fetching."""
 
-    share_session_epoch: int = Field(description="-1 closes the session, else one more than before.")
+    share_session_epoch: Int32 = Field(description="-1 closes the session, else one more than before.")
     topics: list[FetchTopic] = Field(default_factory=list, description="Acknowledgements.")
 
 

@@ -109,6 +109,19 @@ class TestChangesOfATopic:
         assert anna.assigned == {ORDERS_0, ORDERS_1}
         assert anna.fetch().acquired == {ORDERS_1: [(0, 6, 1)]}
 
+    def test_a_topic_that_seems_to_shrink_is_told_once(self) -> None:
+        group = group_with(10, 10)
+        joined(group, "anna")
+        group.create_topic("orders", "orders-id", [LogPartition(end=10)])
+        told = group.pending_count
+        group.settle()
+        assert told == 1
+        assert metadata(group).topics["orders-id"].initialized == {0, 1}
+        group.append_tick()
+        group.settle()
+        assert group.topic_watch is not None
+        assert group.topic_watch.topics == {"orders": ("orders-id", 1)}
+
     def test_a_topic_of_another_id_is_another_topic(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")

@@ -91,6 +91,14 @@ class TestHeartbeats:
         assert "SubscribedTopicNames" in answer.error_message
         assert member_ids(group) == set()
 
+    @pytest.mark.parametrize("name", ["", ".", "..", "with blank", "a" * 250, "^orders"])
+    def test_a_name_that_no_topic_can_have_is_accepted_but_not_looked_for(self, name: str) -> None:
+        group = group_with(10)
+        (anna,) = joined(group, "anna")
+        assert anna.heartbeat(subscribed_topic_names=["orders", name]).error_code == 0
+        assert group.topic_watch is not None
+        assert set(group.topic_watch.topics) == {"orders"}
+
     def test_a_member_without_an_id_is_refused(self) -> None:
         group = group_with(10)
         assert Member(group, "").heartbeat(JOIN_EPOCH, ["orders"]).error_code == InvalidRequestError.code
