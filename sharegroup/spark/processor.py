@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -108,6 +109,11 @@ class Processor:
         if isinstance(failure, ShareGroupError):
             raise failure
         raise StateTableError(f"The processor stopped: {type(failure).__name__}: {failure}.") from failure
+
+    def last_progress(self) -> Mapping[str, int]:
+        """Milliseconds that each part of the last micro-batch took, under Spark's names; empty before the first."""
+        progress = self._running_query().lastProgress
+        return dict(progress.durationMs) if progress is not None else {}
 
     def stop(self) -> None:
         """Stop the query after the batch at hand, and give everything back."""
