@@ -225,8 +225,8 @@ class ShareConsumer:
     def _subscribe(self, topics: list[str]) -> None:
         if topics or self._member is not None:
             self._running_member.subscribe(topics)
+            self._running_member.acknowledge(self._take_undelivered("the subscription changed"))
         self._subscription = list(topics)
-        self._missing += self._take_undelivered("the subscription changed")
 
     def _next_messages(self, timeout_ms: int | None) -> list[Message]:
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000

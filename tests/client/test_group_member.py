@@ -197,6 +197,13 @@ class TestClose:
             assert settled(member.close(50)) == [("orders", 0, 0, 49, RequestTimedOutError)]
         assert member.close(50) == []
 
+    def test_without_a_log_they_have_failed_too(self, log_path: Path, orders: str, join: Join) -> None:
+        with LocalLog(log_path) as own:
+            member = join(log=own)
+            acquisition = taken(member)
+        results = member.close(TIMEOUT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
+        assert ("orders", 0, 0, 9, RequestTimedOutError) in settled(results)
+
     def test_afterwards_nothing_works_and_nothing_is_lost_silently(self, orders: str, join: Join) -> None:
         member = join()
         acquisition = taken(member)

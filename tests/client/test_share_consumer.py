@@ -507,6 +507,43 @@ class TestRecords:
         consumer = consume("cl-1", fetch_max_bytes=5)
         assert [got(consumer.poll(TIMEOUT_S)) for _ in range(3)] == ["0-2:d1", "3-5:d1", "6-8:d1"]
 
+    @pytest.mark.parametrize("stop", [ShareConsumer.unsubscribe, ShareConsumer.close])
+    def test_what_a_poll_had_no_room_for_was_never_delivered(
+        self, consume: Consume, stop: Callable[[ShareConsumer], None]
+    ) -> None:
+        consumer = consume("cl-1", mode="explicit", fetch_max_bytes=5)
+        for message in consumer.poll(TIMEOUT_S):
+            consumer.acknowledge(message)
+        consumer.commit_sync()
+        stop(consumer)
+        other = consume("cl-1", max_poll_records=500)
+        seen: dict[int, int] = {}
+
+        def everything_is_seen() -> bool:
+            seen.update({message.offset() or 0: message.delivery_count() or 0 for message in other.poll(0.5)})
+            return len(seen) == 117
+
+        eventually(everything_is_seen, "all records with the other consumer")
+        assert seen == dict.fromkeys(range(3, 120), 1)
+
+    def test_what_a_poll_had_no_room_for_is_dropped_when_its_lock_has_ended(
+        self, log: LocalLog, consume: Consume
+    ) -> None:
+        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
+        consumer = consume("cl-1", fetch_max_bytes=5)
+        assert got(consumer.poll(TIMEOUT_S)) == "0-2:d1"
+        assert member_of(consumer).wait(20_000)
+        other = consume("cl-1", max_poll_records=500)
+        counts: set[int] = set()
+
+        def lock_has_ended() -> bool:
+            counts.update(message.delivery_count() or 0 for message in other.poll(0.5) if message.offset() == 3)
+            return bool(counts)
+
+        eventually(lock_has_ended, "the next delivery of offset 3")
+        assert counts == {2}
+        assert not any(message.offset() in range(3, 10) for message in consumer.poll(0))
+
     def test_deleted_records_are_passed_over_and_acknowledged_as_gaps(
         self, log: LocalLog, consume: Consume, processor: ProcessorPeer
     ) -> None:
