@@ -123,6 +123,11 @@ class Leader:
         return self._sessions
 
     @property
+    def overrides(self) -> Mapping[str, str]:
+        """The group's own configuration, as the coordinator told it last."""
+        return self._overrides
+
+    @property
     def limits(self) -> SharePartitionLimits:
         """What the group's configuration allows now."""
         return self._config.share_partition_limits

@@ -1,12 +1,13 @@
 """A processor for one group, in memory: request log, clock, record log and both actors, and members that talk to them.
 
-Between two batches the actors are nothing but their state bytes, as in a streaming query.
+Between two batches the actors are nothing but their state bytes, as in a streaming query; and every batch is executed
+twice, as it may be there: the second time must give the same.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,11 +90,20 @@ class LoggedBytes:
 
 @dataclass
 class Outcome:
-    """What a batch did."""
+    """What one or more batches did."""
 
     rows: list[StateRow] = field(default_factory=list)
     responses: list[ResponseEnvelope] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch: the messages that it applied, when it ran, and what it did."""
+
+    offsets: range
+    batch_ms: int
+    outcome: Outcome
 
 
 class Group:
@@ -124,6 +134,8 @@ class Group:
         self.wakes: dict[ActorRole, int] = {}
         self.topic_watch: WatchTopics | None = None
         self.log_watch: WatchLog | None = None
+        self.after_batch: list[Callable[[Batch], None]] = []
+        """Called with each batch once it is done."""
         self._applied = 0
         self._correlation_ids = itertools.count(1_000_000)
 
@@ -158,12 +170,15 @@ class Group:
         offsets = range(self._applied, end)
         self._applied = end
         outcome = Outcome()
-        effects = self.effects_of(offsets, self.now_ms if batch_ms is None else batch_ms)
+        batch_ms = self.now_ms if batch_ms is None else batch_ms
+        effects = self.effects_of(offsets, batch_ms)
         for effect in effects:
             self._perform(effect, outcome)
         self.rows += outcome.rows
         self.responses += outcome.responses
         self._append_facts()
+        for look_at in self.after_batch:
+            look_at(Batch(offsets, batch_ms, outcome))
         return outcome
 
     def effects_of(self, offsets: Iterable[int], batch_ms: int) -> list[Effect]:
@@ -179,8 +194,9 @@ class Group:
                 effects.append(judgement)
         for role, messages in inboxes.items():
             if messages:
-                before = ActorState.decoded(self.states[role])
-                after, more = run_batch(role, self.context, before, messages, batch_ms)
+                after, more = run_batch(role, self.context, self.state(role), messages, batch_ms)
+                again = run_batch(role, self.context, self.state(role), messages, batch_ms)
+                assert (again[0].encoded(), again[1]) == (after.encoded(), more)
                 self.states[role] = after.encoded()
                 effects += more
         return effects
@@ -270,16 +286,19 @@ class Group:
 
     # What is inside.
 
+    def state(self, role: ActorRole) -> ActorState:
+        return ActorState.decoded(self.states[role])
+
     @property
     def leader(self) -> Leader:
         """The leader that the state bytes hold."""
-        plain = ActorState.decoded(self.states[ActorRole.LEADER]).plain
+        plain = self.state(ActorRole.LEADER).plain
         return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
 
     @property
     def coordinator(self) -> Coordinator:
         """The coordinator that the state bytes hold; there must be one."""
-        plain = ActorState.decoded(self.states[ActorRole.COORDINATOR]).plain
+        plain = self.state(ActorRole.COORDINATOR).plain
         assert plain is not None
         return Coordinator.from_plain(self.context, plain)
 

@@ -234,5 +234,5 @@ def test_a_message_for_the_other_actor_does_no_harm(messages: list[dict[str, Any
             logged.append(LoggedRequest(decoded_request(bytes_of(message)), 1_000, START_MS))
         except ApiError:
             continue
-    state, _ = run_batch(role, group.context, ActorState.decoded(group.states[role]), logged, START_MS)
+    state, _ = run_batch(role, group.context, group.state(role), logged, START_MS)
     assert ActorState.decoded(state.encoded()).failure == ""

@@ -126,7 +126,7 @@ class TestTime:
         group.now_ms = at_ms - 1_000_000
         assert anna.acknowledge({ORDERS_0: [(0, 9, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
         anna.fetch(max_wait_ms=0)
-        last = ActorState.decoded(group.states[ActorRole.LEADER]).last_time_ms
+        last = group.state(ActorRole.LEADER).last_time_ms
         assert last == at_ms + 29_999
 
 
@@ -144,7 +144,7 @@ class TestStateBytes:
 
 def damage(group: Group, partition: int, state: RecordState = RecordState.ACQUIRED) -> None:
     """Take the delivery count away from what is in flight in a partition, so that the next one to need it fails."""
-    before = ActorState.decoded(group.states[ActorRole.LEADER])
+    before = group.state(ActorRole.LEADER)
     assert before.plain is not None
     (led,) = (led for led in before.plain[1] if led[2] == partition)
     runs = led[-1]
@@ -250,22 +250,22 @@ class TestQuarantine:
 
     def test_a_failure_at_the_end_of_a_batch_undoes_the_batch(self, group: Group, anna: Member) -> None:
         damage(group, 1, RecordState.AVAILABLE)
-        before = ActorState.decoded(group.states[ActorRole.LEADER]).plain
+        before = group.state(ActorRole.LEADER).plain
         acknowledging = anna.send_acknowledge({ORDERS_0: [(0, 4, ACCEPT)]})
         fetching = anna.send_fetch([ORDERS_1])
         outcome = group.run_batch()
         assert anna.answer_to(acknowledging).error_code == QUARANTINED
         assert anna.answer_to(fetching).error_code == QUARANTINED
         assert [row.record_type for row in outcome.rows] == [RecordType.GROUP_STATUS]
-        assert ActorState.decoded(group.states[ActorRole.LEADER]).plain == before
+        assert group.state(ActorRole.LEADER).plain == before
 
     def test_a_state_that_cannot_be_read_is_kept_as_it_is(self, group: Group, anna: Member) -> None:
-        before = ActorState.decoded(group.states[ActorRole.LEADER])
+        before = group.state(ActorRole.LEADER)
         assert before.plain is not None
         before.plain[1][0][-1][0][0] = -5
         group.states[ActorRole.LEADER] = before.encoded()
         assert anna.fetch().error_code == QUARANTINED
-        after = ActorState.decoded(group.states[ActorRole.LEADER])
+        after = group.state(ActorRole.LEADER)
         assert after.plain == before.plain
         assert "StateTableError" in after.failure
         rows = len(group.rows)
@@ -288,7 +288,7 @@ class TestQuarantine:
     def test_a_quarantined_coordinator_refuses_heartbeats_and_the_leader_works_on(
         self, group: Group, anna: Member
     ) -> None:
-        state = ActorState.decoded(group.states[ActorRole.COORDINATOR])
+        state = group.state(ActorRole.COORDINATOR)
         assert state.plain is not None
         group.states[ActorRole.COORDINATOR] = ActorState(["damaged"], state.last_time_ms).encoded()
         assert anna.heartbeat().error_code == QUARANTINED
@@ -297,7 +297,7 @@ class TestQuarantine:
         assert statuses(group) == [("coordinator", "FAILED")]
         assert group.leader.limits.delivery_count_limit == 5
         group.states[ActorRole.COORDINATOR] = ActorState(
-            state.plain, state.last_time_ms, ActorState.decoded(group.states[ActorRole.COORDINATOR]).failure
+            state.plain, state.last_time_ms, group.state(ActorRole.COORDINATOR).failure
         ).encoded()
         assert group.resume() == 0
         assert anna.heartbeat().error_code == 0

@@ -1,0 +1,162 @@
+"""Who was given what, from requests and answers alone: what members see must make sense, whatever the leader thinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.facts import LogOffsets
+from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, parsed
+from sharegroup.protocol.share_fetch import (
+    FINAL_EPOCH,
+    AcknowledgementRange,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from tests.actor.group_harness import Batch, Group, PartitionKey
+
+FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)
+
+RecordKey = tuple[PartitionKey, int]
+"""Share-partition and offset."""
+
+
+@dataclass
+class Delivery:
+    """What is known of one record.
+
+    Attributes:
+        count: deliveries so far, less those that were taken back.
+        holder: who has it; "" when nobody.
+        deadline_ms: until when.
+        is_finished: it must not be delivered any more.
+    """
+
+    count: int = 0
+    holder: str = ""
+    deadline_ms: int = 0
+    is_finished: bool = False
+
+
+class DeliveryLedger:
+    """Looks at every batch of a group.
+
+    Args:
+        group: the group, before its first batch.
+        delivery_count_limit: in force all the time.
+        lock_duration_ms: in force all the time.
+    """
+
+    def __init__(self, group: Group, delivery_count_limit: int, lock_duration_ms: int) -> None:
+        self._group = group
+        self._limit = delivery_count_limit
+        self._lock_duration_ms = lock_duration_ms
+        self._records: dict[RecordKey, Delivery] = {}
+        self._log_starts: dict[PartitionKey, int] = {}
+        self._answered: set[tuple[str, int]] = set()
+        group.after_batch.append(self.look_at)
+
+    def held_by(self, member_id: str, now_ms: int) -> list[RecordKey]:
+        """What a member may acknowledge, in order."""
+        return sorted(key for key, found in self._records.items() if self._has(found, member_id, now_ms))
+
+    def look_at(self, batch: Batch) -> None:
+        """Check a batch's answers; acknowledgements come before acquisitions, as in the leader."""
+        answers = {
+            (response.member_id, response.correlation_id): response
+            for response in batch.outcome.responses
+            if response.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+        }
+        for offset in batch.offsets:
+            logged = self._group.log[offset]
+            envelope = decoded_request(logged.value)
+            if envelope.api_key == ApiKey.LOG_OFFSETS:
+                self._log_offsets(parsed(LogOffsets, envelope.body))
+            elif (envelope.member_id, envelope.correlation_id) not in self._answered:
+                answer = answers.get((envelope.member_id, envelope.correlation_id))
+                if answer is not None:
+                    self._request(envelope, answer, logged.time_ms)
+        last_ms = max((self._group.log[offset].time_ms for offset in batch.offsets), default=0)
+        for address, answer in answers.items():
+            if address not in self._answered:
+                self._acquired(answer, last_ms, max(batch.batch_ms, last_ms))
+        self._answered |= set(answers)
+
+    def _log_offsets(self, message: LogOffsets) -> None:
+        for topic in message.topics:
+            for seen in topic.partitions:
+                key = (topic.topic_id, seen.partition_index)
+                self._log_starts[key] = max(self._log_starts.get(key, 0), seen.start_offset)
+
+    def _request(self, envelope: RequestEnvelope, answer: ResponseEnvelope, at_ms: int) -> None:
+        body = parsed(ShareFetchResponse, answer.body)
+        if body.error_code:
+            return
+        request: ShareFetchRequest | ShareAcknowledgeRequest
+        if envelope.api_key == ApiKey.SHARE_FETCH:
+            request = parsed(ShareFetchRequest, envelope.body)
+        else:
+            request = parsed(ShareAcknowledgeRequest, envelope.body)
+        succeeded = {
+            (topic.topic_id, partition.partition_index)
+            for topic in body.responses
+            for partition in topic.partitions
+            if partition.is_acknowledged and not partition.acknowledge_error_code
+        }
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key = (topic.topic_id, partition.partition_index)
+                for said in partition.acknowledgement_batches if key in succeeded else ():
+                    self._acknowledged(envelope.member_id, key, said, at_ms)
+        if request.share_session_epoch == FINAL_EPOCH:
+            for record_key in self.held_by(envelope.member_id, at_ms):
+                self._released(self._records[record_key])
+
+    def _acknowledged(self, member_id: str, key: PartitionKey, said: AcknowledgementRange, at_ms: int) -> None:
+        (acknowledge_type,) = said.acknowledge_types
+        for offset in range(said.first_offset, said.last_offset + 1):
+            found = self._records.get((key, offset), Delivery())
+            if not self._has(found, member_id, at_ms):
+                assert self._is_over(key, offset, found, at_ms), (member_id, key, offset, acknowledge_type, found)
+            elif acknowledge_type in FINISHING:
+                found.is_finished, found.holder = True, ""
+            elif acknowledge_type is AcknowledgeType.RENEW:
+                found.deadline_ms = at_ms + self._lock_duration_ms
+            elif acknowledge_type is AcknowledgeType.UNREAD:
+                found.count, found.holder = found.count - 1, ""
+            else:
+                self._released(found)
+
+    def _acquired(self, answer: ResponseEnvelope, last_ms: int, lock_start_ms: int) -> None:
+        body = parsed(ShareFetchResponse, answer.body)
+        if any(True for _ in _offsets(body)):
+            assert body.lock_deadline_ms == lock_start_ms + self._lock_duration_ms
+        for key, offset, count in _offsets(body):
+            found = self._records.setdefault((key, offset), Delivery())
+            assert not found.is_finished, (key, offset, found)
+            assert not self._has(found, found.holder, last_ms), (answer.member_id, key, offset, found)
+            assert count == found.count + 1 <= self._limit, (key, offset, count, found)
+            assert offset >= self._log_starts.get(key, 0), (key, offset)
+            found.count, found.holder, found.deadline_ms = count, answer.member_id, body.lock_deadline_ms
+
+    def _has(self, found: Delivery, member_id: str, at_ms: int) -> bool:
+        return bool(found.holder) and found.holder == member_id and found.deadline_ms > at_ms
+
+    def _is_over(self, key: PartitionKey, offset: int, found: Delivery, at_ms: int) -> bool:
+        is_used_up = found.count >= self._limit and found.deadline_ms <= at_ms
+        return found.is_finished or is_used_up or offset < self._log_starts.get(key, 0)
+
+    def _released(self, found: Delivery) -> None:
+        found.holder = ""
+        found.is_finished = found.count >= self._limit
+
+
+def _offsets(body: ShareFetchResponse) -> Iterator[tuple[PartitionKey, int, int]]:
+    for topic in body.responses:
+        for partition in topic.partitions:
+            for acquired in partition.acquired_records:
+                for offset in range(acquired.first_offset, acquired.last_offset + 1):
+                    yield (topic.topic_id, partition.partition_index), offset, acquired.delivery_count
