@@ -67,6 +67,10 @@ class FencedProcessorError(StateTableError):
     """A processor with a higher leader epoch owns the state table; this one must stop."""
 
 
+class ProcessorStoppedError(ShareGroupError):
+    """The processor's query is not running, and nobody asked it to stop."""
+
+
 class CheckpointDivergedError(StateTableError):
     """The streaming checkpoint and the state table do not tell the same story."""
 

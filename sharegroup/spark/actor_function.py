@@ -52,7 +52,7 @@ def routed(requests: DataFrame) -> DataFrame:
         requests: rows of the request log: partition, offset, timestamp, value.
     """
     text = F.col("value").cast("string")
-    api_key = F.get_json_object(text, "$.api_key").cast("int")
+    api_key = F.get_json_object(text, "$.api_key").try_cast("int")
     group_id = F.coalesce(F.get_json_object(text, "$.group_id"), F.lit(""))
     roles = F.when(group_id == "", F.array(F.lit(UNDECODABLE)))
     for key, recipients in RECIPIENTS.items():

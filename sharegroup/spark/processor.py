@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
-from sharegroup.errors import ShareGroupError, StateTableError
+from sharegroup.errors import ProcessorStoppedError, ShareGroupError
 from sharegroup.logs.open import open_log
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.facts import Tick
@@ -46,6 +46,7 @@ class Processor:
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
         self._failure: BaseException | None = None
+        self._is_stopping = False
         self.metrics = CommitterMetrics()
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class Processor:
             try:
                 committer.commit(batch_id, actor_outputs(batch), facts)
             except BaseException as failure:
-                self._failure = self._failure or failure
+                self._note(failure)
                 raise
 
         self._query = self._started_query(takeover, commit)
@@ -95,37 +96,44 @@ class Processor:
         query = self._running_query()
         try:
             ended = query.awaitTermination() if timeout_s is None else query.awaitTermination(timeout_s)
-        except StreamingQueryException as error:
-            self.raise_failure()
-            raise StateTableError(f"The processor's query failed: {error}.") from error
+        except StreamingQueryException:
+            ended = True
         self.raise_failure()
         return ended is not False
 
     def raise_failure(self) -> None:
-        """Raise what stopped the processor; do nothing while it is well."""
+        """Raise what stopped the processor; do nothing while it is well, or when it was `stop`.
+
+        Raises:
+            ShareGroupError: a failure of this package, as it is; of any other failure ProcessorStoppedError tells.
+        """
+        query = self._query
+        if self._failure is None and not self._is_stopping and query is not None and not query.isActive:
+            self._note(query.exception() or ProcessorStoppedError("Somebody else stopped the processor's query."))
         failure = self._failure
-        if failure is None:
-            return
         if isinstance(failure, ShareGroupError):
             raise failure
-        raise StateTableError(f"The processor stopped: {type(failure).__name__}: {failure}.") from failure
-
-    def last_progress(self) -> Mapping[str, int]:
-        """Milliseconds that each part of the last micro-batch took, under Spark's names; empty before the first."""
-        progress = self._running_query().lastProgress
-        return dict(progress.durationMs) if progress is not None else {}
+        if failure is not None:
+            reason = str(failure).partition("\n")[0]
+            raise ProcessorStoppedError(f"The processor stopped: {type(failure).__name__}: {reason}") from failure
 
     def stop(self) -> None:
-        """Stop the query after the batch at hand, and give everything back."""
+        """Stop the query, and give everything back; a batch at hand is finished, or executed again by the next start."""
+        self._is_stopping = True
         if self._facts is not None:
             self._facts.stop()
         if self._query is not None:
             self._query.stop()
         self._log.close()
 
+    def _note(self, failure: BaseException) -> None:
+        # What a batch meets while it is being stopped is no failure.
+        if not self._is_stopping:
+            self._failure = self._failure or failure
+
     def _running_query(self) -> StreamingQuery:
         if self._query is None:
-            raise StateTableError("The processor is not started.", "Call start() first.")
+            raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._query
 
     def _started_query(self, takeover: Takeover, commit: object) -> StreamingQuery:
@@ -154,7 +162,9 @@ class Processor:
         self._spark.conf.set("spark.sql.shuffle.partitions", str(config.shuffle_partitions))
         try:
             return (
-                outputs.writeStream.queryName("sharegroup-processor")
+                outputs.writeStream.queryName(
+                    f"sharegroup-processor-{takeover.identity.checkpoint_id}-{takeover.writer.leader_epoch}"
+                )
                 .outputMode("append")
                 .option("checkpointLocation", str(checkpoint / "query"))
                 .foreachBatch(commit)  # type: ignore[arg-type]  # any callable of (DataFrame, int)
@@ -178,6 +188,6 @@ class Processor:
 
     def _fail(self, failure: BaseException) -> None:
         """The facts thread died: without it locks would never end, so the query must not go on."""
-        self._failure = self._failure or failure
+        self._note(failure)
         if self._query is not None:
             self._query.stop()

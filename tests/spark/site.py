@@ -20,7 +20,8 @@ from sharegroup.config.loader import Settings
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.logs.port import LogRecord, NewRecord
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.processor import Processor
@@ -34,6 +35,8 @@ BROKER = BrokerConfig(
     group_share_min_record_lock_duration_ms=1_000, group_share_min_heartbeat_interval_ms=100, group_share_assignors="all"
 )
 REQUEST_PARTITIONS = 2
+REQUESTS = "__share_requests"
+RESPONSES = "__share_responses"
 
 
 @dataclass
@@ -104,6 +107,11 @@ class Site:
         finally:
             self.stop()
 
+    def running_processor(self) -> Processor:
+        """The running processor."""
+        assert self.processor is not None
+        return self.processor
+
     def until(self, probe: Callable[[], T], what: str) -> T:
         """As `eventually`, but a processor that failed ends the wait with its failure."""
 
@@ -133,11 +141,11 @@ class Site:
         values = [json.dumps({"partition": partition, "offset": o}).encode() for o in range(first, first + count)]
         self.log.append(topic, partition, [NewRecord(b"key", value) for value in values])
 
-    def new_group(self, **config: str) -> str:
+    def new_group(self, group_id: str = "", **config: str) -> str:
         """A group that starts at the earliest offset, with `share_record_lock_duration_ms="1000"` and so on."""
-        group_id = self.new_name("group")
+        group_id = group_id or self.new_name("group")
         wanted = {"share_auto_offset_reset": "earliest", **config}
-        self.admin.alter_group_config(group_id, {name.replace("_", "."): value for name, value in wanted.items()})
+        self.admin.alter_group_config(group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=30)
         return group_id
 
     @property
@@ -185,29 +193,29 @@ class Site:
         starts = {folded.partition: folded.share_partition.start_offset for folded in self.folded(group_id).partitions.values()}
         return starts == {partition: found.end_offset for partition, found in self.log.offsets(topic).items()}
 
-    def append_request(self, value: bytes, group_id: str = "") -> int:
-        """Append bytes to the request log, in the group's partition; returns the offset."""
-        partition = partition_for(group_id, REQUEST_PARTITIONS) if group_id else 0
-        return self.log.append("__share_requests", partition, [NewRecord(None, value)])
+    def append_request(self, value: bytes | None, partition: int = 0) -> None:
+        """Append bytes to the request log."""
+        self.log.append(REQUESTS, partition, [NewRecord(None, value)])
 
-    def requests(self, group_id: str) -> list[RequestEnvelope]:
-        """The readable messages of a group in the request log."""
-        return [envelope for envelope in self._decoded_requests() if envelope.group_id == group_id]
+    def requests(self, group_id: str, api_key: ApiKey) -> list[RequestEnvelope]:
+        """The messages of a kind in the group's partition of the request log, in order."""
+        partition = partition_for(group_id, REQUEST_PARTITIONS)
+        records = self.log.read(REQUESTS, partition, 0, self.log.offsets(REQUESTS)[partition].end_offset)
+        envelopes = [decoded_request(record.value) for record in records if _is_envelope(record.value)]
+        return [e for e in envelopes if (e.group_id, e.api_key) == (group_id, api_key)]
 
     def responses(self, group_id: str) -> list[ResponseEnvelope]:
-        """All answers of a group."""
-        records = self._records("__share_responses")
-        answers = (decoded_response(record.value) for record in records)
+        """All answers of a group, by partition of the response log."""
+        answers = [
+            decoded_response(record.value)
+            for partition, found in self.log.offsets(RESPONSES).items()
+            for record in self.log.read(RESPONSES, partition, found.start_offset, found.end_offset)
+        ]
         return [answer for answer in answers if answer.group_id == group_id]
 
-    def _decoded_requests(self) -> Iterator[RequestEnvelope]:
-        for record in self._records("__share_requests"):
-            if record.value is not None and record.value.startswith(b'{"v":1,'):
-                yield decoded_request(record.value)
 
-    def _records(self, topic: str) -> Iterable[LogRecord]:
-        for partition, found in self.log.offsets(topic).items():
-            yield from self.log.read(topic, partition, found.start_offset, found.end_offset)
+def _is_envelope(value: bytes | None) -> bool:
+    return value is not None and value.startswith(b'{"v":1,')
 
 
 def places(messages: Iterable[Message]) -> set[tuple[int | None, int | None]]:
