@@ -1,0 +1,56 @@
+"""What the tests of the share consumer have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.kafka_types import (
+    KafkaException,
+    TopicPartition,
+)
+from sharegroup.client.message import Messages
+from sharegroup.client.share_consumer import ShareConsumer
+
+ERRONEOUS_STATE = "Local: Erroneous state"
+INVALID_ARGUMENT = "Local: Invalid argument or configuration"
+CL_1 = TopicPartition("cl-1", 0)
+TIMEOUT_S = 20.0
+
+Consume = Callable[..., ShareConsumer]
+
+
+class Callback:
+    """A commit callback that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
+        self.threads: set[str] = set()
+
+    def __call__(self, offsets: dict[TopicPartition, set[int]], exception: KafkaException | None) -> None:
+        self.told.append((offsets, exception))
+        self.threads.add(threading.current_thread().name)
+
+    @property
+    def offsets(self) -> list[list[int]]:
+        """The offsets of each call, sorted."""
+        return [sorted(found) for offsets, _ in self.told for found in offsets.values()]
+
+
+def got(messages: Messages) -> str:
+    """Runs of offsets and their delivery count, as in "0-9:d1"."""
+    runs: list[list[int]] = []
+    for message in messages:
+        offset, count = message.offset() or 0, message.delivery_count() or 0
+        if runs and runs[-1][1] == offset - 1 and runs[-1][2] == count:
+            runs[-1][1] = offset
+        else:
+            runs.append([offset, offset, count])
+    return " ".join(f"{first}-{last}:d{count}" for first, last, count in runs)
+
+
+def member_of(consumer: ShareConsumer) -> GroupMember:
+    """What an application does not see: what was fetched ahead, and which answers are there."""
+    assert consumer._member is not None
+    return consumer._member

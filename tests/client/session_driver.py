@@ -1,0 +1,97 @@
+"""A share session driven by hand, and a shorthand for what goes over the wire."""
+
+from __future__ import annotations
+
+import itertools
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.session_events import Acknowledged, SessionEvent
+from sharegroup.client.settings import FetchSettings
+from sharegroup.client.share_session import SessionRequest, ShareSession
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import (
+    ApiError,
+)
+from sharegroup.protocol.share_fetch import (
+    AcquiredRecords,
+    PartitionResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    TopicResponse,
+)
+
+SETTINGS = FetchSettings(max_records=100, batch_size=100, max_wait_ms=500, request_timeout_ms=3_000)
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+
+Wire = tuple[str, int, list[str], list[str], list[str]]
+
+
+class Driver:
+    """A session, its clock, and a shorthand for what goes over the wire."""
+
+    def __init__(self, *partitions: tuple[str, int]) -> None:
+        self.session = ShareSession(SETTINGS, itertools.count(1))
+        self.session.set_partitions(partitions)
+        self.now_ms = 0
+        self.last: SessionRequest | None = None
+
+    def sends(self, wants_records: bool = True) -> Wire | None:
+        """(F or A or open, epoch, partitions added, partitions forgotten, acknowledgements) of what is sent now."""
+        request = self.session.next_request(self.now_ms, wants_records)
+        if request is None:
+            return None
+        self.last = request
+        body = request.body
+        partitions = [(topic.topic_id, p) for topic in body.topics for p in topic.partitions]
+        added = [f"{t}{p.partition_index}" for t, p in partitions if not p.acknowledgement_batches]
+        said = [
+            f"{t}{p.partition_index}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
+            for t, p in partitions
+            for r in p.acknowledgement_batches
+        ]
+        if not isinstance(body, ShareFetchRequest):
+            return "A", body.share_session_epoch, added, [], said
+        forgotten = [f"{topic.topic_id}{p}" for topic in body.forgotten_topics_data for p in topic.partitions]
+        return "F" if body.max_records else "F0", body.share_session_epoch, added, forgotten, said
+
+    def acknowledge(
+        self, first: int, last: int, kind: AcknowledgeType = AcknowledgeType.ACCEPT, key: tuple[str, int] = A0
+    ) -> None:
+        self.session.acknowledge(Acknowledgement(*key, first, last, kind))
+
+    def answered(
+        self,
+        *partitions: tuple[str, PartitionResponse],
+        error: ApiError | None = None,
+        to: SessionRequest | None = None,
+    ) -> list[SessionEvent]:
+        request = to or self.last
+        assert request is not None
+        response = ShareFetchResponse(
+            error_code=error.code if error else 0,
+            lock_deadline_ms=9_000,
+            acquisition_lock_timeout_ms=8_000,
+            responses=[TopicResponse(topic_id=topic_id, partitions=[p]) for topic_id, p in partitions],
+        )
+        return self.session.receive(request.correlation_id, response, self.now_ms)
+
+
+def acknowledged(index: int = 0, error: ApiError | None = None) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index, is_acknowledged=True, acknowledge_error_code=error.code if error else 0
+    )
+
+
+def acquired(first: int, last: int, index: int = 0, is_acknowledged: bool = False) -> PartitionResponse:
+    records = [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)]
+    return PartitionResponse(partition_index=index, acquired_records=records, is_acknowledged=is_acknowledged)
+
+
+def results(events: list[SessionEvent]) -> list[tuple[int, int, type[ApiError] | None]]:
+    """(first offset, last offset, error) of all that was settled."""
+    return [
+        (a.first_offset, a.last_offset, type(event.error) if event.error else None)
+        for event in events
+        if isinstance(event, Acknowledged)
+        for a in event.acknowledgements
+    ]

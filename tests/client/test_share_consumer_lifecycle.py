@@ -1,0 +1,189 @@
+"""The share consumer against the real actors, as confluent-kafka's was recorded: configuration, subscription, close."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client.kafka_types import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+)
+from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.logs.local import LocalLog
+from tests.client.consumers import CL_1, INVALID_ARGUMENT, TIMEOUT_S, Consume, got
+from tests.client.processor_peer import BROKER, ProcessorPeer
+
+
+class TestLifecycle:
+    def test_a_poll_needs_a_subscription(self, consume: Consume) -> None:
+        consumer = consume()
+        text = "^Consumer is not subscribed to any topics$"
+        with pytest.raises(IllegalStateException, match=text):
+            consumer.poll(0)
+        consumer.subscribe([])
+        with pytest.raises(IllegalStateException, match=text):
+            consumer.poll(0)
+        consumer.subscribe(["cl-1"])
+        assert consumer.subscription() == ["cl-1"]
+        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
+        consumer.unsubscribe()
+        assert consumer.subscription() == []
+        with pytest.raises(IllegalStateException, match=text):
+            consumer.poll(0)
+
+    @pytest.mark.parametrize(
+        ("topics", "error", "text"),
+        [
+            ("cl-1", TypeError, "^expected list of topic unicode strings$"),
+            ([1], TypeError, "^expected list of topic unicode strings$"),
+            ([""], ValueError, f"^Failed to subscribe: {INVALID_ARGUMENT}$"),
+            (["cl-1", "cl-1"], ValueError, f"^Failed to subscribe: {INVALID_ARGUMENT}$"),
+        ],
+    )
+    def test_a_subscription_is_a_list_of_names(
+        self, consume: Consume, topics: object, error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text):
+            consume().subscribe(topics)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("topic", ["bad topic!", "^cl-.*", "unknown"])
+    def test_a_name_without_a_topic_brings_nothing(self, consume: Consume, topic: str) -> None:
+        assert consume(topic).poll(0.2).is_empty()
+
+    def test_after_close_only_close_works(self, consume: Consume) -> None:
+        consumer = consume("cl-1")
+        message = consumer.poll(TIMEOUT_S)[0]
+        consumer.close()
+        consumer.close()
+        calls: list[Callable[[], object]] = [
+            consumer.poll,
+            consumer.commit_sync,
+            consumer.commit_async,
+            consumer.subscription,
+            consumer.unsubscribe,
+            lambda: consumer.subscribe(["cl-1"]),
+            lambda: consumer.acknowledge(message),
+            lambda: consumer.acknowledge_offset("cl-1", 0, 0),
+            lambda: consumer.set_acknowledgement_commit_callback(None),
+        ]
+        for call in calls:
+            with pytest.raises(IllegalStateException, match=r"^Share consumer closed$"):
+                call()
+
+    def test_another_thread_is_refused_during_a_call(self, consume: Consume, log: LocalLog) -> None:
+        log.create_topic("empty", 1, {})
+        consumer = consume("empty")
+        refused = threading.Event()
+        texts: list[str] = []
+
+        def intrude() -> None:
+            while not refused.is_set():
+                try:
+                    consumer.subscription()
+                except ConcurrentModificationException as error:
+                    texts.append(str(error))
+                    refused.set()
+
+        intruder = threading.Thread(target=intrude)
+        intruder.start()
+        while not refused.is_set():
+            with suppress(ConcurrentModificationException):
+                consumer.poll(0.05)
+        intruder.join()
+        assert texts[0] == (
+            "Share consumer is not safe for multi-threaded access. "
+            f"currentThread(id: {intruder.ident}) otherThread(id: {threading.get_ident()})"
+        )
+
+    def test_records_that_were_polled_survive_unsubscribe(self, consume: Consume) -> None:
+        consumer = consume("cl-1", mode="explicit")
+        messages = consumer.poll(TIMEOUT_S)
+        consumer.unsubscribe()
+        consumer.acknowledge(messages[0])
+        assert consumer.commit_sync() == {CL_1: None}
+        consumer.subscribe(["cl-1"])
+        with pytest.raises(IllegalStateException, match=r"^9 records from previous poll have not been acknowledged$"):
+            consumer.poll(0)
+        for message in messages[1:]:
+            consumer.acknowledge(message)
+        assert got(consumer.poll(TIMEOUT_S)) == "10-19:d1"
+
+    def test_a_full_group_refuses_the_consumer_once(self, log: LocalLog, log_path: Path) -> None:
+        config: dict[str, object] = {"group.id": "g", "log.path": str(log_path)}
+        with (
+            ProcessorPeer(log, BROKER.model_copy(update={"group_share_max_size": 1})),
+            ShareConsumer(config) as first,
+            ShareConsumer(config) as second,
+        ):
+            first.subscribe(["cl-1"])
+            assert first.poll(0.1).is_empty()
+            second.subscribe(["cl-1"])
+            with pytest.raises(KafkaException) as info:
+                second.poll(TIMEOUT_S)
+            error: KafkaError = info.value.args[0]
+            assert (error.name(), error.code(), error.fatal()) == ("GROUP_MAX_SIZE_REACHED", 81, True)
+            assert error.str().startswith("ShareGroupHeartbeat fatal error: ")
+            assert second.poll(0.1).is_empty()
+
+    def test_a_log_without_a_processor_is_told_by_subscribe(self, log: LocalLog, log_path: Path) -> None:
+        with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
+            with pytest.raises(KafkaException, match="__share_requests") as info:
+                consumer.subscribe(["cl-1"])
+            assert isinstance(info.value.__cause__, UnknownTopicError)
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("config", "error", "text"),
+        [
+            (None, TypeError, "^expected configuration dict$"),
+            ({}, ValueError, "^Failed to create consumer: group.id must be set$"),
+            (
+                {"group.id": "g", "auto.offset.reset": "earliest"},
+                ValueError,
+                "^Failed to create share consumer: `auto.offset.reset` is not applicable for share consumer",
+            ),
+            ({"group.id": "g"}, KafkaException, r"_INVALID_ARG,val=-186.*log\.path"),
+            (
+                {"group.id": "g", "bootstrap.servers": "x"},
+                KafkaException,
+                r"bootstrap\.servers .* Set log\.path instead",
+            ),
+            (
+                {"group.id": "g", "log.path": "x", "max.poll.records": 0},
+                KafkaException,
+                r"_INVALID_ARG.*max\.poll\.records",
+            ),
+            (
+                {"group.id": "g", "log.path": "x", "no.such.config": 1},
+                KafkaException,
+                r"_INVALID_ARG.*no\.such\.config",
+            ),
+            ({"group.id": "g", "log.path": "ftp://x"}, KafkaException, "ftp://x"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, config: object, error: type[Exception], text: str) -> None:
+        with pytest.raises(error, match=text):
+            ShareConsumer(config)  # type: ignore[arg-type]
+
+    def test_the_cause_is_kept(self) -> None:
+        with pytest.raises(KafkaException) as info:
+            ShareConsumer({"group.id": "g", "log.path": "x", "share.acknowledgement.mode": "maybe"})
+        assert isinstance(info.value.__cause__, ConfigurationError)
+
+    def test_the_topics_of_the_processor_may_have_other_names(self, log: LocalLog, log_path: Path) -> None:
+        names = {"request.topic.name": "asked", "response.topic.name": "told"}
+        for name in names.values():
+            log.create_topic(name, 1, {})
+        with ShareConsumer({"group.id": "g", "log.path": str(log_path), **names}) as consumer:
+            consumer.subscribe(["cl-1"])
+            assert log.offsets("asked")[0].end_offset == 1
+            consumer.close(0)
