@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState, next_state
@@ -34,7 +34,7 @@ def planned_transitions(
         if batch.last_offset < start_offset:
             continue
         _check_in_flight(runs, start_offset, batch)
-        for first, last, acknowledge_type in _pieces(batch, start_offset):
+        for first, last, acknowledge_type in _pieces(batch):
             for run in runs.overlapping(first, last):
                 _check_held(run, member_id, taken)
                 transition = transition_of(run, ACKNOWLEDGE_CAUSE[acknowledge_type], limits, now_ms)
@@ -95,16 +95,15 @@ def _check_in_flight(runs: RunMap, start_offset: int, batch: AcknowledgementBatc
         )
 
 
-def _pieces(batch: AcknowledgementBatch, start_offset: int) -> Iterator[tuple[int, int, AcknowledgeType]]:
+def _pieces(batch: AcknowledgementBatch) -> Iterator[tuple[int, int, AcknowledgeType]]:
     if len(batch.types) == 1:
-        yield max(batch.first_offset, start_offset), batch.last_offset, batch.types[0]
+        yield batch.first_offset, batch.last_offset, batch.types[0]
         return
-    numbered: Iterable[tuple[int, AcknowledgeType]] = enumerate(batch.types, batch.first_offset)
-    for acknowledge_type, group in groupby(
-        (item for item in numbered if item[0] >= start_offset), key=lambda item: item[1]
-    ):
-        offsets = [offset for offset, _ in group]
-        yield offsets[0], offsets[-1], acknowledge_type
+    first_offset = batch.first_offset
+    for acknowledge_type, group in groupby(batch.types):
+        size = sum(1 for _ in group)
+        yield first_offset, first_offset + size - 1, acknowledge_type
+        first_offset += size
 
 
 def _check_held(run: Run, member_id: str, taken: RunMap) -> None:

@@ -26,10 +26,11 @@ class RefusedError(Exception):
 
 
 class NaiveSharePartition:
-    def __init__(self, start_offset: int) -> None:
+    def __init__(self, start_offset: int, records: dict[int, NaiveRecord]) -> None:
         self.start_offset = start_offset
-        self.next_offset = start_offset
-        self.records: dict[int, NaiveRecord] = {}
+        self.next_offset = start_offset + len(records)
+        self.records = records
+        self._advance_start_offset()
 
     # --- acquire ------------------------------------------------------------------------------------------------
 

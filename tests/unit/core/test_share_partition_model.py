@@ -20,27 +20,43 @@ from tests.unit.core.naive_model import NaiveSharePartition, RefusedError, offse
 LOCK_DURATION_MS = 100
 HIGHEST_DELIVERY_COUNT_LIMIT = 10
 
-members = st.sampled_from(["a", "b", "c"])
+members = st.sampled_from(["a", "b"])
 acknowledge_types = st.sampled_from(AcknowledgeType)
 limits = st.builds(
     SharePartitionLimits,
     lock_duration_ms=st.just(LOCK_DURATION_MS),
-    delivery_count_limit=st.integers(1, HIGHEST_DELIVERY_COUNT_LIMIT),
+    delivery_count_limit=st.sampled_from([1, 2, 3, 5, 7, HIGHEST_DELIVERY_COUNT_LIMIT]),
     max_record_locks=st.integers(1, 40),
     is_renew_enabled=st.booleans(),
     has_dead_letter_queue=st.booleans(),
 )
 
 
+stored_runs = st.lists(
+    st.tuples(
+        st.integers(1, 12),
+        st.sampled_from([state for state in RecordState if state is not RecordState.ACQUIRED]),
+        st.integers(0, HIGHEST_DELIVERY_COUNT_LIMIT - 1),
+    ),
+    max_size=4,
+)
+
+
 class SharePartitionMachine(RuleBasedStateMachine):
-    @initialize(start_offset=st.integers(0, 5), in_force=limits)
-    def begin(self, start_offset: int, in_force: SharePartitionLimits) -> None:
+    @initialize(start_offset=st.integers(0, 5), stored=stored_runs, in_force=limits)
+    def begin(
+        self, start_offset: int, stored: list[tuple[int, RecordState, int]], in_force: SharePartitionLimits
+    ) -> None:
         self.limits = in_force
         self.now_ms = 1_000
+        runs: list[Run] = []
         self.log_end_offset = start_offset
-        self.engine = SharePartition(start_offset)
-        self.replica = SharePartition(start_offset)
-        self.model = NaiveSharePartition(start_offset)
+        for size, state, delivery_count in stored:
+            runs.append(Run(self.log_end_offset, self.log_end_offset + size - 1, state, delivery_count))
+            self.log_end_offset += size
+        self.engine = SharePartition(start_offset, runs)
+        self.replica = SharePartition(start_offset, runs)
+        self.model = NaiveSharePartition(start_offset, offset_by_offset(runs))
 
     def _replay(self, records: Sequence[SharePartitionRecord]) -> None:
         circumstances = Circumstances(self.limits, self.now_ms, HIGHEST_DELIVERY_COUNT_LIMIT)
@@ -60,7 +76,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def log_grows(self, size: int) -> None:
         self.log_end_offset += size
 
-    @rule(ms=st.integers(0, 2 * LOCK_DURATION_MS))
+    @rule(ms=st.sampled_from([1, LOCK_DURATION_MS // 2, LOCK_DURATION_MS]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         self._replay(self.engine.expire_locks(self.limits, self.now_ms))
@@ -169,4 +185,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSharePartition.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
