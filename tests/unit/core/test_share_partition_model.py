@@ -35,7 +35,9 @@ limits = st.builds(
 stored_runs = st.lists(
     st.tuples(
         st.integers(1, 12),
-        st.sampled_from([state for state in RecordState if state is not RecordState.ACQUIRED]),
+        st.sampled_from(
+            [RecordState.AVAILABLE] * 3 + [RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED]
+        ),
         st.integers(0, HIGHEST_DELIVERY_COUNT_LIMIT - 1),
     ),
     max_size=4,
