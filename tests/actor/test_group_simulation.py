@@ -17,7 +17,7 @@ from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchResponse
 from sharegroup.state.fold import FoldedGroup, fold
 from tests.actor.delivery_ledger import DeliveryLedger
-from tests.actor.group_harness import Acknowledgement, Batch, LogPartition, Member, PartitionKey, group_with
+from tests.actor.group_harness import Acknowledgement, Batch, Group, LogPartition, Member, PartitionKey, group_with
 
 LOCK_MS = 15_000
 LIMIT = 3
