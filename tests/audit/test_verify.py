@@ -1,0 +1,134 @@
+"""verify: silent on what the actors wrote, and not on rows that somebody changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sharegroup.audit.verify import verify
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
+
+BROKER = BrokerConfig()
+Tampering = Callable[[list[StateRow]], None]
+
+
+def test_rows_of_the_actors_hold(rows: list[StateRow]) -> None:
+    verification = verify(rows, BROKER)
+    assert verification.findings == []
+    assert verification.row_count == len(rows)
+    assert verification.transition_count == sum(len(row.transitions) for row in rows)
+
+
+def test_the_order_of_rows_comes_from_their_columns(rows: list[StateRow]) -> None:
+    assert verify(reversed(rows), BROKER).findings == []
+
+
+def test_a_table_without_its_oldest_rows_is_followed_from_a_snapshot_on(rows: list[StateRow]) -> None:
+    first = next(index for index, row in enumerate(rows) if row.record_type is RecordType.SHARE_SNAPSHOT)
+    assert verify(rows[first:], BROKER).findings == []
+
+
+def _changed_row(rows: list[StateRow], cause: Cause, **columns: Any) -> None:
+    index = _index(rows, cause)
+    rows[index] = rows[index].model_copy(update=columns)
+
+
+def _changed_entry(rows: list[StateRow], cause: Cause, **fields: Any) -> None:
+    row = rows[_index(rows, cause)]
+    entries = [e.model_copy(update=fields) if e.cause is cause else e for e in row.transitions]
+    _changed_row(rows, cause, transitions=entries)
+
+
+def _index(rows: list[StateRow], cause: Cause) -> int:
+    return next(i for i, row in enumerate(rows) if any(entry.cause is cause for entry in row.transitions))
+
+
+def _drop(rows: list[StateRow], cause: Cause) -> None:
+    del rows[_index(rows, cause)]
+
+
+def _add_early_timeout(rows: list[StateRow]) -> None:
+    row = rows[_index(rows, Cause.LOCK_TIMEOUT)]
+    entries = [entry.model_copy(update={"time_ms": entry.time_ms - 1}) for entry in row.transitions]
+    _changed_row(rows, Cause.LOCK_TIMEOUT, transitions=entries)
+
+
+def _second_holder(rows: list[StateRow]) -> None:
+    """Another member is handed what anna holds."""
+    row = rows[_index(rows, Cause.ACQUIRE)]
+    again: list[TransitionEntry] = [
+        entry.model_copy(update={"member_id": "ben", "from_state": RecordState.AVAILABLE, "delivery_count": 2})
+        for entry in row.transitions
+    ]
+    _changed_row(rows, Cause.ACQUIRE, transitions=[*row.transitions, *again])
+
+
+def _snapshot(rows: list[StateRow]) -> None:
+    """A snapshot that forgets what is in flight."""
+    rows.append(
+        rows[-1].model_copy(
+            update={
+                "record_type": RecordType.SHARE_SNAPSHOT,
+                "request_offset": rows[-1].request_offset + 1,
+                "transitions": [],
+                "runs": [],
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("tampering", "invariant"),
+    [
+        pytest.param(lambda rows: _drop(rows, Cause.ACQUIRE), "transition_starts_from_the_state_before", id="lost row"),
+        pytest.param(_second_holder, "transition_starts_from_the_state_before", id="two holders"),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.ACCEPT, member_id="ben"),
+            "acknowledged_only_by_its_holder",
+            id="acknowledged by another member",
+        ),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.RELEASE, delivery_count=0),
+            "delivery_count_never_falls",
+            id="delivery taken back",
+        ),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.RELEASE, to_state=RecordState.ACKNOWLEDGED),
+            "transition_is_in_the_table",
+            id="released into acknowledged",
+        ),
+        pytest.param(_add_early_timeout, "lock_ends_no_sooner_than_its_deadline", id="early timeout"),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.LOCK_TIMEOUT, start_offset=18),
+            "row_agrees_with_its_replay",
+            id="start offset raised",
+        ),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.ACCEPT, delivery_complete_count=99),
+            "row_agrees_with_its_replay",
+            id="count of finished records changed",
+        ),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.ACQUIRE, last_offset=9_999),
+            "window_is_within_limit",
+            id="more acquired than the window allows",
+        ),
+        pytest.param(_snapshot, "row_agrees_with_its_replay", id="snapshot without its runs"),
+    ],
+)
+def test_tampering_is_found_under_its_name(rows: list[StateRow], tampering: Tampering, invariant: str) -> None:
+    tampering(rows)
+    assert invariant in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
+
+
+def test_a_finding_says_where(rows: list[StateRow]) -> None:
+    _changed_row(rows, Cause.ACCEPT, delivery_complete_count=99)
+    (finding,) = verify(rows, BROKER).findings
+    assert str(finding) == (
+        "group group-1 orders-0 at request offset 9: row_agrees_with_its_replay: "
+        "delivery_complete_count is 99, the replay has 1"
+    )
