@@ -56,6 +56,7 @@ class DeliveryLedger:
         self._lock_duration_ms = lock_duration_ms
         self._records: dict[RecordKey, Delivery] = {}
         self._log_starts: dict[PartitionKey, int] = {}
+        self._judged: set[tuple[str, int]] = set()
         self._answered: set[tuple[str, int]] = set()
         group.after_batch.append(self.look_at)
 
@@ -73,17 +74,17 @@ class DeliveryLedger:
         for offset in batch.offsets:
             logged = self._group.log[offset]
             envelope = decoded_request(logged.value)
+            address = (envelope.member_id, envelope.correlation_id)
             if envelope.api_key == ApiKey.LOG_OFFSETS:
                 self._log_offsets(parsed(LogOffsets, envelope.body))
-            elif (envelope.member_id, envelope.correlation_id) not in self._answered:
-                answer = answers.get((envelope.member_id, envelope.correlation_id))
-                if answer is not None:
-                    self._request(envelope, answer, logged.time_ms)
+            elif address in answers and address not in self._judged:
+                self._judged.add(address)
+                self._request(envelope, answers[address], logged.time_ms)
         last_ms = max((self._group.log[offset].time_ms for offset in batch.offsets), default=0)
         for address, answer in answers.items():
             if address not in self._answered:
+                self._answered.add(address)
                 self._acquired(answer, last_ms, max(batch.batch_ms, last_ms))
-        self._answered |= set(answers)
 
     def _log_offsets(self, message: LogOffsets) -> None:
         for topic in message.topics:
