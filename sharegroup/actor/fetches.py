@@ -67,6 +67,8 @@ def _acquire(
             continue
         end = acquirable_end(key)
         count = led.share_partition.acquirable_count(limits, end)
+        if not count:
+            continue
         fair_part = -(-count // claims[key]) if claims[key] > 1 else None
         request = AcquireRequest(session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part)
         ranges, applied = led.share_partition.acquire(request, limits, end, time.lock_start_ms)

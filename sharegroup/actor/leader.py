@@ -6,6 +6,7 @@ that wait are served together, so that what is available is divided fairly among
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -74,6 +75,7 @@ class Leader:
         self._offsets = offsets or KnownOffsets()
         self._uninitialized = {topic.topic_id: (state_epoch, topic) for state_epoch, topic in uninitialized}
         self._config = effective_group_config(context.broker, self._overrides)
+        self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
         self._effects: list[Effect] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
@@ -215,7 +217,10 @@ class Leader:
         self._answer_request(session, message.envelope, acknowledged)
 
     def _acknowledged(self, message: LoggedRequest, topics: list[FetchTopic]) -> dict[PartitionKey, PartitionResponse]:
-        return acknowledge(message, topics, self._partitions, self.limits)
+        answers = acknowledge(message, topics, self._partitions, self.limits)
+        touched = (led for key in answers if (led := self._partitions.get(key)) is not None)
+        self._next_lock_ms = min(self._next_lock_ms, self._earliest_lock_ms(touched))
+        return answers
 
     def _initialize(self, message: LoggedRequest) -> None:
         body = parsed(InitializeShareGroupState, message.envelope.body)
@@ -274,11 +279,17 @@ class Leader:
         """The message is its own effect: time passed, or the group goes on."""
 
     def _expire_locks(self, message: LoggedRequest) -> None:
+        if message.time_ms < self._next_lock_ms:
+            return
         limits = self.limits
         for led in self._partitions.values():
-            deadline_ms = led.share_partition.next_deadline_ms
-            if deadline_ms is not None and deadline_ms <= message.time_ms:
-                led.record(led.share_partition.expire_locks(limits, message.time_ms), message.time_ms, message.offset)
+            led.record(led.share_partition.expire_locks(limits, message.time_ms), message.time_ms, message.offset)
+        self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
+
+    def _earliest_lock_ms(self, partitions: Iterable[LedPartition]) -> float:
+        """When the first lock of some share-partitions ends; the far future when nothing is locked."""
+        deadlines_ms = (led.share_partition.next_deadline_ms for led in partitions)
+        return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=math.inf)
 
     def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
         updates = self._context.broker.share_coordinator_snapshot_update_records_per_snapshot
@@ -308,9 +319,9 @@ class Leader:
         return [WatchLog(self._context.group_id, {**above, **unknown})]
 
     def _next_deadline_ms(self) -> int | None:
-        locks = (led.share_partition.next_deadline_ms for led in self._partitions.values())
-        fetches = (session.pending.deadline_ms for session in self._sessions if session.pending)
-        return min([*(deadline for deadline in locks if deadline is not None), *fetches], default=None)
+        fetches_ms = (session.pending.deadline_ms for session in self._sessions if session.pending)
+        earliest_ms = min([self._earliest_lock_ms(self._partitions.values()), *fetches_ms])
+        return None if earliest_ms == math.inf else int(earliest_ms)
 
     def _answer(self, session: ShareSession, body: ShareFetchResponse) -> None:
         if session.pending is not None:

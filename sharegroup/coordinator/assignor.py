@@ -103,8 +103,10 @@ class _Balance:
     def give_everyone_one(self) -> None:
         """Share partitions more widely where subscriptions differ so much that a member would have none."""
         for member_id, targets in self._given.items():
+            if targets:
+                continue
             allowed = [target for target, queue in self._queue.items() if (0, member_id) in queue]
-            if not targets and allowed:
+            if allowed:
                 self._give(min(allowed, key=lambda target: (len(self._holders[target]), target)), member_id)
 
     def assignments(self) -> dict[str, Assignment]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.core.share_partition import SharePartition
@@ -67,10 +68,17 @@ def share_partition_row(
 
 
 def _update_batches(entries: Sequence[TransitionEntry]) -> list[StateBatch]:
+    runs = [
+        Run(entry.first_offset, entry.last_offset, entry.to_state, entry.delivery_count)
+        for entry in entries
+        if entry.transition.is_persisted_by_kafka
+    ]
+    if all(run.last_offset < after.first_offset for run, after in pairwise(runs)):
+        # The usual case, in which no record changed twice, is many times faster at once than run by run.
+        return [_state_batch(run) for run in RunMap(runs)]
     net = RunMap()
-    for entry in entries:
-        if entry.transition.is_persisted_by_kafka:
-            net.assign(Run(entry.first_offset, entry.last_offset, entry.to_state, entry.delivery_count))
+    for run in runs:
+        net.assign(run)
     return [_state_batch(run) for run in net]
 
 
