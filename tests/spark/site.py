@@ -44,13 +44,13 @@ class Site:
     """One processor's folders, and the processor while it runs.
 
     Attributes:
-        spark: the session.
+        spark: the session; None where the processor runs in another process.
         folder: where everything is.
         groups: group id → the group's own configuration.
         checkpoint: name of the checkpoint folder.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     folder: Path
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     checkpoint: str = "checkpoint"
@@ -85,6 +85,7 @@ class Site:
     # The processor.
 
     def start(self) -> Processor:
+        assert self.spark is not None
         self.processor = Processor(self.spark, self.settings)
         self.processor.start()
         return self.processor

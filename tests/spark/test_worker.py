@@ -49,6 +49,7 @@ def working(site: Site, group_id: str, topic: str, handler: Handler, **config: o
 
     def work() -> None:
         try:
+            assert site.spark is not None
             process(site.spark, {**wanted, **config}, handler, stop)
         except BaseException as failure:
             failures.append(failure)
