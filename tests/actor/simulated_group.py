@@ -1,0 +1,354 @@
+"""A processor for one group, in memory: request log, clock, record log and both actors.
+
+Between two batches the actors are nothing but their state bytes, as in a streaming query; and every batch is executed
+twice, as it may be there: the second time must give the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sharegroup.actor.context import ActorContext, LoggedRequest
+from sharegroup.actor.coordinator import Coordinator
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
+from sharegroup.actor.leader import Leader
+from sharegroup.actor.mailbox import ActorState, run_batch
+from sharegroup.actor.undecodable import judged
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.facts import (
+    UNINITIALIZED_OFFSET,
+    LogOffsets,
+    PartitionLogOffsets,
+    Tick,
+    TopicLogOffsets,
+)
+from sharegroup.protocol.group_messages import (
+    AlterGroupConfigRequest,
+    ResumeShareGroupRequest,
+)
+from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.bootstrap import recovered_states
+from sharegroup.state.fold import FoldedGroup, fold
+
+GROUP_ID = "group-1"
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+ADMIN_REPLY_PARTITION = 99
+
+
+@dataclass(frozen=True, slots=True)
+class LogPartition:
+    """Offsets of one partition of the record log; `young` is what a reset by duration finds."""
+
+    start: int = 0
+    end: int = 0
+    stable: int | None = None
+    young: int = 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.end if self.stable is None else self.stable
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBytes:
+    """A record of the request log."""
+
+    value: bytes
+    time_ms: int
+
+
+@dataclass
+class Outcome:
+    """What one or more batches did."""
+
+    rows: list[StateRow] = field(default_factory=list)
+    responses: list[ResponseEnvelope] = field(default_factory=list)
+    undecodable: list[Undecodable] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch: the messages that it applied, when it ran, and what it did."""
+
+    offsets: range
+    batch_ms: int
+    outcome: Outcome
+
+
+class Group:
+    """One group's processor.
+
+    Args:
+        broker: configuration.
+        group_id: the group.
+        topics: topic name → (topic id, partitions).
+    """
+
+    def __init__(
+        self,
+        broker: BrokerConfig | None = None,
+        group_id: str = GROUP_ID,
+        topics: Mapping[str, tuple[str, Sequence[LogPartition]]] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker or BrokerConfig())
+        self.now_ms = START_MS
+        self.topics: dict[str, tuple[str, list[LogPartition]]] = {
+            name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
+        }
+        self.log: list[LoggedBytes] = []
+        self.states: dict[ActorRole, bytes] = {role: ActorState().encoded() for role in ActorRole}
+        self.rows: list[StateRow] = []
+        self.responses: list[ResponseEnvelope] = []
+        self.wakes: dict[ActorRole, int] = {}
+        self.topic_watch: WatchTopics | None = None
+        self.log_watch: WatchLog | None = None
+        self.after_batch: list[Callable[[Batch], None]] = []
+        """Called with each batch once it is done."""
+        self._applied = 0
+        self._correlation_ids = itertools.count(1_000_000)
+
+    # The request log.
+
+    @property
+    def pending_count(self) -> int:
+        """Messages that no batch has applied yet."""
+        return len(self.log) - self._applied
+
+    def append(self, envelope: RequestEnvelope | bytes) -> int:
+        """Append to the request log now; returns the offset."""
+        value = envelope if isinstance(envelope, bytes) else envelope.encoded()
+        self.log.append(LoggedBytes(value, self.now_ms))
+        return len(self.log) - 1
+
+    def tell(self, api_key: ApiKey, body: Message) -> int:
+        """Append a message that asks for no answer."""
+        return self.append(request(api_key, self.group_id, body))
+
+    def append_tick(self) -> None:
+        self.tell(ApiKey.TICK, Tick())
+
+    def run_batch(self, batch_ms: int | None = None, count: int | None = None) -> Outcome:
+        """Apply what is pending in one batch.
+
+        Args:
+            batch_ms: the batch's time; None is now.
+            count: at most this many messages; None is all.
+        """
+        end = len(self.log) if count is None else min(len(self.log), self._applied + count)
+        offsets = range(self._applied, end)
+        self._applied = end
+        outcome = Outcome()
+        batch_ms = self.now_ms if batch_ms is None else batch_ms
+        effects = self.effects_of(offsets, batch_ms)
+        for effect in effects:
+            self._perform(effect, outcome)
+        self.rows += outcome.rows
+        self.responses += outcome.responses
+        self._append_facts()
+        for look_at in self.after_batch:
+            look_at(Batch(offsets, batch_ms, outcome))
+        return outcome
+
+    def effects_of(self, offsets: Iterable[int], batch_ms: int) -> list[Effect]:
+        """Let both actors apply messages; their new states are kept, the effects are returned."""
+        inboxes: dict[ActorRole, list[LoggedRequest]] = {role: [] for role in ActorRole}
+        effects: list[Effect] = []
+        for offset in offsets:
+            judgement = judged(self.log[offset].value, offset, self.group_id, self.log[offset].time_ms)
+            if isinstance(judgement, LoggedRequest):
+                for role in RECIPIENTS[ApiKey(judgement.envelope.api_key)]:
+                    inboxes[role].append(judgement)
+            else:
+                effects.append(judgement)
+        for role, messages in inboxes.items():
+            if messages:
+                after, more = run_batch(role, self.context, self.state(role), messages, batch_ms)
+                again = run_batch(role, self.context, self.state(role), messages, batch_ms)
+                assert (again[0].encoded(), again[1]) == (after.encoded(), more)
+                self.states[role] = after.encoded()
+                effects += more
+        return effects
+
+    def settle(self) -> Outcome:
+        """Run batches until nothing is pending; what they did together."""
+        together = Outcome()
+        for _ in range(50):
+            if not self.pending_count:
+                return together
+            outcome = self.run_batch()
+            together.rows += outcome.rows
+            together.responses += outcome.responses
+            together.undecodable += outcome.undecodable
+        raise AssertionError(f"the group does not settle: {self.log[-1]}")
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass; the ticks that the actors asked for come when they are due."""
+        until_ms = self.now_ms + duration_ms
+        while self.wakes and min(self.wakes.values()) <= until_ms:
+            self.now_ms = max(self.now_ms, min(self.wakes.values()))
+            self.wakes = {role: at_ms for role, at_ms in self.wakes.items() if at_ms > self.now_ms}
+            self.append_tick()
+            self.settle()
+        self.now_ms = until_ms
+
+    def restart(self) -> None:
+        """Lose the actors' state bytes and their wishes; begin anew from what the state table says."""
+        folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
+        states = recovered_states(folded, self.context.broker, self.log[self._applied - 1].time_ms)
+        self.states = {role: state.encoded() for role, state in states.items()}
+        self.wakes, self.topic_watch, self.log_watch = {}, None, None
+        self.append_tick()
+
+    # The record log.
+
+    def create_topic(self, topic: str, topic_id: str, partitions: Sequence[LogPartition]) -> None:
+        """Create a topic, or another one of the same name."""
+        self.topics[topic] = (topic_id, list(partitions))
+        self._append_facts()
+
+    def delete_topic(self, topic: str) -> None:
+        del self.topics[topic]
+        self._append_facts()
+
+    def grow(self, topic: str, partition: int, count: int) -> None:
+        """Append records to the record log."""
+        offsets = self.topics[topic][1][partition]
+        self.set_offsets(topic, partition, replace(offsets, end=offsets.end + count))
+
+    def set_offsets(self, topic: str, partition: int, offsets: LogPartition) -> None:
+        self.topics[topic][1][partition] = offsets
+        self._append_facts()
+
+    def tell_offsets(self, topic: str) -> None:
+        """Append what the record log is, asked or not."""
+        self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=[self._topic_offsets(topic)]))
+
+    # Administration.
+
+    def alter_config(self, delete: Sequence[str] = (), **values: str) -> int:
+        """Set `share_record_lock_duration_ms="20000"` and so on; returns the error code."""
+        body = AlterGroupConfigRequest(
+            set={name.replace("_", "."): value for name, value in values.items()}, delete=list(delete)
+        )
+        return self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, body)
+
+    def resume(self) -> int:
+        return self.ask(ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest())
+
+    def ask(self, api_key: ApiKey, body: Message) -> int:
+        """Send an administrator's request and wait for the error code of the answer."""
+        correlation_id = next(self._correlation_ids)
+        self.append(
+            request(
+                api_key,
+                self.group_id,
+                body,
+                member_id="admin",
+                correlation_id=correlation_id,
+                reply_partition=ADMIN_REPLY_PARTITION,
+            )
+        )
+        answers = [answer for answer in self.settle().responses if answer.correlation_id == correlation_id]
+        assert len(answers) == 1, answers
+        return int(answers[0].body.get("error_code", 0))
+
+    # What is inside.
+
+    def state(self, role: ActorRole) -> ActorState:
+        return ActorState.decoded(self.states[role])
+
+    @property
+    def leader(self) -> Leader:
+        """The leader that the state bytes hold."""
+        plain = self.state(ActorRole.LEADER).plain
+        return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator that the state bytes hold; there must be one."""
+        plain = self.state(ActorRole.COORDINATOR).plain
+        assert plain is not None
+        return Coordinator.from_plain(self.context, plain)
+
+    def rows_of(self, *record_types: RecordType) -> list[StateRow]:
+        return [row for row in self.rows if row.record_type in record_types]
+
+    def _perform(self, effect: Effect, outcome: Outcome) -> None:
+        match effect:
+            case Persist():
+                outcome.rows.append(effect.row)
+            case Respond():
+                assert effect.partition >= 0, effect
+                outcome.responses.append(effect.response)
+            case Send():
+                self.append(effect.request)
+            case Wake(at_ms=None):
+                self.wakes.pop(effect.role, None)
+            case Wake(at_ms=int(at_ms)):
+                self.wakes[effect.role] = at_ms
+            case WatchTopics():
+                self.topic_watch = replace(effect, topics=dict(effect.topics))
+            case WatchLog():
+                self.log_watch = replace(effect, above_offset=dict(effect.above_offset))
+            case Undecodable():
+                outcome.undecodable.append(effect)
+
+    def _append_facts(self) -> None:
+        """Answer watches, each once, as the driver does."""
+        news = [*self._grown(), *self._changed()]
+        if news:
+            self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
+
+    def _grown(self) -> Iterator[TopicLogOffsets]:
+        watched = self.log_watch.above_offset if self.log_watch else {}
+        for (topic, topic_id, partition), above in list(watched.items()):
+            present_id, partitions = self.topics.get(topic, ("", []))
+            if present_id == topic_id and partition < len(partitions) and partitions[partition].end > above:
+                del watched[topic, topic_id, partition]
+                yield self._topic_offsets(topic, [partition])
+
+    def _changed(self) -> Iterator[TopicLogOffsets]:
+        watched = self.topic_watch.topics if self.topic_watch else {}
+        for topic, known in list(watched.items()):
+            topic_id, partitions = self.topics.get(topic, ("", []))
+            if (topic_id, len(partitions)) != known:
+                watched[topic] = (topic_id, len(partitions))
+                yield self._topic_offsets(topic, tells_young=True)
+
+    def _topic_offsets(
+        self, topic: str, indexes: Iterable[int] | None = None, tells_young: bool = False
+    ) -> TopicLogOffsets:
+        topic_id, partitions = self.topics.get(topic, ("", []))
+        resets = tells_young and self.topic_watch is not None and self.topic_watch.reset_duration_ms is not None
+        return TopicLogOffsets(
+            topic=topic,
+            topic_id=topic_id,
+            partition_count=len(partitions),
+            partitions=[
+                PartitionLogOffsets(
+                    partition_index=index,
+                    start_offset=partitions[index].start,
+                    end_offset=partitions[index].end,
+                    last_stable_offset=partitions[index].last_stable_offset,
+                    reset_offset=partitions[index].young if resets else UNINITIALIZED_OFFSET,
+                )
+                for index in (range(len(partitions)) if indexes is None else indexes)
+            ],
+        )
+
+
+def group_with(
+    *partitions: LogPartition | int, broker: BrokerConfig | None = None, topic: str = "orders", earliest: bool = True
+) -> Group:
+    """A group and a topic `orders` with the id `orders-id`; a partition given as a number has that many records."""
+    offsets = [LogPartition(end=found) if isinstance(found, int) else found for found in partitions]
+    group = Group(broker, topics={topic: (f"{topic}-id", offsets)})
+    if earliest:
+        assert group.alter_config(share_auto_offset_reset="earliest") == 0
+    return group
