@@ -16,8 +16,11 @@ from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
+from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.facts import FactSource
 from sharegroup.state.writer import StateTableWriter
+
+_NO_BATCH = -1
 
 
 @dataclass
@@ -39,7 +42,7 @@ class Committer:
         log: request and response log.
         writer: the state table, fenced.
         config: names and partition counts of the topics.
-        checkpoint_id: identity of the streaming checkpoint.
+        identity: the streaming checkpoint.
         last_marker: (batch id, request-log end offsets) of the checkpoint's last committed batch; None when none is.
         metrics: where to count.
     """
@@ -49,15 +52,16 @@ class Committer:
         log: Log,
         writer: StateTableWriter,
         config: ProcessorConfig,
-        checkpoint_id: str,
+        identity: CheckpointIdentity,
         last_marker: tuple[int, dict[int, int]] | None,
         metrics: CommitterMetrics,
     ) -> None:
         self._log = log
         self._writer = writer
         self._config = config
-        self._checkpoint_id = checkpoint_id
-        self._last_marker = last_marker
+        self._checkpoint_id = identity.checkpoint_id
+        # What was applied before this checkpoint counts, too: a later recovery looks at the last marker only.
+        self._last_batch_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
         self.metrics = metrics
 
     def commit(self, batch_id: int, outputs: Sequence[ActorOutput], facts: FactSource) -> None:
@@ -86,14 +90,13 @@ class Committer:
 
     def _is_repeat(self, batch_id: int, end_offsets: dict[int, int]) -> bool:
         """Whether the batch is in the state table; else it must be the one right after the last that is."""
-        last_batch_id, last_ends = self._last_marker or (-1, {})
-        is_repeat = batch_id == last_batch_id
-        fits = end_offsets.items() <= last_ends.items() if is_repeat else batch_id == last_batch_id + 1
+        is_repeat = batch_id == self._last_batch_id
+        fits = end_offsets.items() <= self._ends.items() if is_repeat else batch_id == self._last_batch_id + 1
         if not fits:
             raise CheckpointDivergedError(
-                f"Batch {batch_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, "
-                f"but the last one in the state table is batch {last_batch_id} with {last_ends}: one of the two is an "
-                "older copy.",
+                f"Batch {batch_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, but "
+                f"the last one in the state table is batch {self._last_batch_id} with {self._ends}: one of the two is "
+                "an older copy.",
                 "Delete the checkpoint folder and start again: the processor rebuilds it from the state table.",
             )
         return is_repeat
@@ -101,17 +104,18 @@ class Committer:
     def _append_rows(
         self, batch_id: int, outputs: Sequence[ActorOutput], effects: Sequence[Effect], end_offsets: dict[int, int]
     ) -> None:
-        ends = {**(self._last_marker[1] if self._last_marker else {}), **end_offsets}
+        ends = {**self._ends, **end_offsets}
+        rows = [effect.row for effect in effects if isinstance(effect, Persist)]
+        payload = BatchMarkerPayload(checkpoint_id=self._checkpoint_id, row_count=len(rows) + 1, end_offsets=ends)
         marker = StateRow(
             record_type=RecordType.BATCH_MARKER,
             time_ms=outputs[0].batch_ms if outputs else time.time_ns() // 1_000_000,
-            payload=BatchMarkerPayload(checkpoint_id=self._checkpoint_id, end_offsets=ends).model_dump(mode="json"),
+            payload=payload.model_dump(mode="json"),
         )
-        rows = [marker, *(effect.row for effect in effects if isinstance(effect, Persist))]
         started = time.perf_counter()
-        self._writer.append([row.model_copy(update={"batch_id": batch_id}) for row in rows])
+        self._writer.append([row.model_copy(update={"batch_id": batch_id}) for row in (marker, *rows)])
         self.metrics.commit_seconds.append(time.perf_counter() - started)
-        self._last_marker = (batch_id, ends)
+        self._last_batch_id, self._ends = batch_id, ends
 
     def _tell(self, responses: Sequence[Respond], requests: Sequence[RequestEnvelope]) -> None:
         batches: dict[tuple[str, int], list[NewRecord]] = {}

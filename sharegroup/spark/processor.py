@@ -58,14 +58,7 @@ class Processor:
         """
         config = self._settings.processor
         takeover = take_over(self._log, config, self._settings.broker)
-        committer = Committer(
-            self._log,
-            takeover.writer,
-            config,
-            takeover.identity.checkpoint_id,
-            takeover.last_marker,
-            self.metrics,
-        )
+        committer = Committer(self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics)
         facts = FactSource(self._log, committer.send, self._fail)
         self._facts = facts
 
@@ -117,8 +110,13 @@ class Processor:
             reason = str(failure).partition("\n")[0]
             raise ProcessorStoppedError(f"The processor stopped: {type(failure).__name__}: {reason}") from failure
 
+    def last_progress(self) -> Mapping[str, int]:
+        """Milliseconds that each part of the last micro-batch took, under Spark's names; empty before the first."""
+        progress = self._running_query().lastProgress
+        return dict(progress.durationMs) if progress is not None else {}
+
     def stop(self) -> None:
-        """Stop the query, and give everything back; a batch at hand is finished, or executed again by the next start."""
+        """Stop the query and give everything back; a batch that is cut short is executed again by the next start."""
         self._is_stopping = True
         if self._facts is not None:
             self._facts.stop()

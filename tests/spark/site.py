@@ -32,7 +32,9 @@ from tests.support.eventually import eventually
 T = TypeVar("T")
 
 BROKER = BrokerConfig(
-    group_share_min_record_lock_duration_ms=1_000, group_share_min_heartbeat_interval_ms=100, group_share_assignors="all"
+    group_share_min_record_lock_duration_ms=1_000,
+    group_share_min_heartbeat_interval_ms=100,
+    group_share_assignors="all",
 )
 REQUEST_PARTITIONS = 2
 REQUESTS = "__share_requests"
@@ -146,7 +148,9 @@ class Site:
         """A group that starts at the earliest offset, with `share_record_lock_duration_ms="1000"` and so on."""
         group_id = group_id or self.new_name("group")
         wanted = {"share_auto_offset_reset": "earliest", **config}
-        self.admin.alter_group_config(group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=30)
+        self.admin.alter_group_config(
+            group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=30
+        )
         return group_id
 
     @property
@@ -191,7 +195,10 @@ class Site:
 
     def is_drained(self, group_id: str, topic: str) -> bool:
         """Whether every record of the topic is finished."""
-        starts = {folded.partition: folded.share_partition.start_offset for folded in self.folded(group_id).partitions.values()}
+        starts = {
+            folded.partition: folded.share_partition.start_offset
+            for folded in self.folded(group_id).partitions.values()
+        }
         return starts == {partition: found.end_offset for partition, found in self.log.offsets(topic).items()}
 
     def append_request(self, value: bytes | None, partition: int = 0) -> None:

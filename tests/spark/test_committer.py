@@ -19,6 +19,7 @@ from sharegroup.protocol.facts import Tick
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request, decoded_response, request
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
+from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.committer import Committer, CommitterMetrics
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.recovery import ensure_topics
@@ -37,10 +38,12 @@ class Desk:
     Attributes:
         folder: where both are.
         last_marker: what the committer believes to be committed already.
+        start_offsets: where the query of its checkpoint began.
     """
 
     folder: Path
     last_marker: tuple[int, dict[int, int]] | None = None
+    start_offsets: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0, 2: 0})
     metrics: CommitterMetrics = field(default_factory=CommitterMetrics)
 
     def __post_init__(self) -> None:
@@ -53,7 +56,8 @@ class Desk:
         self.log = LocalLog(self.config.log_path)
         ensure_topics(self.log, self.config)
         self.writer = StateTableWriter.open(self.config.state_table_path, {})
-        self.committer = Committer(self.log, self.writer, self.config, "checkpoint-1", self.last_marker, self.metrics)
+        identity = CheckpointIdentity("checkpoint-1", "topic-id", self.start_offsets)
+        self.committer = Committer(self.log, self.writer, self.config, identity, self.last_marker, self.metrics)
         self.facts = FactSource(self.log, self.committer.send, lambda failure: None)
 
     def commit(self, batch_id: int, *outputs: ActorOutput) -> None:
@@ -104,7 +108,7 @@ def test_a_batch_is_one_commit_with_its_marker(desk: Desk) -> None:
         (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
         (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
     ]
-    assert desk.markers() == [(0, {"0": 4, "2": 9})]
+    assert desk.markers() == [(0, {"0": 4, "1": 0, "2": 9})]
 
 
 def test_a_marker_says_how_far_each_partition_is_applied(desk: Desk) -> None:
@@ -112,10 +116,23 @@ def test_a_marker_says_how_far_each_partition_is_applied(desk: Desk) -> None:
     desk.commit(1, output(partition=1, end_offset=1), output(end_offset=5))
     desk.commit(2, output(partition=2, end_offset=11))
     assert desk.markers() == [
-        (0, {"0": 4, "2": 9}),
+        (0, {"0": 4, "1": 0, "2": 9}),
         (1, {"0": 5, "1": 1, "2": 9}),
         (2, {"0": 5, "1": 1, "2": 11}),
     ]
+
+
+def test_the_first_marker_of_a_rebuilt_checkpoint_says_what_was_applied_before_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start_offsets={0: 100, 1: 7, 2: 30})
+    desk.commit(0, output(end_offset=104))
+    assert desk.markers() == [(0, {"0": 104, "1": 7, "2": 30})]
+
+
+def test_a_marker_says_how_many_rows_its_batch_has(desk: Desk) -> None:
+    desk.commit(0, output([row(), answer(1)]), output([row(), row()]))
+    desk.commit(1, output([answer(2)], end_offset=2))
+    markers = [row for row in desk.rows() if row.record_type is RecordType.BATCH_MARKER]
+    assert [marker.payload["row_count"] for marker in markers] == [4, 1]
 
 
 def test_nobody_is_told_of_what_is_not_committed(desk: Desk) -> None:
@@ -135,14 +152,14 @@ def test_a_batch_that_is_executed_again_is_told_again_and_not_committed_again(tm
     first.commit(0, output([row(), answer(1)], end_offset=3))
     committed = first.rows()
     first.log.close()
-    again = Desk(tmp_path, last_marker=(0, {0: 3}))
+    again = Desk(tmp_path, last_marker=(0, {0: 3, 1: 0, 2: 0}))
     again.commit(0, output([row(), answer(1)], end_offset=3))
     assert again.rows() == committed
     assert again.told() == [1, 1]
     assert (again.metrics.batches, again.metrics.repeated_batches) == (1, 1)
     again.commit(1, output([row(), answer(2)], end_offset=4))
     assert again.told() == [1, 1, 2]
-    assert again.markers() == [(0, {"0": 3}), (1, {"0": 4})]
+    assert again.markers() == [(0, {"0": 3, "1": 0, "2": 0}), (1, {"0": 4, "1": 0, "2": 0})]
 
 
 @pytest.mark.parametrize(

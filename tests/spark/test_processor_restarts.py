@@ -213,7 +213,7 @@ def test_without_its_clock_a_processor_stops(new_site: NewSite) -> None:
         with sqlite3.connect(site.log_path) as connection:
             connection.execute("UPDATE topics SET config = '{' WHERE name = ?", (topic,))
         connection.close()
-        with pytest.raises(ProcessorStoppedError, match="^The processor stopped: JSONDecodeError: "):
+        with pytest.raises(ProcessorStoppedError, match="The processor stopped: JSONDecodeError: "):
             processor.await_termination(60)
         with pytest.raises(ProcessorStoppedError):
             processor.raise_failure()
@@ -247,12 +247,11 @@ def test_one_group_that_fails_leaves_all_others_going(new_site: NewSite) -> None
     )
     StateTableWriter.open(str(site.state_path), {}).append([forged])
     shutil.rmtree(site.checkpoint_path)
-    with site.running():
-        with abandoned(site.consumer(bad, topic)), site.consumer(good, topic) as consumer:
-            assert len(site.poll(consumer, 5)) == 5
-            (status,) = site.until(lambda: site.rows(bad, RecordType.GROUP_STATUS), "the group is quarantined")
-            assert status.payload["status"] == GroupStatus.FAILED
-            assert "coordinator failed on message" in status.payload["reason"]
-            site.produce(topic, 0, 5)
-            assert len(site.poll(consumer, 5)) == 5
+    with site.running(), abandoned(site.consumer(bad, topic)), site.consumer(good, topic) as consumer:
+        assert len(site.poll(consumer, 5)) == 5
+        (status,) = site.until(lambda: site.rows(bad, RecordType.GROUP_STATUS), "the group is quarantined")
+        assert status.payload["status"] == GroupStatus.FAILED
+        assert "coordinator failed on message" in status.payload["reason"]
+        site.produce(topic, 0, 5)
+        assert len(site.poll(consumer, 5)) == 5
     assert site.folded(good).failures == {}

@@ -73,7 +73,10 @@ def commit(takeover: Takeover, batch_id: int, end_offsets: dict[int, int], rows:
     """A batch as the committer writes it."""
     payload = BatchMarkerPayload(checkpoint_id=takeover.identity.checkpoint_id, end_offsets=end_offsets)
     marker = StateRow(
-        record_type=RecordType.BATCH_MARKER, time_ms=BATCH_MS, batch_id=batch_id, payload=payload.model_dump(mode="json")
+        record_type=RecordType.BATCH_MARKER,
+        time_ms=BATCH_MS,
+        batch_id=batch_id,
+        payload=payload.model_dump(mode="json"),
     )
     takeover.writer.append([marker, *(row.model_copy(update={"batch_id": batch_id}) for row in rows or [])])
 
