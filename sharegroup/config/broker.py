@@ -127,7 +127,7 @@ class BrokerConfig(Config):
     )
     group_share_assignors: Literal["simple", "all"] = Field(
         default="simple",
-        description="The assignor of all groups: Kafka's `simple`, or `all`, which gives every partition to every member.",
+        description="The assignor of all groups: Kafka's `simple`, or `all`, by which each member has each partition.",
     )
     group_share_max_size: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=200, description="Members that one group may have."

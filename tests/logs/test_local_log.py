@@ -360,8 +360,9 @@ def test_a_full_disk_takes_nothing(path: Path, log: LocalLog) -> None:
     with file.connection() as connection:
         connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(LogUnavailableError, match="disk is full"), file.transaction() as connection:
-        for offset in range(1_000):
-            connection.execute("INSERT INTO records VALUES (1, 0, ?, 0, NULL, zeroblob(1000), NULL)", (offset,))
+        connection.executemany(
+            "INSERT INTO records VALUES (1, 0, ?, 0, NULL, zeroblob(1000), NULL)", ((n,) for n in range(1_000))
+        )
     file.close()
     with LocalLog(path) as again:
         assert again.read("events", 0, 0, 1_000) == []
