@@ -269,9 +269,7 @@ class FencedStateEpochError(ApiError):
 
     code = 124
     name = "FENCED_STATE_EPOCH"
-    default_message = (
-        "The share coordinator rejected the request because the share-group state epoch did not match."
-    )
+    default_message = "The share coordinator rejected the request because the share-group state epoch did not match."
 
 
 class ShareSessionLimitReachedError(ApiError):
