@@ -293,6 +293,20 @@ def lock_ends_no_sooner_than_its_deadline(
 
 
 @_transition_invariant
+def lock_runs_for_its_duration(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A lock that is given or renewed ends `share.record.lock.duration.ms` later.
+
+    No exceptions.
+    """
+    if transition.to_state is RecordState.ACQUIRED:
+        deadline_ms = circumstances.now_ms + circumstances.limits.lock_duration_ms
+        if transition.deadline_ms != deadline_ms:
+            yield f"{_text(transition)} is locked until {transition.deadline_ms}, not {deadline_ms}"
+
+
+@_transition_invariant
 def acknowledged_only_by_its_holder(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:

@@ -95,7 +95,8 @@ def _transition(
     cause: Cause,
     member_id: str = "m1",
 ) -> Transition:
-    return Transition(first, last, change[0], change[1], count, member_id, 0, cause)
+    deadline_ms = NOW_MS + CIRCUMSTANCES.limits.lock_duration_ms if change[1] is ACQUIRED else 0
+    return Transition(first, last, change[0], change[1], count, member_id, deadline_ms, cause)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,8 @@ def _transition(
             _transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.LOCK_TIMEOUT),
             ["lock_ends_no_sooner_than_its_deadline"],
         ),
+        (Transition(20, 21, None, ACQUIRED, 1, "m1", 900, Cause.ACQUIRE), ["lock_runs_for_its_duration"]),
+        (Transition(10, 14, ACQUIRED, ACQUIRED, 2, "m1", 900, Cause.RENEW), ["lock_runs_for_its_duration"]),
         (_transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.SESSION_CLOSE, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD, "m2"), ["acknowledged_only_by_its_holder"]),
@@ -159,10 +162,11 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
         _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
         _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
         StartOffsetMoved(40, Cause.LOG_START),
         StartOffsetMoved(3, Cause.OFFSET_RESET),
     ],
-    ids=["accept", "unread lowers the count", "timeout", "skipped offsets", "log start", "reset"],
+    ids=["accept", "unread lowers the count", "timeout", "skipped offsets", "renewal", "log start", "reset"],
 )
 def test_a_legal_record_and_each_exception_pass(record: Transition | StartOffsetMoved) -> None:
     assert check_record(partition(*IN_FLIGHT), record, CIRCUMSTANCES) == []
