@@ -221,7 +221,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 TestGroupSimulation = GroupMachine.TestCase
 TestGroupSimulation.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -190,7 +190,7 @@ def is_answered(group: Group, envelope: RequestEnvelope) -> bool:
 
 
 @given(st.lists(envelopes() | ANYTHING, max_size=6), st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_message_is_survived_and_requests_are_answered(messages: list[Any], together: bool) -> None:
     group = working_group()
     group.responses.clear()

@@ -187,4 +187,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestSharePartition.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
