@@ -5,37 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
+from sharegroup.audit.batches import check_batches
+from sharegroup.audit.finding import Finding
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
 from sharegroup.core.invariants import Circumstances, Violation, check_record, check_state
 from sharegroup.core.record_state import Cause
-from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved
-from sharegroup.core.runs import Run
+from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.group_records import ShareGroupConfig
+from sharegroup.errors import StateTableError
+from sharegroup.protocol.group_records import ShareGroupConfig, ShareGroupMetadata, group_record
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation, and the row that shows it.
-
-    Attributes:
-        group_id: share group.
-        place: topic-partition of the share-partition; "" for a row of none.
-        request_offset: the row's message in the request log.
-        violation: what does not hold.
-    """
-
-    group_id: str
-    place: str
-    request_offset: int
-    violation: Violation
-
-    def __str__(self) -> str:
-        where = f"group {self.group_id} {self.place} at request offset {self.request_offset}".replace("  ", " ")
-        return f"{where}: {self.violation.invariant}: {self.violation.detail}"
+_REPLAYED_COLUMNS = ("snapshot_epoch", "start_offset", "delivery_complete_count", "state_batches", "runs")
 
 
 @dataclass
@@ -45,7 +31,7 @@ class Verification:
     Attributes:
         row_count: rows replayed.
         transition_count: transitions replayed.
-        findings: violations, in the order of the rows; empty when everything holds.
+        findings: violations: of the batches, then of the groups in the order of their rows; empty when all holds.
     """
 
     row_count: int = 0
@@ -54,22 +40,31 @@ class Verification:
 
 
 def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
-    """Replay rows from the first on, and check each transition, each start offset and each snapshot.
+    """Replay rows from the first on, and check each batch, each transition, each start offset and each snapshot.
 
     Args:
         rows: all rows of the table; without the oldest ones a share-partition is followed from its first snapshot on.
         broker: defaults and bounds that were in force.
     """
-    verification = Verification()
-    verifiers: dict[str, _GroupVerifier] = {}
-    for row in sorted(rows, key=fold_order):
-        verification.row_count += 1
+    ordered = sorted(rows, key=fold_order)
+    verification = Verification(row_count=len(ordered), findings=check_batches(ordered))
+    groups: dict[str, _GroupVerifier] = {}
+    for row in ordered:
         if row.group_id:
-            verifier = verifiers.setdefault(row.group_id, _GroupVerifier(row.group_id, broker, verification))
-            verifier.check(row)
-    for verifier in verifiers.values():
-        verifier.finish()
+            if row.group_id not in groups:
+                groups[row.group_id] = _GroupVerifier(row.group_id, broker, verification)
+            groups[row.group_id].check(row)
+    for group in groups.values():
+        group.finish()
     return verification
+
+
+@dataclass
+class _Replay:
+    """A share-partition as the rows so far make it."""
+
+    share_partition: SharePartition
+    epochs: SnapshotEpochs
 
 
 class _GroupVerifier:
@@ -77,35 +72,46 @@ class _GroupVerifier:
         self._group_id = group_id
         self._broker = broker
         self._verification = verification
-        self._partitions: dict[tuple[str, int], tuple[str, SharePartition]] = {}
+        self._replays: dict[tuple[str, int], _Replay] = {}
         self._limits = [_limits(broker, {})]
-        self._last_offset = -1
+        self._group_epoch: int | None = None
+        self._last: dict[tuple[str, int], StateRow] = {}
 
     def check(self, row: StateRow) -> None:
         if row.record_type is RecordType.GROUP_METADATA:
-            self._note_config(row)
+            self._check_metadata(row)
         elif row.record_type in SHARE_PARTITION_TYPES:
             self._check_share_partition(row)
-        self._last_offset = row.request_offset
+            self._last[row.topic_id, row.partition] = row
 
     def finish(self) -> None:
-        for place, share_partition in self._partitions.values():
-            self._report(place, self._last_offset, check_state(share_partition))
+        for key, replay in self._replays.items():
+            self._report(self._last[key], check_state(replay.share_partition))
 
-    def _note_config(self, row: StateRow) -> None:
-        """From here on the new limits count, and those before it as well: a batch may have seen both."""
-        for record in row.payload.get("records", ()):
-            if record["type"] == ShareGroupConfig.model_fields["type"].default:
-                self._limits = [self._limits[-1], _limits(self._broker, record["overrides"])]
+    def _check_metadata(self, row: StateRow) -> None:
+        try:
+            records = [group_record(fields) for fields in row.payload["records"]]
+        except (KeyError, ValidationError) as error:
+            self._report(row, [Violation("payload_can_be_read", repr(error))])
+            return
+        for record in records:
+            match record:
+                case ShareGroupConfig():
+                    # The leader hears of it later, and does not say when: from here on either may be in force.
+                    limits = _limits(self._broker, record.overrides)
+                    self._limits = [limits, *(known for known in self._limits if known != limits)]
+                case ShareGroupMetadata():
+                    if self._group_epoch is not None and record.epoch != self._group_epoch + 1:
+                        detail = f"group epoch {record.epoch} comes after {self._group_epoch}"
+                        self._report(row, [Violation("group_epoch_rises_by_one", detail)])
+                    self._group_epoch = record.epoch
 
     def _check_share_partition(self, row: StateRow) -> None:
-        key = (row.topic_id, row.partition)
-        place = f"{row.topic}-{row.partition}"
-        if key not in self._partitions:
-            # The first row of a share-partition is its snapshot; what happened before it is not in the table.
-            self._partitions[key] = (place, _from_snapshot(row))
+        replay = self._replays.get((row.topic_id, row.partition))
+        if replay is None:
+            self._begin(row)
             return
-        share_partition = self._partitions[key][1]
+        share_partition = replay.share_partition
         for entry in row.transitions:
             self._verification.transition_count += 1
             transition = entry.transition
@@ -114,20 +120,40 @@ class _GroupVerifier:
             self._check_and_apply(row, share_partition, transition, entry.time_ms)
             self._pass_finished(share_partition)
         self._follow_log_start(row, share_partition)
-        self._report(place, row.request_offset, _differences(row, share_partition))
+        self._report(row, _differences(row, replay))
         if row.record_type is RecordType.SHARE_SNAPSHOT:
-            self._report(place, row.request_offset, check_state(share_partition))
+            self._report(row, check_state(share_partition))
+        share_partition.state_epoch = row.state_epoch
+        replay.epochs = replay.epochs.after(row.record_type)
+
+    def _begin(self, row: StateRow) -> None:
+        """Follow the share-partition from its first snapshot on; what happened before it is not in the table."""
+        if row.record_type is not RecordType.SHARE_SNAPSHOT:
+            return
+        try:
+            share_partition = SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)
+        except StateTableError as error:
+            self._report(row, [Violation("snapshot_is_a_state", str(error))])
+            return
+        replay = _Replay(share_partition, SnapshotEpochs(row.snapshot_epoch))
+        self._replays[row.topic_id, row.partition] = replay
+        expected = share_partition_row(row.record_type, row.snapshot_epoch, share_partition, row.transitions)
+        self._report(row, _unlike(row, expected))
 
     def _check_and_apply(
         self, row: StateRow, share_partition: SharePartition, record: SharePartitionRecord, now_ms: int
     ) -> None:
+        if isinstance(record, Transition) and record.first_offset > record.last_offset:
+            detail = f"{record.first_offset}..{record.last_offset} by {record.cause.value}"
+            self._report(row, [Violation("ranges_are_ascending", detail)])
+            return
         highest = max(limits.delivery_count_limit for limits in self._limits)
-        # What holds under any of the limits that were in force holds.
-        found = min(
-            (check_record(share_partition, record, Circumstances(lim, now_ms, highest)) for lim in self._limits),
-            key=lambda violations: len(violations),
-        )
-        self._report(f"{row.topic}-{row.partition}", row.request_offset, found)
+        found: list[Violation] = []
+        for limits in self._limits:
+            found = check_record(share_partition, record, Circumstances(limits, now_ms, highest))
+            if not found:
+                break
+        self._report(row, found)
         share_partition.apply(record)
 
     def _follow_log_start(self, row: StateRow, share_partition: SharePartition) -> None:
@@ -142,31 +168,37 @@ class _GroupVerifier:
         if prefix and prefix[0].first_offset == share_partition.start_offset:
             share_partition.apply(StartOffsetMoved(prefix[-1].last_offset + 1))
 
-    def _report(self, place: str, request_offset: int, violations: Iterable[Violation]) -> None:
-        self._verification.findings += [Finding(self._group_id, place, request_offset, found) for found in violations]
+    def _report(self, row: StateRow, violations: Iterable[Violation]) -> None:
+        place = f"group {self._group_id} {row.topic}-{row.partition}" if row.topic else f"group {self._group_id}"
+        self._verification.findings += [Finding(place, found, row.request_offset) for found in violations]
 
 
-def _differences(row: StateRow, share_partition: SharePartition) -> list[Violation]:
+def _differences(row: StateRow, replay: _Replay) -> list[Violation]:
     """Where a row's own words on the state after it differ from what its transitions lead to."""
-    replayed: list[tuple[str, object, object]] = [
-        ("start_offset", row.start_offset, share_partition.start_offset),
-        ("delivery_complete_count", row.delivery_complete_count, share_partition.delivery_complete_count),
-    ]
-    if row.record_type is RecordType.SHARE_SNAPSHOT:
-        replayed.append(("runs", [entry.run for entry in row.runs], _all_runs(share_partition)))
+    snapshot_epoch = replay.epochs.after(row.record_type).snapshot_epoch
+    expected = share_partition_row(row.record_type, snapshot_epoch, replay.share_partition, row.transitions)
+    violations = _unlike(row, expected)
+    if row.state_epoch < replay.share_partition.state_epoch:
+        detail = f"state epoch {row.state_epoch} comes after {replay.share_partition.state_epoch}"
+        violations.append(Violation("state_epoch_never_falls", detail))
+    # Where a snapshot is due is a matter of configuration; what else a row is follows from its transitions.
+    kind = row_type(SnapshotEpochs(0), row.transitions, updates_per_snapshot=1)
+    if row.record_type not in (kind, RecordType.SHARE_SNAPSHOT):
+        detail = f"it is a {row.record_type.value} with the transitions of a {kind.value}"
+        violations.append(Violation("row_is_of_the_type_of_its_transitions", detail))
+    return violations
+
+
+def _unlike(row: StateRow, expected: StateRow) -> list[Violation]:
     return [
-        Violation("row_agrees_with_its_replay", f"{column} is {written}, the replay has {found}")
-        for column, written, found in replayed
-        if written != found
+        Violation("row_agrees_with_its_replay", f"{column} is {_short(written)}, the replay has {_short(found)}")
+        for column in _REPLAYED_COLUMNS
+        if (written := getattr(row, column)) != (found := getattr(expected, column))
     ]
 
 
-def _from_snapshot(row: StateRow) -> SharePartition:
-    return SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)
-
-
-def _all_runs(share_partition: SharePartition) -> list[Run]:
-    return list(share_partition.runs)
+def _short(value: object) -> object:
+    return f"{len(value)} entries" if isinstance(value, list) else value
 
 
 def _limits(broker: BrokerConfig, overrides: Mapping[str, str]) -> SharePartitionLimits:

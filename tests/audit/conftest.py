@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.rows import StateRow
 from tests.actor.group_harness import LogPartition, group_with, joined
@@ -16,7 +17,18 @@ LOCK_MS = 30_000
 @pytest.fixture
 def rows() -> list[StateRow]:
     """Rows of one share-partition that two members worked on."""
-    group = group_with(60)
+    return worked_on(BrokerConfig())
+
+
+@pytest.fixture
+def rows_with_snapshots() -> list[StateRow]:
+    """The same with a snapshot after every second update."""
+    return worked_on(BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=1))
+
+
+def worked_on(broker: BrokerConfig) -> list[StateRow]:
+    """Two members acquire, acknowledge in all ways, run out of time and leave."""
+    group = group_with(60, broker=broker)
     anna, ben = joined(group, "anna", "ben")
     anna.fetch(max_records=10)
     ben.fetch(max_records=10)

@@ -10,9 +10,11 @@ import pytest
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
+from sharegroup.protocol.rows import RecordType, RunEntry, StateRow, TransitionEntry
+from tests.actor.group_harness import group_with, joined
 
 BROKER = BrokerConfig()
+RUN = RunEntry(first_offset=0, last_offset=9, state=RecordState.AVAILABLE, delivery_count=1)
 Tampering = Callable[[list[StateRow]], None]
 
 
@@ -27,9 +29,29 @@ def test_the_order_of_rows_comes_from_their_columns(rows: list[StateRow]) -> Non
     assert verify(reversed(rows), BROKER).findings == []
 
 
-def test_a_table_without_its_oldest_rows_is_followed_from_a_snapshot_on(rows: list[StateRow]) -> None:
-    first = next(index for index, row in enumerate(rows) if row.record_type is RecordType.SHARE_SNAPSHOT)
-    assert verify(rows[first:], BROKER).findings == []
+def test_a_table_without_its_oldest_rows_is_followed_from_a_snapshot_on(rows_with_snapshots: list[StateRow]) -> None:
+    rows = rows_with_snapshots
+    kinds = [row.record_type for row in rows]
+    assert kinds.count(RecordType.SHARE_SNAPSHOT) > 2
+    for first in range(len(rows)):
+        verification = verify(rows[first:], BROKER)
+        assert verification.findings == []
+        assert verification.transition_count or RecordType.SHARE_SNAPSHOT not in kinds[first:-1]
+
+
+def test_a_table_that_begins_after_the_last_snapshot_says_nothing_of_the_share_partition(rows: list[StateRow]) -> None:
+    assert verify(rows[-2:], BROKER).transition_count == 0
+
+
+def test_every_configuration_that_was_in_force_counts() -> None:
+    group = group_with(500)
+    (member,) = joined(group, "anna")
+    for number in range(3):
+        assert group.alter_config(share_record_lock_duration_ms=str(20_000 + number)) == 0
+        member.fetch(max_records=5)
+        assert group.alter_config(share_partition_max_record_locks=str(100 + 100 * number)) == 0
+        member.fetch(max_records=5)
+    assert verify(group.rows, BROKER).findings == []
 
 
 def _changed_row(rows: list[StateRow], cause: Cause, **columns: Any) -> None:
@@ -69,16 +91,31 @@ def _second_holder(rows: list[StateRow]) -> None:
 
 def _snapshot(rows: list[StateRow]) -> None:
     """A snapshot that forgets what is in flight."""
-    rows.append(
-        rows[-1].model_copy(
-            update={
-                "record_type": RecordType.SHARE_SNAPSHOT,
-                "request_offset": rows[-1].request_offset + 1,
-                "transitions": [],
-                "runs": [],
-            }
-        )
-    )
+    columns = {
+        "record_type": RecordType.SHARE_SNAPSHOT,
+        "request_offset": rows[-1].request_offset + 1,
+        "snapshot_epoch": rows[-1].snapshot_epoch + 1,
+        "transitions": [],
+        "state_batches": [],
+        "runs": [],
+    }
+    rows.append(rows[-1].model_copy(update=columns))
+
+
+def _first_snapshot(rows: list[StateRow], **columns: Any) -> None:
+    index = next(i for i, row in enumerate(rows) if row.record_type is RecordType.SHARE_SNAPSHOT)
+    rows[index] = rows[index].model_copy(update=columns)
+
+
+def _without_metadata(rows: list[StateRow]) -> None:
+    """The second row of the group's metadata, of three, is gone."""
+    index = [i for i, row in enumerate(rows) if row.record_type is RecordType.GROUP_METADATA][2]
+    del rows[index]
+
+
+def _damaged_metadata(rows: list[StateRow]) -> None:
+    index = next(i for i, row in enumerate(rows) if row.record_type is RecordType.GROUP_METADATA)
+    rows[index] = rows[index].model_copy(update={"payload": {"records": [{"type": "Unheard"}]}})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +155,46 @@ def _snapshot(rows: list[StateRow]) -> None:
             id="more acquired than the window allows",
         ),
         pytest.param(_snapshot, "row_agrees_with_its_replay", id="snapshot without its runs"),
+        pytest.param(
+            lambda rows: _first_snapshot(rows, runs=[RUN, RUN]),
+            "snapshot_is_a_state",
+            id="snapshot with a run twice",
+        ),
+        pytest.param(
+            lambda rows: _first_snapshot(rows, delivery_complete_count=4),
+            "row_agrees_with_its_replay",
+            id="snapshot with another count",
+        ),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.ACCEPT, state_batches=[]),
+            "row_agrees_with_its_replay",
+            id="nothing for Kafka to persist",
+        ),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.ACCEPT, snapshot_epoch=7),
+            "row_agrees_with_its_replay",
+            id="snapshot epoch changed",
+        ),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.ACCEPT, state_epoch=-1),
+            "state_epoch_never_falls",
+            id="old state epoch",
+        ),
+        pytest.param(
+            lambda rows: _changed_row(rows, Cause.ACCEPT, record_type=RecordType.SHARE_TRANSITIONS),
+            "row_is_of_the_type_of_its_transitions",
+            id="an update that does not count as one",
+        ),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.RENEW, deadline_ms=2**60),
+            "lock_runs_for_its_duration",
+            id="lock without end",
+        ),
+        pytest.param(
+            lambda rows: _changed_entry(rows, Cause.REJECT, last_offset=0), "ranges_are_ascending", id="reversed range"
+        ),
+        pytest.param(_without_metadata, "group_epoch_rises_by_one", id="lost metadata"),
+        pytest.param(_damaged_metadata, "payload_can_be_read", id="metadata that cannot be read"),
     ],
 )
 def test_tampering_is_found_under_its_name(rows: list[StateRow], tampering: Tampering, invariant: str) -> None:

@@ -1,0 +1,98 @@
+"""Whether the batches of the state table follow each other, each message is applied once, and no row is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic import ValidationError
+
+from sharegroup.audit.finding import Finding
+from sharegroup.core.invariants import Violation
+from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.rows import RecordType, StateRow
+
+_BatchKey = tuple[int, int]
+"""Leader epoch and batch id."""
+
+_WITHOUT_BATCH = frozenset({RecordType.FENCE, RecordType.RECOVERED})
+
+
+def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
+    """What does not hold of the batches; nothing when no row is a marker, as among the rows of one group.
+
+    Args:
+        rows: rows in any order; batches before the first marker among them are not looked at.
+    """
+    markers: list[StateRow] = []
+    batches: dict[_BatchKey, list[StateRow]] = defaultdict(list)
+    for row in rows:
+        if row.record_type is RecordType.BATCH_MARKER:
+            markers.append(row)
+        if row.record_type not in _WITHOUT_BATCH:
+            batches[_key(row)].append(row)
+    if not markers:
+        return []
+    markers.sort(key=_key)
+    findings = list(_unmarked(batches, markers))
+    before: tuple[StateRow, BatchMarkerPayload] | None = None
+    for marker in markers:
+        try:
+            payload = BatchMarkerPayload.model_validate(marker.payload)
+        except ValidationError as error:
+            findings.append(Finding(_place(marker), Violation("payload_can_be_read", str(error))))
+            continue
+        violations = [*_sequence(marker, payload, before), *_content(payload, before, batches[_key(marker)])]
+        findings += [Finding(_place(marker), violation) for violation in violations]
+        before = marker, payload
+    return findings
+
+
+def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRow]) -> Iterator[Finding]:
+    known = {_key(marker) for marker in markers}
+    for key in sorted(batches.keys() - known):
+        if key > _key(markers[0]):
+            detail = f"{len(batches[key])} rows, but no marker"
+            yield Finding(_place(batches[key][0]), Violation("each_batch_has_its_marker", detail))
+
+
+def _sequence(
+    marker: StateRow, payload: BatchMarkerPayload, before: tuple[StateRow, BatchMarkerPayload] | None
+) -> Iterator[Violation]:
+    if before is None:
+        return
+    last, last_payload = before
+    follows = last.batch_id + 1 if payload.checkpoint_id == last_payload.checkpoint_id else 0
+    if marker.batch_id != follows:
+        detail = f"batch {marker.batch_id} of checkpoint {payload.checkpoint_id} where batch {follows} should follow"
+        yield Violation("batches_follow_each_other", detail)
+    for partition, end in last_payload.end_offsets.items():
+        if payload.end_offsets.get(partition, 0) < end:
+            detail = f"ends at {payload.end_offsets.get(partition)} of request partition {partition}, after {end}"
+            yield Violation("messages_are_applied_once", detail)
+
+
+def _content(
+    payload: BatchMarkerPayload, before: tuple[StateRow, BatchMarkerPayload] | None, rows: list[StateRow]
+) -> Iterator[Violation]:
+    if payload.row_count not in (-1, len(rows)):
+        yield Violation("each_batch_has_all_its_rows", f"{len(rows)} rows; it was committed with {payload.row_count}")
+    for row in rows:
+        if row.record_type is RecordType.BATCH_MARKER:
+            continue
+        start = before[1].end_offsets.get(row.request_partition, 0) if before is not None else 0
+        end = payload.end_offsets.get(row.request_partition, 0)
+        if not start <= row.request_offset < end:
+            detail = (
+                f"a row of group {row.group_id} reflects message {row.request_offset} of request partition "
+                f"{row.request_partition}, of which the batch has {start} to {end - 1}"
+            )
+            yield Violation("messages_are_applied_once", detail)
+
+
+def _key(row: StateRow) -> _BatchKey:
+    return row.leader_epoch, row.batch_id
+
+
+def _place(row: StateRow) -> str:
+    return f"batch {row.batch_id} of leader epoch {row.leader_epoch}"
