@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +30,9 @@ from sharegroup.spark.session import CONTROL_POOL
 from sharegroup.state.fold import FoldedState
 
 logger = logging.getLogger(__name__)
+
+_STOP_PATIENCE_S = 10
+_STOP_LOOK_S = 0.01
 
 
 class Processor:
@@ -116,13 +121,23 @@ class Processor:
         return dict(progress.durationMs) if progress is not None else {}
 
     def stop(self) -> None:
-        """Stop the query and give everything back; a batch that is cut short is executed again by the next start."""
+        """Let the batch at hand end, stop the query and give everything back.
+
+        A batch that takes too long is cut short; the next start executes it again.
+        """
         self._is_stopping = True
         if self._facts is not None:
             self._facts.stop()
         if self._query is not None:
+            self._await_pause(self._query)
             self._query.stop()
         self._log.close()
+
+    def _await_pause(self, query: StreamingQuery) -> None:
+        give_up_at = time.monotonic() + _STOP_PATIENCE_S
+        pause = threading.Event()
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < give_up_at:
+            pause.wait(_STOP_LOOK_S)
 
     def _note(self, failure: BaseException) -> None:
         # What a batch meets while it is being stopped is no failure.
