@@ -254,23 +254,6 @@ def test_a_topic_that_is_created_again_while_its_records_are_held(site: Site) ->
     assert seen.delivery_counts[0, 2] == [1]
 
 
-def test_an_acknowledgement_that_comes_too_late_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    topic = site.new_topic(record_count=5)
-    # Long enough for a busy machine to come to the handler before the lock ends.
-    group_id = site.new_group(share_record_lock_duration_ms="5000")
-
-    class TooSlow(Seen):
-        def answer(self, records: DataFrame) -> None:
-            if self.calls == 1:
-                ended = len(transitions(site, group_id, Cause.LOCK_TIMEOUT))
-                site.until(lambda: len(transitions(site, group_id, Cause.LOCK_TIMEOUT)) > ended, "the lock ends")
-
-    with caplog.at_level(logging.WARNING, "sharegroup.spark.worker"):
-        drain(site, group_id, topic, TooSlow())
-    lines = [r.getMessage() for r in caplog.records if r.name == "sharegroup.spark.worker"]
-    assert any(f"group={group_id}" in line and f"{topic}-0 offsets 0 to 4" in line for line in lines), lines
-
-
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
