@@ -36,7 +36,7 @@ test: setup ## Run all tests
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that start neither Spark nor Kafka
-	$(BIN)/pytest -m "not spark and not kafka and not slow" $(ARGS)
+	$(BIN)/pytest --numprocesses auto -m "not spark and not kafka and not slow" $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, check the format, the types and the layers

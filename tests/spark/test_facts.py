@@ -203,7 +203,7 @@ def test_both_actors_of_a_group_share_a_tick(driver: Driver) -> None:
     assert driver.ticked() == ["first", "second"]
 
 
-@pytest.mark.parametrize("later", [None, now_ms() + DAY_MS])
+@pytest.mark.parametrize("later", [None, now_ms() + DAY_MS], ids=["none", "later"])
 def test_a_new_wish_replaces_the_old_one(driver: Driver, later: int | None) -> None:
     driver.facts.update([Wake("group", ActorRole.LEADER, now_ms() + 300), Wake("group", ActorRole.LEADER, later)])
     driver.facts.update([Wake("other", ActorRole.LEADER, now_ms() + 400)])
