@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
 from sharegroup.config.processor import ProcessorConfig
@@ -21,6 +22,17 @@ from sharegroup.spark.facts import FactSource
 from sharegroup.state.writer import StateTableWriter
 
 _NO_BATCH = -1
+
+
+class CommitPoint(StrEnum):
+    """How far the commit of a batch has come."""
+
+    ROWS_COMMITTED = "rows committed"
+    EVERYONE_TOLD = "everyone told"
+
+
+def pass_on(point: CommitPoint) -> None:
+    """Do nothing at a commit point."""
 
 
 @dataclass
@@ -45,6 +57,7 @@ class Committer:
         identity: the streaming checkpoint.
         last_marker: (batch id, request-log end offsets) of the checkpoint's last committed batch; None when none is.
         metrics: where to count.
+        reached: called at each point that the commit of a batch passes, for whoever wants to stop there.
     """
 
     def __init__(
@@ -55,6 +68,7 @@ class Committer:
         identity: CheckpointIdentity,
         last_marker: tuple[int, dict[int, int]] | None,
         metrics: CommitterMetrics,
+        reached: Callable[[CommitPoint], None] = pass_on,
     ) -> None:
         self._log = log
         self._writer = writer
@@ -63,6 +77,7 @@ class Committer:
         # What was applied before this checkpoint counts, too: a later recovery looks at the last marker only.
         self._last_batch_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
         self.metrics = metrics
+        self._reached = reached
 
     def commit(self, batch_id: int, outputs: Sequence[ActorOutput], facts: FactSource) -> None:
         """Commit a batch and tell everyone; a batch that is executed again commits nothing and tells again.
@@ -77,12 +92,14 @@ class Committer:
             self.metrics.repeated_batches += 1
         else:
             self._append_rows(batch_id, outputs, effects, end_offsets)
+        self._reached(CommitPoint.ROWS_COMMITTED)
         self.metrics.batches += 1
         self.metrics.messages += sum(output.message_count for output in outputs)
         self.metrics.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in effects)
         immediate = facts.update(effect for effect in effects if isinstance(effect, Wake | WatchLog | WatchTopics))
         sends = [effect.request for effect in effects if isinstance(effect, Send)]
         self._tell([effect for effect in effects if isinstance(effect, Respond)], [*sends, *immediate])
+        self._reached(CommitPoint.EVERYONE_TOLD)
 
     def send(self, requests: Sequence[RequestEnvelope]) -> None:
         """Append messages to the request log, each in its group's partition."""

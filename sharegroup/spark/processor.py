@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -22,7 +22,7 @@ from sharegroup.protocol.group_messages import AlterGroupConfigRequest
 from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
 from sharegroup.spark.bootstrap import bootstrap_folder
-from sharegroup.spark.committer import Committer, CommitterMetrics
+from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics, pass_on
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.recovery import Takeover, take_over
@@ -38,15 +38,23 @@ _STOP_LOOK_S = 0.01
 class Processor:
     """Runs all share groups of one request log.
 
+    Args:
+        spark: the session that runs the query.
+        settings: configuration of the processor, of the broker and of groups.
+        reached: called at each point that the commit of a batch passes.
+
     Example:
         processor = Processor(spark, settings)
         processor.start()
         processor.await_termination()
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, reached: Callable[[CommitPoint], None] = pass_on
+    ) -> None:
         self._spark = spark
         self._settings = settings
+        self._reached = reached
         self._log = open_log(str(settings.processor.log_path))
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
@@ -63,7 +71,9 @@ class Processor:
         """
         config = self._settings.processor
         takeover = take_over(self._log, config, self._settings.broker)
-        committer = Committer(self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics)
+        committer = Committer(
+            self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
+        )
         facts = FactSource(self._log, committer.send, self._fail)
         self._facts = facts
 

@@ -20,7 +20,7 @@ from sharegroup.protocol.messages import ResponseEnvelope, decoded_request, deco
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
 from sharegroup.spark.bootstrap import CheckpointIdentity
-from sharegroup.spark.committer import Committer, CommitterMetrics
+from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.recovery import ensure_topics
 from sharegroup.state.reader import StateTableReader
@@ -34,6 +34,8 @@ BATCH_MS = 1_767_225_600_000
 @dataclass
 class Desk:
     """A committer, with the log and the table that it writes to.
+
+    `passed` has (point, rows, answers) of each commit point.
 
     Attributes:
         folder: where both are.
@@ -57,11 +59,17 @@ class Desk:
         ensure_topics(self.log, self.config)
         self.writer = StateTableWriter.open(self.config.state_table_path, {})
         identity = CheckpointIdentity("checkpoint-1", "topic-id", self.start_offsets)
-        self.committer = Committer(self.log, self.writer, self.config, identity, self.last_marker, self.metrics)
+        self.passed: list[tuple[CommitPoint, int, int]] = []
+        self.committer = Committer(
+            self.log, self.writer, self.config, identity, self.last_marker, self.metrics, self._pass
+        )
         self.facts = FactSource(self.log, self.committer.send, lambda failure: None)
 
     def commit(self, batch_id: int, *outputs: ActorOutput) -> None:
         self.committer.commit(batch_id, outputs, self.facts)
+
+    def _pass(self, point: CommitPoint) -> None:
+        self.passed.append((point, len(self.rows()), len(self.told())))
 
     def rows(self) -> list[StateRow]:
         """What is in the table, but for the fence."""
@@ -145,6 +153,11 @@ def test_nobody_is_told_of_what_is_not_committed(desk: Desk) -> None:
     assert desk.told() == [1]
     assert desk.rows() == committed
     assert all(found.end_offset == 0 for found in desk.log.offsets("__share_requests").values())
+
+
+def test_the_points_of_a_commit_lie_after_the_rows_and_after_the_answers(desk: Desk) -> None:
+    desk.commit(0, output([row(), answer(1)]))
+    assert desk.passed == [(CommitPoint.ROWS_COMMITTED, 2, 0), (CommitPoint.EVERYONE_TOLD, 2, 1)]
 
 
 def test_a_batch_that_is_executed_again_is_told_again_and_not_committed_again(tmp_path: Path) -> None:
