@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -11,18 +12,29 @@ from sharegroup.audit.finding import Finding
 from sharegroup.core.invariants import Violation
 from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPayload
 
 _BatchKey = tuple[int, int]
 """Leader epoch and batch id."""
 
-_WITHOUT_BATCH = frozenset({RecordType.FENCE, RecordType.RECOVERED})
+_WITHOUT_BATCH = frozenset({RecordType.FENCE, RecordType.RECOVERED, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED})
 
 
-def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """How far the batches are, by the words of a marker, or of the table snapshot that a pruned table begins with."""
+
+    leader_epoch: int
+    batch_id: int
+    marker: BatchMarkerPayload
+
+
+def check_batches(rows: Sequence[StateRow]) -> list[Finding]:
     """What does not hold of the batches; nothing when no row is a marker, as among the rows of one group.
 
     Args:
-        rows: rows in any order; batches before the first marker among them are not looked at.
+        rows: rows in any order; batches before the first marker among them are not looked at. When a Pruned row is
+            among them, the first batch must go on where the pruning ended.
     """
     markers: list[StateRow] = []
     batches: dict[_BatchKey, list[StateRow]] = defaultdict(list)
@@ -35,7 +47,8 @@ def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
         return []
     markers.sort(key=_key)
     findings = list(_unmarked(batches, markers))
-    before: tuple[StateRow, BatchMarkerPayload] | None = None
+    before, missing = _beginning(rows, _key(markers[0]))
+    findings += missing
     for marker in markers:
         try:
             payload = BatchMarkerPayload.model_validate(marker.payload)
@@ -44,8 +57,24 @@ def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
             continue
         violations = [*_sequence(marker, payload, before), *_content(payload, before, batches[_key(marker)])]
         findings += [Finding(_place(marker), violation) for violation in violations]
-        before = marker, payload
+        before = _Position(marker.leader_epoch, marker.batch_id, payload)
     return findings
+
+
+def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | None, list[Finding]]:
+    """Where the first batch must go on, None when nothing was pruned; and the finding that nothing tells it."""
+    pruned = [PrunedPayload.model_validate(row.payload) for row in rows if row.record_type is RecordType.PRUNED]
+    end = max(((payload.leader_epoch, payload.batch_id) for payload in pruned), default=None)
+    if end is None or first <= end:
+        return None, []
+    for row in rows:
+        if row.record_type is RecordType.TABLE_SNAPSHOT and not row.group_id:
+            payload = TableSnapshotPayload.model_validate(row.payload)
+            if (payload.leader_epoch, payload.batch_id) == end:
+                return _Position(*end, payload.marker), []
+    place = f"batch {end[1]} of leader epoch {end[0]}"
+    detail = "the rows up to it were pruned, but the table snapshot that has their place is missing"
+    return None, [Finding(place, Violation("pruned_rows_have_a_snapshot", detail))]
 
 
 def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRow]) -> Iterator[Finding]:
@@ -56,31 +85,26 @@ def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRo
             yield Finding(_place(batches[key][0]), Violation("each_batch_has_its_marker", detail))
 
 
-def _sequence(
-    marker: StateRow, payload: BatchMarkerPayload, before: tuple[StateRow, BatchMarkerPayload] | None
-) -> Iterator[Violation]:
+def _sequence(marker: StateRow, payload: BatchMarkerPayload, before: _Position | None) -> Iterator[Violation]:
     if before is None:
         return
-    last, last_payload = before
-    follows = last.batch_id + 1 if payload.checkpoint_id == last_payload.checkpoint_id else 0
+    follows = before.batch_id + 1 if payload.checkpoint_id == before.marker.checkpoint_id else 0
     if marker.batch_id != follows:
         detail = f"batch {marker.batch_id} of checkpoint {payload.checkpoint_id} where batch {follows} should follow"
         yield Violation("batches_follow_each_other", detail)
-    for partition, end in last_payload.end_offsets.items():
+    for partition, end in before.marker.end_offsets.items():
         if payload.end_offsets.get(partition, 0) < end:
             detail = f"ends at {payload.end_offsets.get(partition)} of request partition {partition}, after {end}"
             yield Violation("messages_are_applied_once", detail)
 
 
-def _content(
-    payload: BatchMarkerPayload, before: tuple[StateRow, BatchMarkerPayload] | None, rows: list[StateRow]
-) -> Iterator[Violation]:
+def _content(payload: BatchMarkerPayload, before: _Position | None, rows: list[StateRow]) -> Iterator[Violation]:
     if payload.row_count not in (-1, len(rows)):
         yield Violation("each_batch_has_all_its_rows", f"{len(rows)} rows; it was committed with {payload.row_count}")
     for row in rows:
         if row.record_type is RecordType.BATCH_MARKER:
             continue
-        start = before[1].end_offsets.get(row.request_partition, 0) if before is not None else 0
+        start = before.marker.end_offsets.get(row.request_partition, 0) if before is not None else 0
         end = payload.end_offsets.get(row.request_partition, 0)
         if not start <= row.request_offset < end:
             detail = (

@@ -17,7 +17,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
-from sharegroup.protocol.group_records import ShareGroupConfig, ShareGroupMetadata, group_record
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupConfig, ShareGroupMetadata, group_record
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
 
@@ -43,7 +43,8 @@ def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
     """Replay rows from the first on, and check each batch, each transition, each start offset and each snapshot.
 
     Args:
-        rows: all rows of the table; without the oldest ones a share-partition is followed from its first snapshot on.
+        rows: all rows of the table; without the oldest ones, as after a pruning, a share-partition is followed from
+            its first snapshot on.
         broker: defaults and bounds that were in force.
     """
     ordered = sorted(rows, key=fold_order)
@@ -80,6 +81,8 @@ class _GroupVerifier:
     def check(self, row: StateRow) -> None:
         if row.record_type is RecordType.GROUP_METADATA:
             self._check_metadata(row)
+        elif row.record_type is RecordType.TABLE_SNAPSHOT:
+            self._check_table_snapshot(row)
         elif row.record_type in SHARE_PARTITION_TYPES:
             self._check_share_partition(row)
             self._last[row.topic_id, row.partition] = row
@@ -88,18 +91,46 @@ class _GroupVerifier:
         for key, replay in self._replays.items():
             self._report(self._last[key], check_state(replay.share_partition))
 
-    def _check_metadata(self, row: StateRow) -> None:
-        try:
-            records = [group_record(fields) for fields in row.payload["records"]]
-        except (KeyError, ValidationError) as error:
-            self._report(row, [Violation("payload_can_be_read", repr(error))])
+    def _check_table_snapshot(self, row: StateRow) -> None:
+        """A table snapshot says again what the rows before it say, and begins a table without them."""
+        if row.partition < 0:
+            self._check_group_snapshot(row)
             return
-        for record in records:
+        replay = self._replays.get((row.topic_id, row.partition))
+        if replay is None:
+            self._begin(row)
+            self._last[row.topic_id, row.partition] = row
+            return
+        self._report(row, _unlike(row, _table_snapshot_row(replay.share_partition, replay.epochs)))
+
+    def _check_group_snapshot(self, row: StateRow) -> None:
+        for record in self._records(row):
             match record:
                 case ShareGroupConfig():
-                    # The leader hears of it later, and does not say when: from here on either may be in force.
-                    limits = _limits(self._broker, record.overrides)
-                    self._limits = [limits, *(known for known in self._limits if known != limits)]
+                    self._may_be_in_force(record)
+                case ShareGroupMetadata() if self._group_epoch not in (None, record.epoch):
+                    detail = f"a table snapshot has group epoch {record.epoch}, the rows before it {self._group_epoch}"
+                    self._report(row, [Violation("row_agrees_with_its_replay", detail)])
+                case ShareGroupMetadata():
+                    self._group_epoch = record.epoch
+
+    def _may_be_in_force(self, record: ShareGroupConfig) -> None:
+        # The leader hears of it later, and does not say when: from here on either may be in force.
+        limits = _limits(self._broker, record.overrides)
+        self._limits = [limits, *(known for known in self._limits if known != limits)]
+
+    def _records(self, row: StateRow) -> list[GroupRecord]:
+        try:
+            return [group_record(fields) for fields in row.payload["records"]]
+        except (KeyError, ValidationError) as error:
+            self._report(row, [Violation("payload_can_be_read", repr(error))])
+            return []
+
+    def _check_metadata(self, row: StateRow) -> None:
+        for record in self._records(row):
+            match record:
+                case ShareGroupConfig():
+                    self._may_be_in_force(record)
                 case ShareGroupMetadata():
                     if self._group_epoch is not None and record.epoch != self._group_epoch + 1:
                         detail = f"group epoch {record.epoch} comes after {self._group_epoch}"
@@ -128,16 +159,20 @@ class _GroupVerifier:
 
     def _begin(self, row: StateRow) -> None:
         """Follow the share-partition from its first snapshot on; what happened before it is not in the table."""
-        if row.record_type is not RecordType.SHARE_SNAPSHOT:
+        is_table_snapshot = row.record_type is RecordType.TABLE_SNAPSHOT
+        if row.record_type is not RecordType.SHARE_SNAPSHOT and not is_table_snapshot:
             return
         try:
             share_partition = SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)
         except StateTableError as error:
             self._report(row, [Violation("snapshot_is_a_state", str(error))])
             return
-        replay = _Replay(share_partition, SnapshotEpochs(row.snapshot_epoch))
-        self._replays[row.topic_id, row.partition] = replay
-        expected = share_partition_row(row.record_type, row.snapshot_epoch, share_partition, row.transitions)
+        epochs = SnapshotEpochs(row.snapshot_epoch)
+        self._replays[row.topic_id, row.partition] = _Replay(share_partition, epochs)
+        if is_table_snapshot:
+            expected = _table_snapshot_row(share_partition, epochs)
+        else:
+            expected = share_partition_row(row.record_type, row.snapshot_epoch, share_partition, row.transitions)
         self._report(row, _unlike(row, expected))
 
     def _check_and_apply(
@@ -171,6 +206,12 @@ class _GroupVerifier:
     def _report(self, row: StateRow, violations: Iterable[Violation]) -> None:
         place = f"group {self._group_id} {row.topic}-{row.partition}" if row.topic else f"group {self._group_id}"
         self._verification.findings += [Finding(place, found, row.request_offset) for found in violations]
+
+
+def _table_snapshot_row(share_partition: SharePartition, epochs: SnapshotEpochs) -> StateRow:
+    """A share-partition's row of a table snapshot, by its replay."""
+    expected = share_partition_row(RecordType.SHARE_SNAPSHOT, epochs.snapshot_epoch, share_partition, [])
+    return expected.model_copy(update={"state_batches": []})
 
 
 def _differences(row: StateRow, replay: _Replay) -> list[Violation]:

@@ -139,7 +139,8 @@ class BrokerConfig(Config):
         default=500, description="Updates of a share-partition between two of its snapshots."
     )
     share_coordinator_cold_partition_snapshot_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=300_000, description="Age of the last snapshot at which an unchanged share-partition gets one, in ms."
+        default=300_000,
+        description="Age of the state table's last snapshot, of all share-partitions, at which the next is due, in ms.",
     )
 
     @model_validator(mode="after")

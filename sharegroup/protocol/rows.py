@@ -24,6 +24,8 @@ class RecordType(StrEnum):
     GROUP_METADATA = "GroupMetadata"
     GROUP_STATUS = "GroupStatus"
     RECOVERED = "Recovered"
+    TABLE_SNAPSHOT = "TableSnapshot"
+    PRUNED = "Pruned"
 
 
 class StateBatch(Message):
@@ -119,5 +121,5 @@ class StateRow(Message):
     delivery_complete_count: int = Field(default=-1, description="Finished records at or above the SPSO.")
     state_batches: list[StateBatch] = Field(default_factory=list, description="What Kafka would have persisted.")
     transitions: list[TransitionEntry] = Field(default_factory=list, description="What happened, in order.")
-    runs: list[RunEntry] = Field(default_factory=list, description="ShareSnapshot only: everything in flight.")
+    runs: list[RunEntry] = Field(default_factory=list, description="Snapshots only: everything in flight.")
     payload: dict[str, Any] = Field(default_factory=dict, description="The rest, by record type; JSON.")

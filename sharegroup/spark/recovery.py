@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 import uuid
@@ -19,6 +20,8 @@ from sharegroup.spark.bootstrap import CheckpointIdentity, read_identity, write_
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,17 @@ def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeov
     # Before anything is made or anyone is fenced: a start that is refused must leave no trace.
     _check_counts(reader, config)
     request_topic = ensure_topics(log, config)
-    writer = StateTableWriter.open(config.state_table_path, _partition_counts(config))
-    marker = reader.last_marker()
-    folded = fold(reader.recovery_rows())
+    writer = StateTableWriter.open(
+        config.state_table_path,
+        _partition_counts(config),
+        snapshot_interval_ms=broker.share_coordinator_cold_partition_snapshot_interval_ms,
+    )
+    recovery = reader.recovery()
+    marker = recovery.last_marker
+    folded = fold(recovery.rows)
+    logger.info(
+        "state table read: rows=%d files=%d of %d", len(recovery.rows), len(recovery.files), recovery.file_count
+    )
     checkpoint = Path(config.checkpoint_path)
     identity = read_identity(checkpoint)
     if identity is not None and identity.request_topic_id == request_topic.topic_id:
@@ -107,9 +118,9 @@ def _partition_counts(config: ProcessorConfig) -> dict[str, int]:
 
 
 def _check_counts(reader: StateTableReader, config: ProcessorConfig) -> None:
-    fences = reader.rows([RecordType.FENCE]) if reader.exists() else []
+    fence = reader.last_fence() if reader.exists() else None
     for key, count in _partition_counts(config).items():
-        recorded = fences[-1].payload.get(key, count) if fences else count
+        recorded = fence.payload.get(key, count) if fence else count
         if recorded != count:
             raise ConfigurationError(
                 f"{key} is {count}, but state table {config.state_table_path} was made with {recorded}.",

@@ -16,8 +16,13 @@ from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 NO_LEADER_EPOCH = 0
 """Highest leader epoch of a table that no processor has opened; the first processor takes 1."""
 
+ROWS_PER_ROW_GROUP = 8_192
+"""Rows lie in the order of time: small row groups let a reader skip what is older than it needs."""
+
+_APPEND_ONLY = "delta.appendOnly"
+
 _CONFIGURATION = {
-    "delta.appendOnly": "true",
+    _APPEND_ONLY: "true",
     "delta.checkpointInterval": "100",
     # A commit lists the log folder, which costs 8 ms for every 1,000 files in it.
     "delta.logRetentionDuration": "interval 10 minutes",
@@ -85,6 +90,21 @@ def highest_leader_epoch(table: DeltaTable) -> int:
     else:
         highest = pc.max(pa.table(table.scan(columns=["leader_epoch"]))["leader_epoch"]).as_py()
     return NO_LEADER_EPOCH if highest is None else int(highest)
+
+
+def protect_from_deletion(table: DeltaTable) -> None:
+    """Let no program delete rows: a pruning that was killed may have left that open."""
+    _set_append_only(table, "true")
+
+
+def allow_deletion(table: DeltaTable) -> None:
+    """Let rows be deleted, until `protect_from_deletion`."""
+    _set_append_only(table, "false")
+
+
+def _set_append_only(table: DeltaTable, value: str) -> None:
+    if table.metadata().configuration.get(_APPEND_ONLY) != value:
+        table.alter.set_table_properties({_APPEND_ONLY: value})
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload
 
 SHARE_PARTITION_TYPES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS})
 
@@ -55,12 +56,16 @@ class FoldedGroup:
 
     Attributes:
         group_id: the share group.
+        request_partition: the group's partition of the request log; -1 before its first row.
+        request_offset: the last message that any row of the group reflects.
         metadata: members, epochs, topics, configuration.
         partitions: (topic id, partition) → share-partition.
         status: the last status row of each actor that has one.
     """
 
     group_id: str
+    request_partition: int = -1
+    request_offset: int = -1
     metadata: GroupState = field(default_factory=GroupState)
     partitions: dict[tuple[str, int], FoldedPartition] = field(default_factory=dict)
     status: dict[ActorRole, GroupStatusPayload] = field(default_factory=dict)
@@ -78,9 +83,10 @@ class FoldedState:
     groups: dict[str, FoldedGroup] = field(default_factory=dict)
 
 
-def fold_order(row: StateRow) -> tuple[int, int, int, int]:
-    """Sort key: rows of a group follow the request log; a row without a message of its own follows the last one."""
-    return row.request_partition, row.request_offset, row.leader_epoch, row.batch_id
+def fold_order(row: StateRow) -> tuple[int, int, bool, int, int]:
+    """Sort key: rows of a group follow the request log; a table snapshot follows the last message that is in it."""
+    is_table_snapshot = row.record_type is RecordType.TABLE_SNAPSHOT
+    return row.request_partition, row.request_offset, is_table_snapshot, row.leader_epoch, row.batch_id
 
 
 def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> FoldedState:
@@ -99,6 +105,7 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
         if not row.group_id or (until is not None and row.request_offset >= until.get(row.request_partition, 0)):
             continue
         group = state.groups.setdefault(row.group_id, FoldedGroup(row.group_id))
+        group.request_partition, group.request_offset = row.request_partition, row.request_offset
         try:
             _apply(group, row)
         except (ValidationError, KeyError) as error:
@@ -113,7 +120,7 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
 def _apply(group: FoldedGroup, row: StateRow) -> None:
     match row.record_type:
         case RecordType.SHARE_SNAPSHOT:
-            group.partitions[row.topic_id, row.partition] = _from_snapshot(row)
+            group.partitions[row.topic_id, row.partition] = _from_snapshot(row, 0, row.request_offset)
         case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
             _apply_transitions(group.partitions[row.topic_id, row.partition], row)
         case RecordType.GROUP_METADATA:
@@ -122,17 +129,33 @@ def _apply(group: FoldedGroup, row: StateRow) -> None:
         case RecordType.GROUP_STATUS:
             status = GroupStatusPayload.model_validate(row.payload)
             group.status[status.role] = status
+        case RecordType.TABLE_SNAPSHOT:
+            _apply_table_snapshot(group, row)
 
 
-def _from_snapshot(row: StateRow) -> FoldedPartition:
+def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
+    if row.partition >= 0:
+        partition = PartitionSnapshotPayload.model_validate(row.payload)
+        group.partitions[row.topic_id, row.partition] = _from_snapshot(
+            row, partition.updates_since_snapshot, partition.request_offset
+        )
+        return
+    payload = GroupSnapshotPayload.model_validate(row.payload)
+    group.metadata = GroupState()
+    for record in payload.records:
+        group.metadata.apply_json(record)
+    group.status = {status.role: status for status in payload.status}
+
+
+def _from_snapshot(row: StateRow, updates_since_snapshot: int, request_offset: int) -> FoldedPartition:
     return FoldedPartition(
         row.topic_id,
         row.topic,
         row.partition,
         SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch),
         row.snapshot_epoch,
-        0,
-        row.request_offset,
+        updates_since_snapshot,
+        request_offset,
     )
 
 

@@ -10,10 +10,9 @@ import logging
 from deltalake import WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from sharegroup.state.delta_table import open_table, translated
+from sharegroup.state.delta_table import ROWS_PER_ROW_GROUP, open_table, translated
 
 TARGET_FILE_BYTES = 16 * 1024 * 1024
-_ROWS_PER_ROW_GROUP = 8_192
 
 _logger = logging.getLogger(__name__)
 
@@ -31,8 +30,7 @@ def compact(path: str) -> int:
         try:
             metrics = open_table(path).optimize.compact(
                 target_size=TARGET_FILE_BYTES,
-                # Rows lie in the order of time: small row groups let a reader skip what is older than it needs.
-                writer_properties=WriterProperties(max_row_group_size=_ROWS_PER_ROW_GROUP),
+                writer_properties=WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP),
             )
         except CommitFailedError as error:
             _logger.info("State table %s is being compacted by another process: %s", path, error)

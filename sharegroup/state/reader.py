@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,22 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
-from sharegroup.errors import UnsupportedFormatVersionError
+from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.table_snapshot import TableSnapshotPayload
 from sharegroup.state.delta_table import highest_leader_epoch, open_table, translated
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
 from sharegroup.state.schema import STATE_TABLE_SCHEMA, table_to_rows, utc_date
 
-_ORDER_COLUMNS = ("request_partition", "request_offset", "leader_epoch", "batch_id")
-_KEY_COLUMNS = ("group_id", "topic_id", "partition")
+SNAPSHOT_TRANSACTION = "sharegroup.table-snapshot"
+"""The application transaction whose version is the time of the last table snapshot, in epoch ms."""
 
-_Order = tuple[int, ...]
-_Key = tuple[Any, ...]
+_RECOVERY_TYPES = SHARE_PARTITION_TYPES | {
+    RecordType.GROUP_METADATA,
+    RecordType.GROUP_STATUS,
+    RecordType.BATCH_MARKER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,25 @@ class BatchMarkerInfo:
     batch_time_ms: int
     checkpoint_id: str
     end_offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """All that decides the present state of the table's groups.
+
+    Attributes:
+        rows: the last table snapshot and what follows it, in fold order; their fold equals the fold of all rows.
+        last_marker: the batch that was committed last; None when there is none yet.
+        snapshot_marker: the last batch in the table snapshot; None when there is no snapshot yet.
+        files: paths of the data files that had to be read.
+        file_count: data files of the whole table.
+    """
+
+    rows: list[StateRow]
+    last_marker: BatchMarkerInfo | None
+    snapshot_marker: BatchMarkerInfo | None
+    files: tuple[str, ...]
+    file_count: int
 
 
 class StateTableReader:
@@ -87,45 +110,54 @@ class StateTableReader:
             conditions.append(f"time_ms < {before_ms} AND date <= {_literal(utc_date(before_ms))}")
         return self._rows(open_table(self._path), conditions)
 
-    def recovery_rows(self, group_id: str | None = None) -> list[StateRow]:
-        """The rows that decide the present state, in fold order: their fold equals the fold of all rows.
-
-        Of a share-partition these are its last ShareSnapshot and what follows it.
+    def recovery(self, group_id: str | None = None) -> Recovery:
+        """All that decides the present state: the last table snapshot and what follows it.
 
         Args:
             group_id: only rows of this group.
         """
         table = open_table(self._path)
-        of_group = [] if group_id is None else [f"group_id = {_literal(group_id)}"]
-        last_snapshots = self._last_snapshots(table, of_group)
+        snapshot_ms = self._snapshot_ms(table)
+        of_group = "" if group_id is None else f"group_id IN ('', {_literal(group_id)})"
+        snapshot = [] if snapshot_ms is None else self._rows(table, [_is_snapshot_of(snapshot_ms), of_group])
+        before = self._snapshot_marker(snapshot, snapshot_ms)
+        following = self._rows(table, [_is_any_of("record_type", _RECOVERY_TYPES), _follows(before), of_group])
+        rows = [row for row in (*snapshot, *following) if row.group_id]
+        markers = [row for row in following if row.record_type is RecordType.BATCH_MARKER]
+        last = max(markers, key=lambda row: (row.leader_epoch, row.batch_id), default=None)
+        return Recovery(
+            rows=sorted(rows, key=fold_order),
+            last_marker=before if last is None else self._marker_info(last),
+            snapshot_marker=before,
+            files=self._recovery_files(table, snapshot_ms, before),
+            file_count=len(table.file_uris()),
+        )
 
-        def is_needed(key: _Key, order: _Order) -> bool:
-            return order >= last_snapshots.get(key, ())
+    def recovery_rows(self, group_id: str | None = None) -> list[StateRow]:
+        """The rows that decide the present state, in fold order: their fold equals the fold of all rows.
 
-        others = [RecordType.GROUP_METADATA, RecordType.GROUP_STATUS]
-        found = self._rows(table, [*of_group, _is_any_of("record_type", others)])
-        if last_snapshots:
-            since = _at_or_after_any(last_snapshots.values())
-            found += self._rows(table, [*of_group, _is_any_of("record_type", SHARE_PARTITION_TYPES), since], is_needed)
-        return sorted(found, key=fold_order)
+        Args:
+            group_id: only rows of this group.
+        """
+        return self.recovery(group_id).rows
 
     def last_marker(self) -> BatchMarkerInfo | None:
         """The batch that was committed last; None when there is none yet."""
+        return self.recovery(group_id="").last_marker
+
+    def last_fence(self) -> StateRow | None:
+        """The Fence of the processor that took the table over last; None when none has."""
         table = open_table(self._path)
-        is_marker = _is_any_of("record_type", [RecordType.BATCH_MARKER])
-        batches = self._tuples(table, ("leader_epoch", "batch_id"), [is_marker])
-        if not batches:
-            return None
-        leader_epoch, batch_id = max(batches)
-        row = self._rows(table, [is_marker, f"leader_epoch = {leader_epoch}", f"batch_id = {batch_id}"])[-1]
-        try:
-            payload = BatchMarkerPayload.model_validate(row.payload)
-        except ValidationError as error:
-            raise UnsupportedFormatVersionError(
-                f"The marker of batch {batch_id} of leader epoch {leader_epoch} cannot be read: {error}.",
-                f"Read state table {self._path} with the release that wrote it, or a later one.",
-            ) from None
-        return BatchMarkerInfo(row.batch_id, row.leader_epoch, row.time_ms, payload.checkpoint_id, payload.end_offsets)
+        with translated(self._path, "read"):
+            leader_epoch = highest_leader_epoch(table)
+        is_fence = _is_any_of("record_type", [RecordType.FENCE])
+        # The batch id tells the statistics of files apart: a batch never has it.
+        fences = self._rows(table, [is_fence, f"leader_epoch = {leader_epoch}", "batch_id = -1"])
+        return fences[-1] if fences else None
+
+    def last_snapshot_ms(self) -> int | None:
+        """The time of the last table snapshot; None when there is none yet."""
+        return self._snapshot_ms(open_table(self._path))
 
     def leader_epoch(self) -> int:
         """The epoch of the processor that took the table over last; 0 when none has."""
@@ -133,43 +165,50 @@ class StateTableReader:
         with translated(self._path, "read"):
             return highest_leader_epoch(table)
 
-    def _rows(
-        self,
-        table: DeltaTable,
-        conditions: Sequence[str],
-        is_needed: Callable[[_Key, _Order], bool] | None = None,
-    ) -> list[StateRow]:
+    def _rows(self, table: DeltaTable, conditions: Sequence[str]) -> list[StateRow]:
         with translated(self._path, "read"):
-            batches = []
-            for batch in _scan(table, STATE_TABLE_SCHEMA.names, conditions):
-                if is_needed is not None:
-                    needed = map(is_needed, _tuples(batch, _KEY_COLUMNS), _tuples(batch, _ORDER_COLUMNS))
-                    # Arrow cannot filter the library's string views.
-                    batch = batch.cast(STATE_TABLE_SCHEMA).filter(pa.array(list(needed), pa.bool_()))
-                batches.append(batch)
-        rows = [row for batch in batches for row in table_to_rows(batch)]
-        return sorted(rows, key=fold_order)
+            batches = list(_scan(table, conditions))
+        return sorted((row for batch in batches for row in table_to_rows(batch)), key=fold_order)
 
-    def _last_snapshots(self, table: DeltaTable, conditions: Sequence[str]) -> dict[_Key, _Order]:
-        last: dict[_Key, _Order] = {}
-        is_snapshot = _is_any_of("record_type", [RecordType.SHARE_SNAPSHOT])
-        for values in self._tuples(table, _KEY_COLUMNS + _ORDER_COLUMNS, [*conditions, is_snapshot]):
-            key, order = values[: len(_KEY_COLUMNS)], values[len(_KEY_COLUMNS) :]
-            last[key] = max(last.get(key, order), order)
-        return last
-
-    def _tuples(self, table: DeltaTable, columns: Sequence[str], conditions: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _snapshot_ms(self, table: DeltaTable) -> int | None:
         with translated(self._path, "read"):
-            return [values for batch in _scan(table, columns, conditions) for values in _tuples(batch, columns)]
+            return table.transaction_version(SNAPSHOT_TRANSACTION)
+
+    def _snapshot_marker(self, snapshot: Sequence[StateRow], snapshot_ms: int | None) -> BatchMarkerInfo | None:
+        if snapshot_ms is None:
+            return None
+        first = next((row for row in snapshot if not row.group_id), None)
+        if first is None:
+            raise StateTableError(
+                f"State table {self._path} lacks its table snapshot of {snapshot_ms}.",
+                "Rows were deleted by another program: restore the table from a copy.",
+            )
+        return self._parsed(first, _snapshot_info)
+
+    def _marker_info(self, marker: StateRow) -> BatchMarkerInfo:
+        return self._parsed(marker, _marker_info)
+
+    def _parsed(self, row: StateRow, parse: Callable[[StateRow], BatchMarkerInfo]) -> BatchMarkerInfo:
+        try:
+            return parse(row)
+        except ValidationError as error:
+            raise UnsupportedFormatVersionError(
+                f"The marker of batch {row.batch_id} of leader epoch {row.leader_epoch} cannot be read: {error}.",
+                f"Read state table {self._path} with the release that wrote it, or a later one.",
+            ) from None
+
+    def _recovery_files(
+        self, table: DeltaTable, snapshot_ms: int | None, before: BatchMarkerInfo | None
+    ) -> tuple[str, ...]:
+        """The files whose statistics say that they may hold a row of the recovery."""
+        with translated(self._path, "read"):
+            files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return tuple(file["path"] for file in files if _may_hold(file, snapshot_ms, before))
 
 
-def _scan(table: DeltaTable, columns: Sequence[str], conditions: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    predicate = " AND ".join(f"({condition})" for condition in conditions) or None
-    yield from pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=predicate))
-
-
-def _tuples(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+def _scan(table: DeltaTable, conditions: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    predicate = " AND ".join(f"({condition})" for condition in conditions if condition) or None
+    yield from pa.RecordBatchReader.from_stream(table.scan(columns=STATE_TABLE_SCHEMA.names, predicate=predicate))
 
 
 def _is_any_of(column: str, values: Collection[str]) -> str:
@@ -180,8 +219,38 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _at_or_after_any(orders: Iterable[_Order]) -> str:
-    lowest: dict[int, int] = {}
-    for request_partition, request_offset, *_ in orders:
-        lowest[request_partition] = min(lowest.get(request_partition, request_offset), request_offset)
-    return " OR ".join(f"(request_partition = {p} AND request_offset >= {o})" for p, o in lowest.items())
+def _is_snapshot_of(snapshot_ms: int) -> str:
+    date = _literal(utc_date(snapshot_ms))
+    return f"date = {date} AND time_ms = {snapshot_ms} AND record_type = {_literal(RecordType.TABLE_SNAPSHOT)}"
+
+
+def _follows(before: BatchMarkerInfo | None) -> str:
+    """Rows of later batches: leader epochs never fall, and batch ids rise within one."""
+    if before is None:
+        return ""
+    same = f"leader_epoch = {before.leader_epoch} AND batch_id > {before.batch_id}"
+    return f"leader_epoch > {before.leader_epoch} OR ({same})"
+
+
+def _may_hold(file: Mapping[str, Any], snapshot_ms: int | None, before: BatchMarkerInfo | None) -> bool:
+    names = ("max.leader_epoch", "max.batch_id", "min.time_ms", "max.time_ms")
+    statistics = [file.get(name) for name in names]
+    if before is None or snapshot_ms is None or None in statistics:
+        return True
+    leader_epoch, batch_id, earliest_ms, latest_ms = map(int, statistics)  # type: ignore[arg-type]  # none is None
+    if leader_epoch == before.leader_epoch and batch_id > before.batch_id:
+        return True
+    return leader_epoch > before.leader_epoch or earliest_ms <= snapshot_ms <= latest_ms
+
+
+def _marker_info(row: StateRow) -> BatchMarkerInfo:
+    payload = BatchMarkerPayload.model_validate(row.payload)
+    return BatchMarkerInfo(row.batch_id, row.leader_epoch, row.time_ms, payload.checkpoint_id, payload.end_offsets)
+
+
+def _snapshot_info(row: StateRow) -> BatchMarkerInfo:
+    payload = TableSnapshotPayload.model_validate(row.payload)
+    marker = payload.marker
+    return BatchMarkerInfo(
+        payload.batch_id, payload.leader_epoch, payload.batch_time_ms, marker.checkpoint_id, marker.end_offsets
+    )

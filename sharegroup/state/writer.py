@@ -8,14 +8,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.delta_table import create_or_open_table, highest_leader_epoch, open_table, translated
+from sharegroup.state.commit import is_committed
+from sharegroup.state.delta_table import (
+    create_or_open_table,
+    highest_leader_epoch,
+    open_table,
+    protect_from_deletion,
+    translated,
+)
 from sharegroup.state.maintenance import compact, vacuum
-from sharegroup.state.schema import rows_to_table, utc_date
+from sharegroup.state.table_snapshot import due_snapshot
 
 _REOPEN_EVERY_COMMITS = 50
 """A handle gets slower with each version it has seen: 0.1 ms a commit."""
@@ -39,11 +46,13 @@ class StateTableWriter:
         table: DeltaTable,
         leader_epoch: int,
         compact_every_commits: int,
+        snapshot_interval_ms: int,
         deadlines: _Deadlines,
     ) -> None:
         self._path = path
         self._leader_epoch = leader_epoch
         self._compact_every_commits = compact_every_commits
+        self._snapshot_interval_ms = snapshot_interval_ms
         self._deadlines = deadlines
         self._commits_since_upkeep = len(table.file_uris())
         self._adopt(table)
@@ -55,6 +64,7 @@ class StateTableWriter:
         identity: Mapping[str, Any],
         *,
         compact_every_commits: int = 250,
+        snapshot_interval_ms: int = 300_000,
         commit_timeout_ms: int = 30_000,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> StateTableWriter:
@@ -65,6 +75,7 @@ class StateTableWriter:
             identity: what the Fence row says of the processor besides its process id and host; JSON values.
             compact_every_commits: commits from one compaction to the next; a compaction of 250 small files takes 0.2 s,
                 of 1,000 0.7 s, and until then each of them costs a reader about 1 ms.
+            snapshot_interval_ms: age of the last table snapshot at which a compaction takes the next one.
             commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
             monotonic_s: a clock for durations, in seconds.
 
@@ -78,8 +89,9 @@ class StateTableWriter:
             table = create_or_open_table(path)
             with translated(path, "read"):
                 leader_epoch = highest_leader_epoch(table) + 1
-            if _is_committed(path, table, [_fence(identity)], leader_epoch):
-                return cls(path, table, leader_epoch, compact_every_commits, deadlines)
+            if is_committed(path, table, [_fence(identity)], leader_epoch):
+                _protect(path)
+                return cls(path, table, leader_epoch, compact_every_commits, snapshot_interval_ms, deadlines)
             deadlines.check(deadline_s)
 
     @property
@@ -110,20 +122,24 @@ class StateTableWriter:
         self._deadlines.check(deadline_s)
 
     def maintain(self) -> None:
-        """Compact and vacuum; `append` does it every `compact_every_commits`.
+        """Compact, take a table snapshot if it is due, and vacuum; `append` does it every `compact_every_commits`.
 
         Raises:
             FencedProcessorError: another processor has taken over.
             StateTableError: the table cannot be read or written.
         """
         compact(self._path)
+        self._adopt_newest_version()
+        snapshot = due_snapshot(self._path, time.time_ns() // 1_000_000, self._snapshot_interval_ms)
+        if snapshot:
+            self._has_committed(snapshot, snapshot_ms=snapshot[0].time_ms)
         vacuum(self._path)
         self._commits_since_upkeep = 0
         self._adopt_newest_version()
 
-    def _has_committed(self, rows: Sequence[StateRow]) -> bool:
+    def _has_committed(self, rows: Sequence[StateRow], snapshot_ms: int | None = None) -> bool:
         try:
-            if _is_committed(self._path, self._table, rows, self._leader_epoch):
+            if is_committed(self._path, self._table, rows, self._leader_epoch, snapshot_ms):
                 return True
         except StateTableError:
             # A successor's clean-up of the log looks like damage to a handle that is older than it.
@@ -168,22 +184,18 @@ class _Deadlines:
             )
 
 
+def _protect(path: str) -> None:
+    with translated(path, "written"):
+        try:
+            protect_from_deletion(open_table(path))
+        except CommitFailedError:
+            # Whoever maintains the table at this moment will do it.
+            return
+
+
 def _fence(identity: Mapping[str, Any]) -> StateRow:
     return StateRow(
         record_type=RecordType.FENCE,
         time_ms=time.time_ns() // 1_000_000,
         payload={**identity, "pid": os.getpid(), "host": socket.gethostname()},
     )
-
-
-def _is_committed(path: str, table: DeltaTable, rows: Sequence[StateRow], leader_epoch: int) -> bool:
-    """Commit at the version after the table handle's; False when another process has taken that version."""
-    stamped = [row.model_copy(update={"date": utc_date(row.time_ms), "leader_epoch": leader_epoch}) for row in rows]
-    # With retries, the library would move the commit of a stale processor past the fence of its successor.
-    properties = CommitProperties(max_commit_retries=0, custom_metadata={"leaderEpoch": leader_epoch})
-    with translated(path, "written"):
-        try:
-            write_deltalake(table, rows_to_table(stamped), mode="append", commit_properties=properties)
-        except CommitFailedError:
-            return False
-    return True

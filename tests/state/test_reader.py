@@ -102,19 +102,6 @@ def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batche
     assert of_group == {key: at for key, at in walk.positions().items() if key[0] == GROUPS[0]}
 
 
-def test_recovery_rows_leave_out_what_a_snapshot_replaces(table_path: str, reader: StateTableReader) -> None:
-    writer = StateTableWriter.open(table_path, {})
-    writer.append(batch_rows(0))
-    for batch_id in range(1, 5):
-        *_, hot_partition = batch_rows(batch_id)
-        status = hot_partition.model_copy(update={"record_type": RecordType.GROUP_STATUS})
-        writer.append([marker_row(batch_id, batch_id + 1), hot_partition, status])
-    kinds = [(row.record_type, row.partition, row.batch_id) for row in reader.recovery_rows()]
-    snapshots = [(RecordType.SHARE_SNAPSHOT, partition, batch_id) for partition, batch_id in [(0, 0), (1, 0), (2, 4)]]
-    statuses = [(RecordType.GROUP_STATUS, 2, batch_id) for batch_id in range(1, 5)]
-    assert sorted(kinds) == sorted([*snapshots, *statuses])
-
-
 def test_recovery_rows_keep_a_row_that_follows_nothing_so_that_the_fold_tells(
     table_path: str, reader: StateTableReader
 ) -> None:

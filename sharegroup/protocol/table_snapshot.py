@@ -1,0 +1,43 @@
+"""What the rows of a table snapshot say: the whole state of all groups, as of one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from sharegroup.protocol.group_status import GroupStatusPayload
+from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.messages import Message
+
+
+class TableSnapshotPayload(Message):
+    """Payload of the snapshot's first row, which belongs to no group: the last batch that is in the snapshot."""
+
+    leader_epoch: int = Field(description="Leader epoch of the batch.")
+    batch_id: int = Field(description="Its number within its checkpoint.")
+    batch_time_ms: int = Field(description="Its time; epoch ms.")
+    marker: BatchMarkerPayload = Field(description="What its marker says.")
+
+
+class GroupSnapshotPayload(Message):
+    """Payload of a group's row."""
+
+    records: list[dict[str, Any]] = Field(description="Records that make the group's metadata from nothing.")
+    status: list[GroupStatusPayload] = Field(default_factory=list, description="Last status of each actor.")
+
+
+class PartitionSnapshotPayload(Message):
+    """Payload of a share-partition's row; its columns hold the rest, as those of a ShareSnapshot do."""
+
+    updates_since_snapshot: int = Field(description="ShareUpdate rows since the last ShareSnapshot.")
+    request_offset: int = Field(description="The last message that its last row reflects.")
+
+
+class PrunedPayload(Message):
+    """Payload of a Pruned row: batches up to this one are known by the table snapshot of it only."""
+
+    leader_epoch: int = Field(description="Leader epoch of the last batch whose rows were deleted.")
+    batch_id: int = Field(description="Its number within its checkpoint.")
+    before_ms: int = Field(description="End of the audit retention when it was done; epoch ms.")
+    row_count_by_type: dict[str, int] = Field(description="Record type to deleted rows.")

@@ -1,0 +1,173 @@
+"""Pruning: delete the rows that a table snapshot has superseded and no audit asks for any more.
+
+The table then begins with a table snapshot, from which recoveries and audits can follow everything after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError
+
+from sharegroup.errors import StateTableError
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPayload
+from sharegroup.state.commit import is_committed
+from sharegroup.state.delta_table import (
+    ROWS_PER_ROW_GROUP,
+    allow_deletion,
+    highest_leader_epoch,
+    open_table,
+    protect_from_deletion,
+    translated,
+)
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.schema import utc_date
+
+_TRIES = 20
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What was pruned.
+
+    Attributes:
+        row_count_by_type: record type → rows; empty when there was nothing to prune.
+        first_date: earliest UTC date of them; "" when there were none.
+        last_date: latest UTC date of them.
+    """
+
+    row_count_by_type: Mapping[str, int] = field(default_factory=dict)
+    first_date: str = ""
+    last_date: str = ""
+
+
+def prune(path: str, before_ms: int, *, is_dry_run: bool = False) -> Pruning:
+    """Delete the rows older than a time that a table snapshot has superseded.
+
+    Whole batches go, up to the last batch of a table snapshot which is wholly older than the time. That snapshot and
+    all that follows it stay, and the fences of the processor that wrote it. A Pruned row says so first.
+
+    Args:
+        path: the table's folder.
+        before_ms: end of the audit retention; younger rows stay. Epoch ms.
+        is_dry_run: only tell what would be pruned.
+
+    Raises:
+        StateTableError: there is no table, or it cannot be read or written.
+    """
+    first_kept = _first_kept_snapshot(path, before_ms)
+    if first_kept is None:
+        return Pruning()
+    payload = TableSnapshotPayload.model_validate(first_kept.payload)
+    predicate = _superseded(payload, first_kept.time_ms, before_ms)
+    pruning = _matching(path, predicate)
+    if pruning.row_count_by_type and not is_dry_run:
+        _announce(path, payload, before_ms, pruning)
+        _delete(path, predicate)
+    return pruning
+
+
+def _first_kept_snapshot(path: str, before_ms: int) -> StateRow | None:
+    """The first row of the youngest table snapshot whose batches are all older than a time."""
+    youngest_ms = StateTableReader(path).last_snapshot_ms()
+    if youngest_ms is None:
+        return None
+    first_young = _first_young_batch(path, before_ms)
+    snapshots = StateTableReader(path).rows([RecordType.TABLE_SNAPSHOT], group_id="")
+    old = [
+        row
+        for row in snapshots
+        if row.time_ms <= youngest_ms
+        and (first_young is None or (row.payload["leader_epoch"], row.payload["batch_id"]) < first_young)
+    ]
+    return max(old, key=lambda row: row.time_ms, default=None)
+
+
+def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
+    """Leader epoch and batch id of the first batch with a row that is not older than a time; None without any."""
+    # Only these rows are written between two batches, by whoever maintains the table.
+    others = f"record_type NOT IN ('{RecordType.TABLE_SNAPSHOT.value}', '{RecordType.PRUNED.value}')"
+    predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {others}"
+    first: tuple[int, int] | None = None
+    for batch in _scanned(path, ["leader_epoch", "batch_id"], predicate):
+        keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        first = min(keys if first is None else (first, *keys), default=None)
+    return first
+
+
+def _superseded(last: TableSnapshotPayload, snapshot_ms: int, before_ms: int) -> str:
+    # A batch id of -1 is that of a fence: the one of the present leader epoch stays.
+    same_epoch = f"leader_epoch = {last.leader_epoch} AND batch_id >= 0 AND batch_id <= {last.batch_id}"
+    snapshot = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {snapshot_ms}"
+    return f"time_ms < {before_ms} AND (leader_epoch < {last.leader_epoch} OR ({same_epoch})) AND NOT ({snapshot})"
+
+
+def _matching(path: str, predicate: str) -> Pruning:
+    types: Counter[str] = Counter()
+    dates: set[str] = set()
+    for batch in _scanned(path, ["record_type", "date"], predicate):
+        types.update(batch.column(0).to_pylist())
+        dates.update(batch.column(1).to_pylist())
+    return Pruning(dict(sorted(types.items())), min(dates, default=""), max(dates, default=""))
+
+
+def _scanned(path: str, columns: list[str], predicate: str) -> Iterator[pa.RecordBatch]:
+    table = open_table(path)
+    with translated(path, "read"):
+        yield from pa.RecordBatchReader.from_stream(table.scan(columns=columns, predicate=predicate))
+
+
+def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pruning) -> None:
+    """Say what is about to be pruned: should the deletion be cut short, no row is missing unannounced."""
+    payload = PrunedPayload(
+        leader_epoch=last.leader_epoch,
+        batch_id=last.batch_id,
+        before_ms=before_ms,
+        row_count_by_type=dict(pruning.row_count_by_type),
+    )
+    row = StateRow(
+        record_type=RecordType.PRUNED,
+        time_ms=time.time_ns() // 1_000_000,
+        payload=payload.model_dump(mode="json"),
+    )
+
+    def announce(table: DeltaTable) -> None:
+        if not is_committed(path, table, [row], highest_leader_epoch(table)):
+            raise CommitFailedError("another process has committed")
+
+    _repeated(path, announce)
+
+
+def _delete(path: str, predicate: str) -> None:
+    def delete(table: DeltaTable) -> None:
+        allow_deletion(table)
+        properties = WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP)
+        open_table(path).delete(predicate, writer_properties=properties)
+
+    try:
+        _repeated(path, delete)
+    finally:
+        _repeated(path, protect_from_deletion)
+
+
+def _repeated(path: str, action: Callable[[DeltaTable], None]) -> None:
+    """Do something to the newest version of the table, again when another process commits meanwhile."""
+    for _ in range(_TRIES):
+        with translated(path, "pruned"):
+            try:
+                action(open_table(path))
+                return
+            except CommitFailedError as error:
+                _logger.debug("State table %s is written by another process, too: %s", path, error)
+    raise StateTableError(
+        f"State table {path} was written by others during each of {_TRIES} tries to prune it.",
+        "Run the maintenance again when the processor has less to do.",
+    )
