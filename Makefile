@@ -11,7 +11,8 @@ ARGS ?=
 
 UV_VERSION := 0.13.8
 BIN := .venv/bin
-INSTALLED := .venv/.requirements-installed .venv/.package-installed $(JAR_SETS:%=build/jars/%/.retrieved)
+INSTALLED := .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
+	$(JAR_SETS:%=build/jars/%/.retrieved)
 
 preflight = $(call stop_on,$(shell .ci/preflight.sh "$(PYTHON)" "$(JAVA)" 2>&1))
 stop_on = $(if $(1),$(error $(1)))
@@ -75,6 +76,14 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 
 .venv/.package-installed: pyproject.toml .venv/.requirements-installed
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
+.venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .venv/.requirements-installed
+	mkdir -p "$$(echo .venv/lib/python*/site-packages/pyspark)/conf"
+	sed 's|@ROOT@|$(CURDIR)|' conf/spark/spark-defaults.conf > \
+		"$$(echo .venv/lib/python*/site-packages/pyspark/conf)/spark-defaults.conf"
+	cp conf/spark/log4j2.properties .venv/lib/python*/site-packages/pyspark/conf/
 	touch $@
 
 # PySpark brings Apache Ivy, whose default resolver is Maven Central.

@@ -19,7 +19,6 @@ from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.config.loader import load_settings
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.environment import spark_jars
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.spark.processor import Processor
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     for partition in range(PARTITIONS):
         for _ in range(RECORDS_PER_PARTITION // 10_000):
             log.append("records", partition, [NewRecord(None, b"x")] * 10_000)
-    spark = build_session("round-trip", spark_jars(ROOT), settings={"spark.log.level": "ERROR"})
+    spark = build_session("round-trip")
     processor = Processor(spark, settings)
     processor.start()
     member = joined(log, "sampled", FetchSettings(max_records=1, batch_size=1, acquire_mode=AcquireMode.RECORD_LIMIT))

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sharegroup.config.loader import load_settings
-from sharegroup.environment import check_java, check_python, claim_folder, spark_jars
+from sharegroup.environment import check_java, check_python, claim_folder
 from sharegroup.errors import ShareGroupError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,8 +58,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with claim_folder(folder):
         drill = Drill(settings, folder, member, console)
         drill.prepare()
-        level = "INFO" if options.verbose else "ERROR"
-        spark = build_session("flights", spark_jars(ROOT), settings={"spark.log.level": level})
+        spark = build_session("flights")
+        if options.verbose:
+            spark.sparkContext.setLogLevel("INFO")
         try:
             drill.drain(spark)
             account = drill.account()

@@ -1,4 +1,4 @@
-"""What a program needs around it before it starts: Python, Java, the jars, a folder of its own.
+"""What a program needs around it before it starts: Python, Java, a folder of its own.
 
 Each check ends in an `EnvironmentNotReadyError` that names what is missing and what to do about it.
 """
@@ -18,11 +18,6 @@ from pathlib import Path
 from sharegroup.errors import EnvironmentNotReadyError
 
 _OLDEST_PYTHON = (3, 11)
-
-_JARS_FOLDER = Path("build", "jars", "spark")
-
-_JARS_STAMP = ".retrieved"
-"""The Makefile writes it last; without it a retrieval was cut short."""
 
 _CLAIM_FILE = ".claim"
 
@@ -64,18 +59,6 @@ def check_java(minimum: int = 17) -> str:
     if int(re.split(r"\D", version, maxsplit=1)[0]) < minimum:
         raise EnvironmentNotReadyError(f"Java is too old: {java} is {version}, needed is {minimum}.", remedy)
     return java
-
-
-def spark_jars(project_root: Path) -> list[Path]:
-    """The jars that a Spark session needs beside PySpark's own, as `conf/ivy.xml` lists them.
-
-    Raises:
-        EnvironmentNotReadyError: they have not been retrieved, or not completely.
-    """
-    folder = project_root / _JARS_FOLDER
-    if not (folder / _JARS_STAMP).exists():
-        raise EnvironmentNotReadyError(f"The jars are missing: {folder} is not complete.", "Run: make setup")
-    return sorted(folder.glob("*.jar"))
 
 
 @contextmanager

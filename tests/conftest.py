@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sharegroup.environment import spark_jars
 from sharegroup.spark.session import build_session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of the run, as programs make theirs."""
-    session = build_session("sharegroup-tests", spark_jars(ROOT))
+    session = build_session("sharegroup-tests")
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sharegroup.errors import EnvironmentNotReadyError
 from sharegroup.spark import local_log_source
 
 CONTROL_POOL = "control"
@@ -21,7 +24,6 @@ _FAIR_POOLS = Path(__file__).parent / "fair_pools.xml"
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": _FAIR_POOLS.as_uri(),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -36,41 +38,68 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
 }
-"""Defaults of every session made here; what a caller sets wins."""
+"""Of every session made here; what spark-submit, its flags or its defaults file have set wins."""
 
-LOCAL_FILE_SETTINGS: Mapping[str, str] = {
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
     # Hadoop's own local file system forks a chmod for each file it writes: 29 ms for each checkpoint file.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""For checkpoints on a local path only; no file permissions are set."""
+"""For a master on this machine, where checkpoints are on a local path; no file permissions are set."""
+
+_LOADED_CLASSES = ("spark.sql.extensions", "spark.hadoop.fs.file.impl")
+"""Settings that name a class of a jar that PySpark does not bring."""
 
 
-def build_session(
-    app_name: str, jars: Sequence[Path] = (), master: str = "local[4]", settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """A session, or the one that spark-submit or a notebook has made already.
+def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session that a notebook or a cluster has made already, as it is; else a new one with the settings above.
+
+    Master, class path and Java's options come from spark-submit or from the defaults file that `make setup` writes:
+    they must be known before the JVM starts.
 
     Args:
         app_name: name of the application.
-        jars: Delta's jars, and the bare local file system's; empty when spark-submit brings them.
-        master: Spark master. On two cores four slots let the processor's query run beside the workers.
-        settings: more settings, and other values for those above.
+        settings: settings of a new session that win over all others; those for a JVM count if none runs yet.
+
+    Raises:
+        EnvironmentNotReadyError: a class of the settings is on no class path.
     """
-    builder = SparkSession.builder.appName(app_name).master(master)
-    wanted = {**SETTINGS, **(settings or {})}
-    if jars:
-        wanted = {**LOCAL_FILE_SETTINGS, **wanted, "spark.driver.extraClassPath": ":".join(map(str, jars))}
-        # A stream that stops recurses deeply in a regular expression.
-        wanted.setdefault("spark.driver.extraJavaOptions", "-Xss8m")
-    if master.startswith("local"):
-        wanted.setdefault("spark.driver.host", "127.0.0.1")
-        # Without it the workers run whatever `python3` is first in the path.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in wanted.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder
+    if SparkContext._active_spark_context is None:
+        for key, value in _new_settings(app_name, settings or {}).items():
+            builder = builder.config(key, value)
     spark = builder.getOrCreate()
     local_log_source.register(spark)
     return spark
+
+
+def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What is to be set beside what is set already."""
+    # Starts the JVM, or finds the one of spark-submit; only then is it known what is set.
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    given = SparkConf().setAll(list(settings.items()))
+    wanted = dict(SETTINGS)
+    if given.get("spark.master", "local").startswith("local"):
+        wanted |= LOCAL_SETTINGS
+        # Without it the workers run whatever `python3` is first in the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {key: value for key, value in wanted.items() if not given.contains(key)}
+    for key in _LOADED_CLASSES:
+        if key in wanted:
+            _check_class(key, wanted[key])
+    return {**wanted, **settings, "spark.app.name": app_name}
+
+
+def _check_class(key: str, name: str) -> None:
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Py4JJavaError:
+        raise EnvironmentNotReadyError(
+            f"The jars are missing: class {name} of {key} is not on the driver's class path.",
+            "Run: make setup. With a Spark of your own, give it the jars of conf/ivy.xml.",
+        ) from None

@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sharegroup.environment import spark_jars
 from sharegroup.spark.session import build_session
-from tests.conftest import ROOT
 from tests.spark.site import Site
 
 
 def main(folder: Path) -> None:
     """Run until killed."""
-    spark = build_session("sharegroup-killed", spark_jars(ROOT))
+    spark = build_session("sharegroup-killed")
     Site(spark, folder).start().await_termination()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.environment import check_java, check_python, claim_folder, spark_jars
+from sharegroup.environment import check_java, check_python, claim_folder
 from sharegroup.errors import EnvironmentNotReadyError
 
 HOLDS_A_FOLDER_UNTIL_TOLD = """
@@ -122,26 +122,6 @@ def test_a_java_that_does_not_run_counts_as_missing(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentNotReadyError, match="does not run"):
         check_java()
-
-
-def test_the_jars_are_listed_in_order(tmp_path: Path) -> None:
-    folder = tmp_path / "build" / "jars" / "spark"
-    folder.mkdir(parents=True)
-    for name in ("delta-storage-1.jar", "delta-spark-1.jar", "README", ".retrieved"):
-        (folder / name).touch()
-    assert spark_jars(tmp_path) == [folder / "delta-spark-1.jar", folder / "delta-storage-1.jar"]
-
-
-@pytest.mark.parametrize("present", [None, "delta-spark-1.jar"], ids=["no folder", "retrieval cut short"])
-def test_incomplete_jars_name_make_setup(present: str | None, tmp_path: Path) -> None:
-    folder = tmp_path / "build" / "jars" / "spark"
-    if present:
-        folder.mkdir(parents=True)
-        (folder / present).touch()
-    with pytest.raises(EnvironmentNotReadyError) as caught:
-        spark_jars(tmp_path)
-    assert str(folder) in caught.value.message
-    assert "make setup" in caught.value.remedy
 
 
 def hold_from_another_process(folder: Path) -> subprocess.Popen[str]:
