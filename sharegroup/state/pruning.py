@@ -93,9 +93,8 @@ def _first_kept_snapshot(path: str, before_ms: int) -> StateRow | None:
 
 def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
     """Leader epoch and batch id of the first batch with a row that is not older than a time; None without any."""
-    # Only these rows are written between two batches, by whoever maintains the table.
-    others = f"record_type NOT IN ('{RecordType.TABLE_SNAPSHOT.value}', '{RecordType.PRUNED.value}')"
-    predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {others}"
+    of_batch = f"batch_id >= 0 AND record_type <> '{RecordType.TABLE_SNAPSHOT.value}'"
+    predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {of_batch}"
     first: tuple[int, int] | None = None
     for batch in _scanned(path, ["leader_epoch", "batch_id"], predicate):
         keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.marker import BatchMarkerPayload
-from sharegroup.protocol.rows import RecordType, RunEntry, StateBatch, StateRow, TransitionEntry
+from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 BATCH_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -21,7 +21,7 @@ _JSON = st.recursive(
     max_leaves=5,
 )
 _STATE_BATCHES = st.builds(
-    StateBatch, first_offset=_OFFSETS, last_offset=_OFFSETS, delivery_state=_STATES, delivery_count=_INTS
+    StateBatchEntry, first_offset=_OFFSETS, last_offset=_OFFSETS, delivery_state=_STATES, delivery_count=_INTS
 )
 _TRANSITIONS = st.builds(
     TransitionEntry,

@@ -42,7 +42,7 @@ def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) ->
         writer.append(batch_rows(batch_id))
     before = data_files(table_path)
     compact(table_path)
-    assert vacuum(table_path) == 0
+    assert vacuum(table_path).files == 0
     assert before < data_files(table_path)
 
 
@@ -53,7 +53,7 @@ def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTa
     rows = reader.rows()
     compact(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
-    assert vacuum(table_path) == 5
+    assert vacuum(table_path).files == 5
     assert len(data_files(table_path)) == len(DeltaTable(table_path).file_uris())
     assert reader.rows() == rows
     writer.append(batch_rows(5))
