@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from sharegroup.core.runs import Run, RunMap
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.rows import RecordType, RunEntry, StateBatch, StateRow, TransitionEntry
+from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
+from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,11 @@ def share_partition_row(
     share_partition: SharePartition,
     entries: Sequence[TransitionEntry],
 ) -> StateRow:
-    """The row of a share-partition, without the columns that say where and when it was written."""
+    """The row of a share-partition, without the columns that say where and when it was written.
+
+    Its state batches are those of Kafka's record: of an update what changed at or above the start offset, of a
+    snapshot all that Kafka would have stored by then.
+    """
     is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
     return StateRow(
         record_type=record_type,
@@ -61,35 +64,20 @@ def share_partition_row(
         snapshot_epoch=snapshot_epoch,
         start_offset=share_partition.start_offset,
         delivery_complete_count=share_partition.delivery_complete_count,
-        state_batches=_snapshot_batches(share_partition) if is_snapshot else _update_batches(entries),
+        state_batches=[StateBatchEntry.of(batch) for batch in _state_batches(record_type, share_partition, entries)],
         transitions=list(entries),
         runs=[RunEntry.of(run) for run in share_partition.runs] if is_snapshot else [],
     )
 
 
-def _update_batches(entries: Sequence[TransitionEntry]) -> list[StateBatch]:
-    runs = [
-        Run(entry.first_offset, entry.last_offset, entry.to_state, entry.delivery_count)
+def _state_batches(
+    record_type: RecordType, share_partition: SharePartition, entries: Sequence[TransitionEntry]
+) -> list[StateBatch]:
+    if record_type is RecordType.SHARE_SNAPSHOT:
+        return persisted_batches(share_partition.runs)
+    changed = (
+        StateBatch(entry.first_offset, entry.last_offset, entry.delivery_count, entry.to_state)
         for entry in entries
         if entry.transition.is_persisted_by_kafka
-    ]
-    if all(run.last_offset < after.first_offset for run, after in pairwise(runs)):
-        # The usual case, in which no record changed twice, is many times faster at once than run by run.
-        return [_state_batch(run) for run in RunMap(runs)]
-    net = RunMap()
-    for run in runs:
-        net.assign(run)
-    return [_state_batch(run) for run in net]
-
-
-def _snapshot_batches(share_partition: SharePartition) -> list[StateBatch]:
-    return [_state_batch(run) for run in share_partition.runs if run.state.is_persisted and run.delivery_count > 0]
-
-
-def _state_batch(run: Run) -> StateBatch:
-    return StateBatch(
-        first_offset=run.first_offset,
-        last_offset=run.last_offset,
-        delivery_state=run.state,
-        delivery_count=run.delivery_count,
     )
+    return combined((), changed, share_partition.start_offset)

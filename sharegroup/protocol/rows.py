@@ -10,6 +10,7 @@ from pydantic import Field
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import Transition
 from sharegroup.core.runs import Run
+from sharegroup.core.state_batches import StateBatch
 from sharegroup.protocol.messages import Message
 
 
@@ -28,13 +29,28 @@ class RecordType(StrEnum):
     PRUNED = "Pruned"
 
 
-class StateBatch(Message):
-    """A run as Kafka persists it: no member, no deadline, never ACQUIRED."""
+class StateBatchEntry(Message):
+    """Offsets as Kafka persists them: no member, no deadline, never ACQUIRED."""
 
     first_offset: int = Field(description="First offset, inclusive.")
     last_offset: int = Field(description="Last offset, inclusive.")
     delivery_state: RecordState = Field(description="0 available, 2 acknowledged, 3 archiving, 4 archived.")
     delivery_count: int = Field(description="Delivery count.")
+
+    @classmethod
+    def of(cls, batch: StateBatch) -> StateBatchEntry:
+        """The row entry of a state batch."""
+        return cls(
+            first_offset=batch.first_offset,
+            last_offset=batch.last_offset,
+            delivery_state=batch.delivery_state,
+            delivery_count=batch.delivery_count,
+        )
+
+    @property
+    def batch(self) -> StateBatch:
+        """The state batch."""
+        return StateBatch(self.first_offset, self.last_offset, self.delivery_count, self.delivery_state)
 
 
 class TransitionEntry(Message):
@@ -119,7 +135,9 @@ class StateRow(Message):
     snapshot_epoch: int = Field(default=-1, description="Snapshots of the share-partition so far, from 0.")
     start_offset: int = Field(default=-1, description="SPSO after the effect.")
     delivery_complete_count: int = Field(default=-1, description="Finished records at or above the SPSO.")
-    state_batches: list[StateBatch] = Field(default_factory=list, description="What Kafka would have persisted.")
+    state_batches: list[StateBatchEntry] = Field(
+        default_factory=list, description="What Kafka would persist: in an update what changed, in a snapshot all."
+    )
     transitions: list[TransitionEntry] = Field(default_factory=list, description="What happened, in order.")
     runs: list[RunEntry] = Field(default_factory=list, description="Snapshots only: everything in flight.")
     payload: dict[str, Any] = Field(default_factory=dict, description="The rest, by record type; JSON.")

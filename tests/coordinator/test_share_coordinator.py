@@ -8,7 +8,7 @@ from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, s
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.rows import RecordType, TransitionEntry
+from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 SNAPSHOT, UPDATE, TRANSITIONS = (
     RecordType.SHARE_SNAPSHOT,
@@ -85,17 +85,21 @@ RUNS = (
     Run(15, 19, RecordState.ACKNOWLEDGED, 1),
     Run(20, 24, RecordState.AVAILABLE, 0),
     Run(25, 29, RecordState.AVAILABLE, 2),
-    Run(30, 34, RecordState.ACQUIRED, 1, "ben", 80),
+    Run(30, 34, RecordState.ACQUIRED, 3, "ben", 80),
 )
+
+
+def batches_of(row: StateRow) -> list[tuple[int, int, RecordState, int]]:
+    return [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in row.state_batches]
 
 
 def test_a_snapshot_holds_locks_as_runs_and_what_kafka_persists_as_batches() -> None:
     row = share_partition_row(SNAPSHOT, 4, SharePartition(10, RUNS, state_epoch=2), [])
     assert (row.snapshot_epoch, row.state_epoch, row.start_offset, row.delivery_complete_count) == (4, 2, 10, 5)
     assert [entry.run for entry in row.runs] == list(RUNS)
-    assert [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in row.state_batches] == [
+    assert batches_of(row) == [
         (15, 19, RecordState.ACKNOWLEDGED, 1),
-        (25, 29, RecordState.AVAILABLE, 2),
+        (25, 34, RecordState.AVAILABLE, 2),
     ]
 
 
@@ -103,7 +107,18 @@ def test_an_update_holds_the_net_change_and_every_transition() -> None:
     row = share_partition_row(UPDATE, 4, SharePartition(0, (), state_epoch=2), [ACQUIRED, RELEASED, ACCEPTED])
     assert row.runs == []
     assert row.transitions == [ACQUIRED, RELEASED, ACCEPTED]
-    assert [(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in row.state_batches] == [
+    assert batches_of(row) == [
         (0, 2, RecordState.AVAILABLE, 1),
         (3, 6, RecordState.ACKNOWLEDGED, 2),
     ]
+
+
+def test_an_update_holds_nothing_below_the_start_offset() -> None:
+    row = share_partition_row(UPDATE, 4, SharePartition(5, (), state_epoch=2), [RELEASED, ACCEPTED])
+    assert batches_of(row) == [(5, 6, RecordState.ACKNOWLEDGED, 2)]
+
+
+def test_an_update_joins_neighbours_that_kafka_stores_alike() -> None:
+    other = entry(5, 9, RecordState.ACQUIRED, RecordState.AVAILABLE, 1, Cause.SESSION_CLOSE)
+    row = share_partition_row(UPDATE, 4, SharePartition(0, (), state_epoch=2), [other, RELEASED])
+    assert batches_of(row) == [(0, 9, RecordState.AVAILABLE, 1)]
