@@ -47,7 +47,10 @@ def _answer(
     limits: SharePartitionLimits,
 ) -> PartitionResponse:
     topic_id, partition = key
-    batches = [AcknowledgementBatch(r.first_offset, r.last_offset, tuple(r.acknowledge_types)) for r in ranges]
+    batches = [
+        AcknowledgementBatch(r.first_offset, r.last_offset, tuple(r.acknowledge_types), r.redelivery_delay_ms)
+        for r in ranges
+    ]
     try:
         if led is None:
             raise UnknownTopicOrPartitionError(f"Share-partition {topic_id}-{partition} is not led here.")

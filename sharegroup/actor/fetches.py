@@ -66,7 +66,7 @@ def _acquire(
             responses[key] = answer.model_copy(update={"error_code": error.code, "error_message": str(error)})
             continue
         end = acquirable_end(key)
-        count = led.share_partition.acquirable_count(limits, end)
+        count = led.share_partition.acquirable_count(limits, end, time.lock_start_ms)
         if not count:
             continue
         fair_part = -(-count // claims[key]) if claims[key] > 1 else None

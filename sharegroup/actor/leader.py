@@ -320,8 +320,14 @@ class Leader:
 
     def _next_deadline_ms(self) -> int | None:
         fetches_ms = (session.pending.deadline_ms for session in self._sessions if session.pending)
-        earliest_ms = min([self._earliest_lock_ms(self._partitions.values()), *fetches_ms])
+        earliest_ms = min([self._earliest_lock_ms(self._partitions.values()), *fetches_ms, *self._next_ripe_ms()])
         return None if earliest_ms == math.inf else int(earliest_ms)
+
+    def _next_ripe_ms(self) -> Iterable[int]:
+        """When share-partitions that a fetch waits for have records again that were released with a delay."""
+        waiting = {key for session in self._sessions if session.pending for key in session.partitions}
+        found = (led.share_partition.next_ripe_ms for key in waiting if (led := self._partitions.get(key)) is not None)
+        return (ripe_ms for ripe_ms in found if ripe_ms is not None)
 
     def _answer(self, session: ShareSession, body: ShareFetchResponse) -> None:
         if session.pending is not None:

@@ -24,6 +24,7 @@ class Acknowledgement:
         acknowledge_type: what is said of each record.
         reason: why, for the audit trail; gaps have one.
         topic: topic name, for whoever reads the result.
+        redelivery_delay_ms: how long released records stay away from everybody; None = as the group's back-off says.
     """
 
     topic_id: str
@@ -33,6 +34,7 @@ class Acknowledgement:
     acknowledge_type: AcknowledgeType
     reason: str = ""
     topic: str = ""
+    redelivery_delay_ms: int | None = None
 
     @property
     def key(self) -> PartitionKey:
@@ -50,6 +52,7 @@ class Acknowledgement:
             self.last_offset + 1 == other.first_offset
             and self.acknowledge_type is other.acknowledge_type
             and self.reason == other.reason
+            and self.redelivery_delay_ms == other.redelivery_delay_ms
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.backoff import LONGEST_PAUSE_MS
-from sharegroup.client.member_protocol import Instant, MemberProtocol
+from sharegroup.client.member_protocol import Instant, MemberProtocol, Standing
 from sharegroup.client.processor_link import ProcessorLink
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import MemberSettings
@@ -115,6 +115,11 @@ class GroupMember:
         """Partitions with acknowledgements that are not answered yet."""
         with self._changed:
             return self._protocol.unanswered_partitions
+
+    def standing(self) -> Standing:
+        """How the member stands with its group."""
+        with self._changed:
+            return self._protocol.standing
 
     def close(self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = ()) -> list[Acknowledged]:
         """Return what waits unread, send the last acknowledgements, close the share session, leave the group.

@@ -34,6 +34,25 @@ class Instant:
     epoch_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a member stands with its group.
+
+    Attributes:
+        is_stable: whether it is in the group.
+        member_epoch: its epoch; 0 before it is in.
+        partition_count: share-partitions that it may fetch from.
+        answer_count: answers so far.
+        empty_fetch_count: fetches so far that were answered without records, and without an error.
+    """
+
+    is_stable: bool
+    member_epoch: int
+    partition_count: int
+    answer_count: int
+    empty_fetch_count: int
+
+
 class MemberProtocol:
     """The state machine of one group member.
 
@@ -51,6 +70,8 @@ class MemberProtocol:
         self._topic_names: dict[str, str] = {}
         self._waiting: deque[Acquisition] = deque()
         self._results: list[Acknowledged] = []
+        self._answer_count = 0
+        self._empty_fetch_count = 0
         self._last_poll_ms = now_ms
         self._has_lapsed = False
         self._prefetches = True
@@ -75,6 +96,15 @@ class MemberProtocol:
     def is_done(self) -> bool:
         """Whether the session is closed and the group left, after `close`."""
         return self._is_closing and self._session.is_closed and self._membership.is_outside
+
+    @property
+    def standing(self) -> Standing:
+        """How the member stands with its group."""
+        membership = self._membership
+        partition_count = len(membership.assignment)
+        return Standing(
+            membership.is_stable, membership.epoch, partition_count, self._answer_count, self._empty_fetch_count
+        )
 
     @property
     def unanswered_partitions(self) -> set[PartitionKey]:
@@ -164,12 +194,14 @@ class MemberProtocol:
         Raises:
             InvalidRequestError: it is not readable; nothing changed.
         """
+        self._answer_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
             self._membership.receive(envelope.correlation_id, heartbeat, now_ms)
             self._topic_names.update({key[0]: topic for key, topic in self._membership.assignment.items()})
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
             answer = parsed(ShareFetchResponse, envelope.body)
+            self._empty_fetch_count += envelope.api_key == ApiKey.SHARE_FETCH and _is_empty(answer)
             self._absorb(self._session.receive(envelope.correlation_id, answer, now_ms))
 
     def _absorb(self, events: Iterable[SessionEvent]) -> None:
@@ -231,6 +263,12 @@ class MemberProtocol:
             self._prefetches = False
             if not _is_lost(stale, at):
                 self.acknowledge(unread(stale.ranges, "the member had no time for it"))
+
+
+def _is_empty(answer: ShareFetchResponse) -> bool:
+    """Whether there was nothing to acquire, and that was no error."""
+    partitions = [partition for topic in answer.responses for partition in topic.partitions]
+    return not answer.error_code and not any(found.acquired_records or found.error_code for found in partitions)
 
 
 def _is_lost(acquisition: Acquisition, at: Instant) -> bool:

@@ -94,6 +94,16 @@ class Membership:
         return self._error is not None
 
     @property
+    def is_stable(self) -> bool:
+        """Whether the coordinator has let the member in."""
+        return self.state is MemberState.STABLE
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch that was last received; 0 before."""
+        return self._epoch
+
+    @property
     def is_outside(self) -> bool:
         """Whether the coordinator has nothing to do with this member: never joined, left, or refused for good."""
         return self.state in (MemberState.OUTSIDE, MemberState.FAILED)

@@ -79,6 +79,7 @@ def topics_with(added: Iterable[PartitionKey], acknowledgements: Iterable[Acknow
                 last_offset=ack.last_offset,
                 acknowledge_types=[ack.acknowledge_type],
                 reason=ack.reason,
+                redelivery_delay_ms=ack.redelivery_delay_ms,
             )
         )
     topics: dict[str, list[FetchPartition]] = {}

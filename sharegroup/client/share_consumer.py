@@ -14,7 +14,7 @@ from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import Acquisition, unread
 from sharegroup.client.commit_callback import APPLICATION_TYPES, CommitCallback, CommitCallbackQueue, exception_of
 from sharegroup.client.consumer_settings import consumer_settings
-from sharegroup.client.delivered import DeliveredRecords
+from sharegroup.client.delivered import DeliveredRecords, Said
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.kafka_types import (
     ERRONEOUS_STATE,
@@ -31,6 +31,7 @@ from sharegroup.client.single_thread import SingleThreadGuard
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, GroupQuarantinedError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.open import open_log
+from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
 
@@ -115,28 +116,45 @@ class ShareConsumer:
             self._serve_callback(self._running_member)
             return Messages(messages)
 
-    def acknowledge(self, message: Message, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+    def acknowledge(
+        self, message: Message, ack_type: int = AcknowledgeType.ACCEPT, *, redelivery_delay_ms: int | None = None
+    ) -> None:
         """Say what is to become of a polled record; of several words before the commit the last one counts.
+
+        Args:
+            message: the record.
+            ack_type: ACCEPT, RELEASE or REJECT.
+            redelivery_delay_ms: how long a record that is released stays away from everybody, at most a week; None
+                leaves it to the group's `share.redelivery.backoff.ms`. Kafka's consumers have no such argument.
 
         Raises:
             TypeError: not a Message, or the type is no integer.
-            ValueError: the type is none of ACCEPT, RELEASE and REJECT, or the message names no record.
+            ValueError: the type is none of ACCEPT, RELEASE and REJECT, the message names no record, or the delay is
+                out of its bounds or of a record that is not released.
             IllegalStateException: implicit mode, or the record is not delivered or acknowledged already.
         """
         with self._entered():
             if not isinstance(message, Message):
                 given = "None" if message is None else type(message).__name__
                 raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {given}")
-            self._acknowledge("message", message.topic(), message.partition(), message.offset(), ack_type)
+            place = (message.topic(), message.partition(), message.offset())
+            self._acknowledge("message", *place, ack_type, redelivery_delay_ms)
 
     def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, ack_type: int = AcknowledgeType.ACCEPT
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        redelivery_delay_ms: int | None = None,
     ) -> None:
         """As `acknowledge`, for a record whose Message is not at hand."""
         with self._entered():
             if not isinstance(topic, str):
                 raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-            self._acknowledge("offset", topic, operator.index(partition), operator.index(offset), ack_type)
+            place = (topic, operator.index(partition), operator.index(offset))
+            self._acknowledge("offset", *place, ack_type, redelivery_delay_ms)
 
     def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
         """Send what is acknowledged, and wait for the answers, also to what was sent before.
@@ -276,14 +294,23 @@ class ShareConsumer:
         return unread(held.ranges, reason) if held is not None and not held.is_over(_epoch_ms()) else []
 
     def _acknowledge(
-        self, what: str, topic: str | None, partition: int | None, offset: int | None, ack_type: int
+        self,
+        what: str,
+        topic: str | None,
+        partition: int | None,
+        offset: int | None,
+        ack_type: int,
+        redelivery_delay_ms: int | None,
     ) -> None:
         code = operator.index(ack_type)
         if code not in APPLICATION_TYPES or topic is None or partition is None or offset is None:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
         if partition < 0 or offset < 0:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
-        if self._is_implicit or not self._delivered.acknowledge(topic, partition, offset, AcknowledgeType(code)):
+        if redelivery_delay_ms is not None:
+            _check_delay(what, code, redelivery_delay_ms)
+        said = Said(AcknowledgeType(code), redelivery_delay_ms)
+        if self._is_implicit or not self._delivered.acknowledge(topic, partition, offset, said):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
 
     def _outcome(
@@ -329,6 +356,14 @@ def _messages(found: ReadRange) -> Iterator[Message]:
             headers=list(record.headers) or None,
             timestamp=(found.timestamp_type, record.timestamp_ms),
             delivery_count=delivery_count,
+        )
+
+
+def _check_delay(what: str, ack_type: int, redelivery_delay_ms: int) -> None:
+    if ack_type != AcknowledgeType.RELEASE or not 0 <= redelivery_delay_ms <= MAX_REDELIVERY_DELAY_MS:
+        raise ValueError(
+            f"Failed to acknowledge {what}: redelivery_delay_ms is {redelivery_delay_ms}; it must be from 0 to "
+            f"{MAX_REDELIVERY_DELAY_MS}, and the acknowledgement a RELEASE"
         )
 
 

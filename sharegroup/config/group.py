@@ -77,7 +77,8 @@ class GroupConfig(Config):
     """What is in force for one group.
 
     The bounds of the fields are those of Kafka's GroupConfig; the broker's limits come on top, see
-    `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002).
+    `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002); the
+    `share.redelivery` keys are ours.
     """
 
     share_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
@@ -107,6 +108,14 @@ class GroupConfig(Config):
     share_renew_acknowledge_enable: Bool = Field(
         default=True, description="Whether a member may renew the lock of a record (acknowledgement type 4)."
     )
+    share_redelivery_backoff_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
+        default=0,
+        description="Time for which a record stays away from everybody after it was released or its lock timed out, "
+        "in ms; doubled by each delivery after the first. 0 for no delay, as in Kafka.",
+    )
+    share_redelivery_backoff_max_ms: Annotated[Int, Field(ge=1, le=604_800_000)] = Field(
+        default=60_000, description="Longest such time, in ms."
+    )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
         default="", description="Topic for records that are given up; empty for no dead-letter queue."
     )
@@ -132,6 +141,8 @@ class GroupConfig(Config):
             delivery_count_limit=self.share_delivery_count_limit,
             max_record_locks=self.share_partition_max_record_locks,
             is_renew_enabled=self.share_renew_acknowledge_enable,
+            redelivery_backoff_ms=self.share_redelivery_backoff_ms,
+            redelivery_backoff_max_ms=self.share_redelivery_backoff_max_ms,
         )
 
 

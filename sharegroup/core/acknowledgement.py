@@ -7,6 +7,7 @@ from itertools import groupby
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
+from sharegroup.core.redelivery import not_before_ms
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
@@ -37,7 +38,8 @@ def planned_transitions(
         for first, last, acknowledge_type in _pieces(batch):
             for run in runs.overlapping(first, last):
                 _check_held(run, member_id, taken)
-                transition = transition_of(run, ACKNOWLEDGE_CAUSE[acknowledge_type], limits, now_ms)
+                cause = ACKNOWLEDGE_CAUSE[acknowledge_type]
+                transition = transition_of(run, cause, limits, now_ms, batch.redelivery_delay_ms)
                 if acknowledge_type is AcknowledgeType.RENEW:
                     _check_renew(run, limits)
                 else:
@@ -46,8 +48,17 @@ def planned_transitions(
     return planned
 
 
-def transition_of(run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int) -> Transition:
+def transition_of(
+    run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int, redelivery_delay_ms: int | None = None
+) -> Transition:
     """The transition that a cause makes of a whole run.
+
+    Args:
+        run: the records.
+        cause: what happens to them.
+        limits: limits in force.
+        now_ms: when it happens.
+        redelivery_delay_ms: how long a member that releases them keeps them away from everybody, when it says so.
 
     Raises:
         IllegalTransitionError: the run's state does not allow the cause.
@@ -55,7 +66,11 @@ def transition_of(run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: 
     to_state, delivery_count = next_state(
         run.state, cause, run.delivery_count, limits.delivery_count_limit, limits.has_dead_letter_queue
     )
-    deadline_ms = now_ms + limits.lock_duration_ms if to_state is RecordState.ACQUIRED else 0
+    deadline_ms = 0
+    if to_state is RecordState.ACQUIRED:
+        deadline_ms = now_ms + limits.lock_duration_ms
+    elif to_state is RecordState.AVAILABLE:
+        deadline_ms = not_before_ms(cause, delivery_count, limits, now_ms, redelivery_delay_ms)
     return Transition(
         run.first_offset,
         run.last_offset,

@@ -46,22 +46,21 @@ def throttle_threshold(delivery_count_limit: int) -> int:
 
 
 def chosen_runs(
-    available: Iterable[Run], fresh: Run | None, request: AcquireRequest, limits: SharePartitionLimits, now_ms: int
+    available: Iterable[Run], fresh: Run | None, request: AcquireRequest, limits: SharePartitionLimits
 ) -> list[Run]:
     """The AVAILABLE records to hand out, lowest offsets first, as runs that are cut where the choice ends.
 
     Args:
-        available: AVAILABLE runs in flight, by offset.
+        available: AVAILABLE runs in flight that need not wait any more, by offset.
         fresh: records never in flight that the window still allows (delivery count 0), None when there are none.
         request: what is asked for.
         limits: limits in force.
-        now_ms: runs whose "not before" lies after it are left out.
     """
     chosen: list[Run] = []
     wanted = request.max_records
     allowed = _PAST_ALL_SIZES if request.fair_part is None else request.fair_part
     threshold = throttle_threshold(limits.delivery_count_limit)
-    for run in _candidates(available, fresh, now_ms):
+    for run in _candidates(available, fresh):
         if wanted <= 0 or allowed <= 0:
             break
         if run.delivery_count >= threshold:
@@ -93,8 +92,8 @@ def answer_ranges(chosen: Iterable[Run], request: AcquireRequest) -> list[Acquir
     return [piece for whole in merged for piece in _split(whole, request.batch_size)]
 
 
-def _candidates(available: Iterable[Run], fresh: Run | None, now_ms: int) -> Iterator[Run]:
-    yield from (run for run in available if run.deadline_ms <= now_ms)
+def _candidates(available: Iterable[Run], fresh: Run | None) -> Iterator[Run]:
+    yield from available
     if fresh is not None:
         yield fresh
 

@@ -121,6 +121,10 @@ def _text(item: Run | Transition) -> str:
     return f"{item.first_offset}..{item.last_offset} {state.name} with count {item.delivery_count}{by_cause}"
 
 
+def _first_offset(run: Run) -> int:
+    return run.first_offset
+
+
 def _touched(before: SharePartition, transition: Transition) -> list[Run]:
     return before.runs.overlapping(transition.first_offset, transition.last_offset)
 
@@ -144,7 +148,7 @@ def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[
 
 @_state_invariant
 def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
-    """The delivery-complete count, the available count and every index say what the runs say.
+    """The delivery-complete count, the ripe count and every index say what the runs say.
 
     No exceptions.
     """
@@ -157,8 +161,8 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
     kept = share_partition.runs
     facts: list[tuple[str, object, object]] = [
         ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
-        ("available count", kept.available_count, sum(run.size for run in available)),
-        ("index of available runs", list(kept.available()), available),
+        ("ripe count", kept.ripe_count, sum(run.size for run in kept.ripe())),
+        ("index of ripe and delayed runs", sorted([*kept.ripe(), *kept.delayed()], key=_first_offset), available),
         ("index of members", kept.member_ids, members),
         (
             "index of holders",
@@ -304,6 +308,20 @@ def lock_runs_for_its_duration(
         deadline_ms = circumstances.now_ms + circumstances.limits.lock_duration_ms
         if transition.deadline_ms != deadline_ms:
             yield f"{_text(transition)} is locked until {transition.deadline_ms}, not {deadline_ms}"
+
+
+@_transition_invariant
+def delayed_records_are_not_acquired(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """A record that was released with a delay is acquired when its "not before" has come, and not before.
+
+    No exceptions.
+    """
+    if transition.cause is Cause.ACQUIRE:
+        for run in _touched(before, transition):
+            if run.state is RecordState.AVAILABLE and run.deadline_ms > circumstances.now_ms:
+                yield f"{_text(transition)} at {circumstances.now_ms} takes what waits until {run.deadline_ms}"
 
 
 @_transition_invariant

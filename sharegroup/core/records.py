@@ -80,11 +80,13 @@ class AcknowledgementBatch:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         types: one type for the whole range, or one for each offset.
+        redelivery_delay_ms: how long what is released stays away from everybody; None = as the group's back-off says.
     """
 
     first_offset: int
     last_offset: int
     types: tuple[AcknowledgeType, ...]
+    redelivery_delay_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class SharePartitionLimits:
         max_record_locks: `share.partition.max.record.locks`: offsets from the SPSO to the last one in flight.
         is_renew_enabled: `share.renew.acknowledge.enable`.
         has_dead_letter_queue: whether archived records go by ARCHIVING.
+        redelivery_backoff_ms: `share.redelivery.backoff.ms`; 0 = what goes back is available at once.
+        redelivery_backoff_max_ms: `share.redelivery.backoff.max.ms`.
     """
 
     lock_duration_ms: int = 30_000
@@ -104,3 +108,5 @@ class SharePartitionLimits:
     max_record_locks: int = 2_000
     is_renew_enabled: bool = True
     has_dead_letter_queue: bool = False
+    redelivery_backoff_ms: int = 0
+    redelivery_backoff_max_ms: int = 60_000

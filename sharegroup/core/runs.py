@@ -82,7 +82,7 @@ class RunMap:
     """An ordered map of runs that do not overlap, with an index for each question the engine asks.
 
     Every operation costs with the runs it touches, times the logarithm of all. The indexes and the counts
-    change in `_insert` and `_remove` only, so they cannot drift from the runs.
+    change in `_insert`, `_remove` and `ripen` only, so they cannot drift from the runs.
 
     Args:
         runs: ascending runs that do not overlap.
@@ -92,8 +92,12 @@ class RunMap:
         content = list(_merged(runs))
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         self._runs: SortedDict[int, Run] = SortedDict((run.first_offset, run) for run in content)
-        self._available: SortedSet[int] = SortedSet(
-            run.first_offset for run in content if run.state is RecordState.AVAILABLE
+        available = [run for run in content if run.state is RecordState.AVAILABLE]
+        # What waits is in one of the two, by the latest time that `ripen` was told.
+        self._ripe_until_ms = 0
+        self._ripe: SortedSet[int] = SortedSet(run.first_offset for run in available if not run.deadline_ms)
+        self._delayed: SortedSet[tuple[int, int]] = SortedSet(
+            (run.deadline_ms, run.first_offset) for run in available if run.deadline_ms
         )
         self._locks: SortedSet[tuple[int, int]] = SortedSet(
             (run.deadline_ms, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
@@ -102,7 +106,7 @@ class RunMap:
             (run.member_id, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
         )
         self._terminal_count = sum(run.size for run in content if run.state.is_terminal)
-        self._available_count = sum(run.size for run in content if run.state is RecordState.AVAILABLE)
+        self._ripe_count = sum(run.size for run in available if not run.deadline_ms)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -131,9 +135,9 @@ class RunMap:
         return self._terminal_count
 
     @property
-    def available_count(self) -> int:
-        """Number of AVAILABLE offsets, those that wait for their deadline included."""
-        return self._available_count
+    def ripe_count(self) -> int:
+        """Number of AVAILABLE offsets that need not wait any more."""
+        return self._ripe_count
 
     @property
     def member_ids(self) -> list[str]:
@@ -163,9 +167,26 @@ class RunMap:
         """Whether exactly this content is in the map at the run's offsets."""
         return self.overlapping(run.first_offset, run.last_offset) == [run]
 
-    def available(self) -> Iterator[Run]:
-        """AVAILABLE runs by offset; the map must not change meanwhile."""
-        return (self._runs[first] for first in self._available)
+    def ripen(self, now_ms: int) -> None:
+        """Let AVAILABLE runs whose "not before" has come be among the ripe ones; time never goes back here."""
+        self._ripe_until_ms = max(self._ripe_until_ms, now_ms)
+        while self._delayed and self._delayed[0][0] <= self._ripe_until_ms:
+            first = self._delayed.pop(0)[1]
+            self._ripe.add(first)
+            self._ripe_count += self._runs[first].size
+
+    def ripe(self) -> Iterator[Run]:
+        """AVAILABLE runs that need not wait any more, by offset; the map must not change meanwhile."""
+        return (self._runs[first] for first in self._ripe)
+
+    def delayed(self) -> Iterator[Run]:
+        """AVAILABLE runs whose "not before" has not come, the earliest first; the map must not change meanwhile."""
+        return (self._runs[first] for _, first in self._delayed)
+
+    @property
+    def next_ripe_ms(self) -> int | None:
+        """The earliest "not before" to come, None when nothing waits."""
+        return self._delayed[0][0] if self._delayed else None
 
     def held_by(self, member_id: str) -> list[Run]:
         """Runs ACQUIRED by a member, by offset."""
@@ -232,9 +253,11 @@ class RunMap:
 
     def _insert(self, run: Run) -> None:
         self._runs[run.first_offset] = run
-        if run.state is RecordState.AVAILABLE:
-            self._available.add(run.first_offset)
-            self._available_count += run.size
+        if run.state is RecordState.AVAILABLE and run.deadline_ms > self._ripe_until_ms:
+            self._delayed.add((run.deadline_ms, run.first_offset))
+        elif run.state is RecordState.AVAILABLE:
+            self._ripe.add(run.first_offset)
+            self._ripe_count += run.size
         elif run.state is RecordState.ACQUIRED:
             self._locks.add((run.deadline_ms, run.first_offset))
             self._held.add((run.member_id, run.first_offset))
@@ -243,9 +266,11 @@ class RunMap:
 
     def _remove(self, run: Run) -> None:
         del self._runs[run.first_offset]
-        if run.state is RecordState.AVAILABLE:
-            self._available.remove(run.first_offset)
-            self._available_count -= run.size
+        if run.state is RecordState.AVAILABLE and run.deadline_ms > self._ripe_until_ms:
+            self._delayed.remove((run.deadline_ms, run.first_offset))
+        elif run.state is RecordState.AVAILABLE:
+            self._ripe.remove(run.first_offset)
+            self._ripe_count -= run.size
         elif run.state is RecordState.ACQUIRED:
             self._locks.remove((run.deadline_ms, run.first_offset))
             self._held.remove((run.member_id, run.first_offset))

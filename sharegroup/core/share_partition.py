@@ -70,14 +70,21 @@ class SharePartition:
         """When the next acquisition lock ends; None when nothing is locked."""
         return self._runs.next_deadline_ms
 
+    @property
+    def next_ripe_ms(self) -> int | None:
+        """When the next record may be acquired that was released with a delay; None when none waits for its time."""
+        return self._runs.next_ripe_ms
+
     def next_fetch_offset(self, now_ms: int) -> int:
         """The lowest offset that an acquire would take, were the log without end."""
-        first = next((run for run in self._runs.available() if run.deadline_ms <= now_ms), None)
+        self._runs.ripen(now_ms)
+        first = next(self._runs.ripe(), None)
         return first.first_offset if first else self.next_offset
 
-    def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int) -> int:
-        """How many records an acquire without limit would find, those put off by back-off included."""
-        return self._runs.available_count + (run.size if (run := self._fresh(limits, log_end_offset)) else 0)
+    def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
+        """How many records an acquire without limit would find."""
+        self._runs.ripen(now_ms)
+        return self._runs.ripe_count + (run.size if (run := self._fresh(limits, log_end_offset)) else 0)
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -94,7 +101,8 @@ class SharePartition:
             The ranges for the answer, and the records that were applied.
         """
         fresh = self._fresh(limits, log_end_offset)
-        chosen = chosen_runs(self._runs.available(), fresh, request, limits, now_ms)
+        self._runs.ripen(now_ms)
+        chosen = chosen_runs(self._runs.ripe(), fresh, request, limits)
         return answer_ranges(chosen, request), self.take(request.member_id, chosen, limits, now_ms)
 
     def take(

@@ -12,6 +12,8 @@ INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
 FINAL_EPOCH = -1
 """Share-session epoch that closes a session and releases what it holds."""
+MAX_REDELIVERY_DELAY_MS = 7 * 24 * 60 * 60 * 1_000
+"""A released record can be kept away from everybody for at most a week: it holds the start offset meanwhile."""
 
 
 class AcknowledgementRange(Message):
@@ -23,6 +25,12 @@ class AcknowledgementRange(Message):
         min_length=1, description="One type for the range or one per offset; 100 is `unread`, our own."
     )
     reason: str = Field(default="", description="Why a gap is a gap, for the audit trail.")
+    redelivery_delay_ms: Int64 | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_REDELIVERY_DELAY_MS,
+        description="How long what is released stays away from everybody, in ms; null is the group's back-off. Ours.",
+    )
 
     @field_validator("acknowledge_types", mode="before")
     @classmethod

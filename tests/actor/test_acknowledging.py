@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sharegroup.core.record_state import AcknowledgeType, Cause
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError, UnknownTopicOrPartitionError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import TransitionEntry
@@ -186,6 +186,30 @@ class TestRequestShapes:
 
 def entries(group: Group) -> list[TransitionEntry]:
     return group.rows[-1].transitions
+
+
+class TestDelays:
+    def test_a_fetch_waits_for_what_was_released_with_a_delay_and_is_woken_then(
+        self, group: Group, anna: Member
+    ) -> None:
+        released = batch(4, 5, RELEASE).model_copy(update={"redelivery_delay_ms": 5_000})
+        acknowledge_request(anna, [FetchPartition(partition_index=0, acknowledgement_batches=[released])])
+        group.settle()
+        anna.session_epoch = 3
+        anna.fetch([], max_records=100)
+        waiting = anna.send_fetch([], max_wait_ms=20_000)
+        group.settle()
+        group.advance(4_000)
+        assert anna.fetched(waiting).is_parked
+        group.advance(2_000)
+        assert anna.fetched(waiting).acquired == {ORDERS_0: [(4, 5, 2)]}
+
+    def test_the_groups_back_off(self, group: Group, anna: Member) -> None:
+        group.alter_config(**{"share.redelivery.backoff.ms": "3000"})
+        anna.acknowledge({ORDERS_0: [(0, 1, RELEASE)]})
+        group.settle()
+        (entry,) = entries(group)
+        assert (entry.to_state, entry.deadline_ms - entry.time_ms) == (RecordState.AVAILABLE, 3_000)
 
 
 class TestReasons:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sharegroup.client.acknowledgements import Acknowledgement, PendingAcknowledgements
 from sharegroup.client.acquisition import HeldRange
-from sharegroup.client.delivered import DeliveredRecords
+from sharegroup.client.delivered import DeliveredRecords, Said
 from sharegroup.core.record_state import AcknowledgeType
 
 ACCEPT, RELEASE, REJECT, GAP = (
@@ -102,15 +102,18 @@ def test_runs_say_what_a_dict_would(words: list[tuple[bool, int, int, Acknowledg
             assert not before.is_continued_by(after)
 
 
-@given(st.dictionaries(st.integers(0, 40), st.sampled_from([ACCEPT, RELEASE, REJECT, None])))
-def test_delivered_records_leave_as_runs_once_they_are_acknowledged(said: dict[int, AcknowledgeType | None]) -> None:
+WORDS = [Said(ACCEPT), Said(RELEASE), Said(RELEASE, 0), Said(RELEASE, 500), Said(REJECT), None]
+
+
+@given(st.dictionaries(st.integers(0, 40), st.sampled_from(WORDS)))
+def test_delivered_records_leave_as_runs_once_they_are_acknowledged(said: dict[int, Said | None]) -> None:
     delivered = DeliveredRecords()
     delivered.add(HeldRange("topic-id", "orders", 0, 0, 40, 1), said)
     for offset, kind in said.items():
         if kind is not None:
             assert delivered.acknowledge("orders", 0, offset, kind)
     taken = delivered.take_acknowledged()
-    assert {offset: r.acknowledge_type for r in taken for offset in r.offsets} == {
+    assert {offset: Said(r.acknowledge_type, r.redelivery_delay_ms) for r in taken for offset in r.offsets} == {
         offset: kind for offset, kind in said.items() if kind is not None
     }
     assert not any(before.is_continued_by(after) for before, after in pairwise(taken))

@@ -128,6 +128,21 @@ class TestAcknowledgeErrors:
             acknowledge(*(polled if argument == "polled" else argument for argument in arguments))
 
     @pytest.mark.parametrize(
+        ("ack_type", "delay_ms"),
+        [
+            (AcknowledgeType.ACCEPT, 5),
+            (AcknowledgeType.REJECT, 0),
+            (AcknowledgeType.RELEASE, -1),
+            (AcknowledgeType.RELEASE, 604_800_001),
+        ],
+    )
+    def test_of_a_delay(self, consume: Consume, ack_type: AcknowledgeType, delay_ms: int) -> None:
+        consumer = consume("cl-1", mode="explicit")
+        polled = consumer.poll(TIMEOUT_S)[0]
+        with pytest.raises(ValueError, match=f"redelivery_delay_ms is {delay_ms}; it must be from 0 to 604800000"):
+            consumer.acknowledge(polled, ack_type, redelivery_delay_ms=delay_ms)
+
+    @pytest.mark.parametrize(
         ("arguments", "error", "text"),
         [
             (("cl-1", 0, 9999), IllegalStateException, f"^Failed to acknowledge offset: {ERRONEOUS_STATE}$"),

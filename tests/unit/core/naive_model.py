@@ -39,7 +39,7 @@ class NaiveSharePartition:
     ) -> dict[int, int]:
         """Offset → delivery count of everything acquired."""
         chosen: list[int] = []
-        for portion in self._portions(limits, log_end_offset):
+        for portion in self._portions(limits, log_end_offset, now_ms):
             wanted = request.max_records - len(chosen)
             if wanted <= 0:
                 break
@@ -64,15 +64,14 @@ class NaiveSharePartition:
             deadline_ms = now_ms + limits.lock_duration_ms
             self.records[offset] = NaiveRecord(RecordState.ACQUIRED, count, member_id, deadline_ms)
 
-    def _portions(self, limits: SharePartitionLimits, log_end_offset: int) -> Iterator[list[int]]:
-        """Touching available offsets of equal delivery count; then what was never in flight and fits the window."""
+    def _portions(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Iterator[list[int]]:
+        """Touching available offsets that are alike; then what was never in flight and fits the window."""
         portion: list[int] = []
         for offset in sorted(self.records):
-            if self.records[offset].state is not RecordState.AVAILABLE:
+            record = self.records[offset]
+            if record.state is not RecordState.AVAILABLE or record.deadline_ms > now_ms:
                 continue
-            if portion and (
-                portion[-1] != offset - 1 or self._delivery_count(portion[-1]) != self._delivery_count(offset)
-            ):
+            if portion and (portion[-1] != offset - 1 or self.records[portion[-1]] != record):
                 yield portion
                 portion = []
             portion.append(offset)
@@ -114,7 +113,10 @@ class NaiveSharePartition:
             types = batch.types if len(batch.types) > 1 else batch.types * len(offsets)
             for offset, acknowledge_type in zip(offsets, types, strict=True):
                 if offset >= self.start_offset:
-                    after[offset] = self._acknowledged(after[offset], member_id, acknowledge_type, limits, now_ms)
+                    record = self._acknowledged(after[offset], member_id, acknowledge_type, limits, now_ms)
+                    if acknowledge_type is AcknowledgeType.RELEASE and record.state is RecordState.AVAILABLE:
+                        record = _delayed(record, limits, now_ms, batch.redelivery_delay_ms)
+                    after[offset] = record
         self.records = after
         self._advance_start_offset()
 
@@ -149,7 +151,9 @@ class NaiveSharePartition:
     def expire_locks(self, limits: SharePartitionLimits, now_ms: int) -> None:
         for offset, record in self.records.items():
             if record.state is RecordState.ACQUIRED and record.deadline_ms <= now_ms:
-                self.records[offset] = _put_back(record, limits)
+                returned = _put_back(record, limits)
+                is_available = returned.state is RecordState.AVAILABLE
+                self.records[offset] = _delayed(returned, limits, now_ms) if is_available else returned
         self._advance_start_offset()
 
     def release_member(self, member_id: str, limits: SharePartitionLimits) -> None:
@@ -181,6 +185,16 @@ def _put_back(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:
     if record.delivery_count >= limits.delivery_count_limit:
         return _given_up(record, limits)
     return NaiveRecord(RecordState.AVAILABLE, record.delivery_count)
+
+
+def _delayed(
+    record: NaiveRecord, limits: SharePartitionLimits, now_ms: int, asked_ms: int | None = None
+) -> NaiveRecord:
+    backoff_ms = limits.redelivery_backoff_ms
+    for _ in range(record.delivery_count - 1):
+        backoff_ms = min(2 * backoff_ms, limits.redelivery_backoff_max_ms)
+    delay_ms = min(backoff_ms, limits.redelivery_backoff_max_ms) if asked_ms is None else asked_ms
+    return replace(record, deadline_ms=now_ms + delay_ms if delay_ms else 0)
 
 
 def _given_up(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:

@@ -1,4 +1,4 @@
-"""Share-partitions written on one line a run: `0..4 ACQUIRED 1 m1 @30000`, `5..9 AVAILABLE 0`."""
+"""Share-partitions, a line a run: `0..4 ACQUIRED 1 m1 @30000`, `5..9 AVAILABLE 0`, `9..9 AVAILABLE 1 @90`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sharegroup.core.records import AcquiredRange, SharePartitionRecord, StartOf
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 
-_RUN = re.compile(r"(\d+)\.\.(\d+) ([A-Z]+) (\d+)(?: (\w+) @(\d+))?")
+_RUN = re.compile(r"(\d+)\.\.(\d+) ([A-Z]+) (\d+)(?: (\w+))?(?: @(\d+))?")
 
 
 def run(text: str) -> Run:
@@ -40,7 +40,7 @@ def shown_records(records: list[SharePartitionRecord]) -> list[str]:
 
 def _shown_run(run: Run) -> str:
     text = f"{run.first_offset}..{run.last_offset} {run.state.name} {run.delivery_count}"
-    return f"{text} {run.member_id} @{run.deadline_ms}" if run.member_id else text
+    return f"{text}{run.member_id and ' '}{run.member_id}{f' @{run.deadline_ms}' if run.deadline_ms else ''}"
 
 
 def _shown_record(record: SharePartitionRecord) -> str:

@@ -230,6 +230,6 @@ def test_take_refuses_offsets_below_the_start_offset() -> None:
 )
 def test_acquirable_count_and_next_fetch_offset(runs: list[str], acquirable: int, next_fetch_offset: int) -> None:
     share_partition = partition(*runs, start_offset=0)
-    assert share_partition.acquirable_count(LIMITS, log_end_offset=100) == acquirable
+    assert share_partition.acquirable_count(LIMITS, 100, NOW_MS) == acquirable
     assert share_partition.next_fetch_offset(NOW_MS) == next_fetch_offset
     assert sum(r.size for r in share_partition.acquire(AcquireRequest("m1", 500), LIMITS, 100, NOW_MS)[0]) == acquirable

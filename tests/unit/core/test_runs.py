@@ -16,9 +16,8 @@ Content = tuple[RecordState, int, str, int]
 offsets = st.integers(0, LAST)
 contents = st.one_of(
     st.tuples(st.just(ACQUIRED), st.integers(1, 2), st.sampled_from(["a", "b"]), st.integers(1, 3)),
-    st.tuples(
-        st.sampled_from([AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED]), st.integers(0, 2), st.just(""), st.just(0)
-    ),
+    st.tuples(st.just(AVAILABLE), st.integers(0, 2), st.just(""), st.integers(0, 5)),
+    st.tuples(st.sampled_from([ACKNOWLEDGED, ARCHIVING, ARCHIVED]), st.integers(0, 2), st.just(""), st.just(0)),
 )
 ranges = st.tuples(offsets, offsets).map(lambda ends: (min(ends), max(ends)))
 assignments = st.tuples(ranges, contents)
@@ -69,8 +68,13 @@ def test_a_run_map_answers_as_a_dictionary_of_offsets_would(
     assert runs.overlapping(*looked_at) == model.runs(*looked_at)
     assert runs.first_offset == (expected[0].first_offset if expected else None)
     assert runs.last_offset == (expected[-1].last_offset if expected else None)
-    assert list(runs.available()) == [run for run in expected if run.state is AVAILABLE]
-    assert runs.available_count == sum(content[0] is AVAILABLE for content in model.content.values())
+    runs.ripen(now_ms)
+    available = [run for run in expected if run.state is AVAILABLE]
+    delayed = sorted((run.deadline_ms, run.first_offset) for run in available if run.deadline_ms > now_ms)
+    assert list(runs.ripe()) == [run for run in available if run.deadline_ms <= now_ms]
+    assert runs.ripe_count == sum(run.size for run in runs.ripe())
+    assert [(run.deadline_ms, run.first_offset) for run in runs.delayed()] == delayed
+    assert runs.next_ripe_ms == (delayed[0][0] if delayed else None)
     assert runs.terminal_count == sum(content[0].is_terminal for content in model.content.values())
     assert runs.member_ids == sorted({content[2] for content in model.content.values()} - {""})
     for member_id in ("a", "b"):
@@ -96,7 +100,9 @@ def test_filling_at_once_gives_what_assigning_one_by_one_gives(steps: list[tuple
     assert at_once == one_by_one
     assert at_once.held_by("a") == one_by_one.held_by("a")
     assert at_once.due(3) == one_by_one.due(3)
-    assert at_once.available_count == one_by_one.available_count
+    assert list(at_once.ripe()) == list(one_by_one.ripe())
+    assert list(at_once.delayed()) == list(one_by_one.delayed())
+    assert at_once.ripe_count == one_by_one.ripe_count
     assert at_once.terminal_count == one_by_one.terminal_count
 
 

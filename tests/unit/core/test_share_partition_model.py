@@ -29,7 +29,10 @@ limits = st.builds(
     max_record_locks=st.integers(1, 40),
     is_renew_enabled=st.booleans(),
     has_dead_letter_queue=st.booleans(),
+    redelivery_backoff_ms=st.sampled_from([0, 0, LOCK_DURATION_MS // 4]),
+    redelivery_backoff_max_ms=st.sampled_from([LOCK_DURATION_MS // 2, 2 * LOCK_DURATION_MS]),
 )
+redelivery_delays = st.sampled_from([None, None, 0, LOCK_DURATION_MS // 2])
 
 
 stored_runs = st.lists(
@@ -112,7 +115,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), member_id=members)
     def take_another_choice(self, data: st.DataObject, member_id: str) -> None:
-        available = list(self.engine.runs.available())
+        self.engine.runs.ripen(self.now_ms)
+        available = list(self.engine.runs.ripe())
         room = self.model.start_offset + self.limits.max_record_locks - self.model.next_offset
         if room > 0:
             available.append(Run(self.model.next_offset, self.model.next_offset + room - 1, RecordState.AVAILABLE, 0))
@@ -134,7 +138,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             first, last = data.draw(st.integers(low, high)), data.draw(st.integers(low, high))
             size = data.draw(st.sampled_from([1, max(1, last - first + 1)]))
             types = data.draw(st.lists(acknowledge_types, min_size=size, max_size=size))
-            batches.append(AcknowledgementBatch(first, last, tuple(types)))
+            batches.append(AcknowledgementBatch(first, last, tuple(types), data.draw(redelivery_delays)))
         self._acknowledge(member_id, batches)
 
     @precondition(lambda self: self.engine.runs.member_ids)
@@ -147,7 +151,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             last = data.draw(st.integers(first, run.last_offset))
             size = data.draw(st.sampled_from([1, last - first + 1]))
             types = data.draw(st.lists(acknowledge_types, min_size=size, max_size=size))
-            batches.append(AcknowledgementBatch(first, last, tuple(types)))
+            batches.append(AcknowledgementBatch(first, last, tuple(types), data.draw(redelivery_delays)))
         self._acknowledge(member_id, batches)
 
     def _acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch]) -> None:
