@@ -44,7 +44,7 @@ def maintain(settings: Settings, is_dry_run: bool) -> None:
     with Console(stderr=True).status("reading the state table") as status:
         print(f"before: {sizes(path)}")
         status.update("taking a snapshot")
-        print(f"snapshot: {take_snapshot(path, now_ms, interval_ms, is_dry_run=is_dry_run):,} rows written")
+        print(f"snapshot: {take_snapshot(path, now_ms - interval_ms, is_dry_run=is_dry_run):,} rows written")
         status.update("pruning")
         pruned = prune(path, now_ms - settings.processor.audit_retention_ms, is_dry_run=is_dry_run)
         types = ", ".join(f"{name} {count:,}" for name, count in pruned.row_count_by_type.items())

@@ -70,13 +70,12 @@ def table_size(path: str) -> TableSize:
         )
 
 
-def take_snapshot(path: str, now_ms: int, interval_ms: int, *, is_dry_run: bool = False) -> int:
+def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int:
     """Take a table snapshot if it is due and the processor, which takes its own, is not writing at this moment.
 
     Args:
         path: the table's folder.
-        now_ms: the present time; epoch ms.
-        interval_ms: age of the last snapshot at which the next is due.
+        before_ms: it is due when the last one is older than this; epoch ms.
         is_dry_run: only tell what would be written.
 
     Returns:
@@ -88,7 +87,7 @@ def take_snapshot(path: str, now_ms: int, interval_ms: int, *, is_dry_run: bool 
     table = open_table(path)
     with translated(path, "read"):
         leader_epoch = highest_leader_epoch(table)
-    rows = due_snapshot(path, now_ms, interval_ms)
+    rows = due_snapshot(path, before_ms)
     if rows and not is_dry_run and not is_committed(path, table, rows, leader_epoch, rows[0].time_ms):
         _logger.info("State table %s is being written: its processor takes the snapshot.", path)
         return 0

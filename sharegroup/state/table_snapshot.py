@@ -16,20 +16,19 @@ from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 from sharegroup.state.reader import BatchMarkerInfo, Recovery, StateTableReader
 
 
-def due_snapshot(path: str, now_ms: int, interval_ms: int) -> list[StateRow]:
+def due_snapshot(path: str, before_ms: int | None = None) -> list[StateRow]:
     """The rows of a new table snapshot; none when the last one is young enough, or nothing has happened since.
 
     Args:
         path: the state table's folder.
-        now_ms: the present time; epoch ms.
-        interval_ms: `share.coordinator.cold.partition.snapshot.interval.ms`.
+        before_ms: the last one is young enough from this time on; epoch ms. None: it never is.
 
     Raises:
         StateTableError: the table cannot be read, or its rows do not fit each other.
     """
     reader = StateTableReader(path)
     last_ms = reader.last_snapshot_ms()
-    if last_ms is not None and 0 <= now_ms - last_ms < interval_ms:
+    if last_ms is not None and before_ms is not None and last_ms >= before_ms:
         return []
     recovery = reader.recovery()
     if recovery.last_marker is None or recovery.last_marker == recovery.snapshot_marker:

@@ -54,6 +54,7 @@ class StateTableWriter:
         self._compact_every_commits = compact_every_commits
         self._snapshot_interval_ms = snapshot_interval_ms
         self._deadlines = deadlines
+        self._upkeep_is_done()
         self._commits_since_upkeep = len(table.file_uris())
         self._adopt(table)
 
@@ -75,7 +76,7 @@ class StateTableWriter:
             identity: what the Fence row says of the processor besides its process id and host; JSON values.
             compact_every_commits: commits from one compaction to the next; a compaction of 250 small files takes 0.2 s,
                 of 1,000 0.7 s, and until then each of them costs a reader about 1 ms.
-            snapshot_interval_ms: age of the last table snapshot at which a compaction takes the next one.
+            snapshot_interval_ms: time from one upkeep to the next even if fewer commits are made.
             commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
             monotonic_s: a clock for durations, in seconds.
 
@@ -110,7 +111,8 @@ class StateTableWriter:
                 rows were committed.
         """
         deadline_s = self._deadlines.next_s()
-        if self._commits_since_upkeep >= self._compact_every_commits:
+        is_snapshot_due = self._commits_since_upkeep > 0 and self._deadlines.now_s() >= self._snapshot_at_s
+        if self._commits_since_upkeep >= self._compact_every_commits or is_snapshot_due:
             self.maintain()
         elif self._commits_on_handle >= _REOPEN_EVERY_COMMITS or self._deadlines.now_s() >= self._reopen_at_s:
             self._adopt_newest_version()
@@ -122,7 +124,7 @@ class StateTableWriter:
         self._deadlines.check(deadline_s)
 
     def maintain(self) -> None:
-        """Compact, take a table snapshot if it is due, and vacuum; `append` does it every `compact_every_commits`.
+        """Compact, take a table snapshot, and vacuum; `append` does it now and then, as `open` was told.
 
         Raises:
             FencedProcessorError: another processor has taken over.
@@ -130,11 +132,11 @@ class StateTableWriter:
         """
         compact(self._path)
         self._adopt_newest_version()
-        snapshot = due_snapshot(self._path, time.time_ns() // 1_000_000, self._snapshot_interval_ms)
+        snapshot = due_snapshot(self._path)
         if snapshot:
             self._has_committed(snapshot, snapshot_ms=snapshot[0].time_ms)
         vacuum(self._path)
-        self._commits_since_upkeep = 0
+        self._upkeep_is_done()
         self._adopt_newest_version()
 
     def _has_committed(self, rows: Sequence[StateRow], snapshot_ms: int | None = None) -> bool:
@@ -158,6 +160,10 @@ class StateTableWriter:
                 "Stop this processor: another one has taken over.",
             )
         self._adopt(table)
+
+    def _upkeep_is_done(self) -> None:
+        self._commits_since_upkeep = 0
+        self._snapshot_at_s = self._deadlines.now_s() + self._snapshot_interval_ms / 1_000
 
     def _adopt(self, table: DeltaTable) -> None:
         self._table = table
