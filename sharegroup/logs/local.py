@@ -50,8 +50,10 @@ class LocalLog:
         path: the file; beside it SQLite keeps `<path>-wal` and `<path>-shm`.
         clock: the time in milliseconds since the epoch, for records that the log stamps.
         busy_timeout_ms: how long an operation waits for another process's append.
+        must_exist: whether a missing file is an error.
 
     Raises:
+        LogError: the file is missing, but must exist.
         LogCorruptedError: the file is there but is not a local log.
         LogUnavailableError: the file cannot be opened or created.
         UnsupportedFormatVersionError: another release wrote it.
@@ -63,10 +65,11 @@ class LocalLog:
         clock: Callable[[], int] = system_clock_ms,
         *,
         busy_timeout_ms: int = 10_000,
+        must_exist: bool = False,
     ) -> None:
         self.path = Path(path)
         self._clock = clock
-        self._file = LocalFile(self.path, busy_timeout_ms)
+        self._file = LocalFile(self.path, busy_timeout_ms, must_exist)
 
     def create_topic(
         self,

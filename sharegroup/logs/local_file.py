@@ -74,18 +74,24 @@ class LocalFile:
     shared that way can lose what it committed.
 
     Raises:
+        LogError: it is missing, but must exist.
         LogCorruptedError: the file is there but is not a local log.
         LogUnavailableError: it cannot be opened or created, or stays locked for `busy_timeout_ms`.
         UnsupportedFormatVersionError: another release wrote it.
     """
 
-    def __init__(self, path: Path, busy_timeout_ms: int) -> None:
+    def __init__(self, path: Path, busy_timeout_ms: int, must_exist: bool = False) -> None:
         self.path = path
         self.closed = threading.Event()
         self._busy_timeout_ms = busy_timeout_ms
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
+        if must_exist and not path.exists():
+            raise LogError(
+                f"There is no log at {path}.",
+                "Start the processor or create a topic, which makes it; or correct the path.",
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

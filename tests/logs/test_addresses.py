@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, LogError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.open import open_log
 from sharegroup.logs.partitioner import partition_for
@@ -66,3 +66,14 @@ def test_open_a_local_log(tmp_path: Path, prefix: str) -> None:
 def test_addresses_of_no_supported_kind(address: str) -> None:
     with pytest.raises(ConfigurationError, match=r"local:///absolute/path"):
         open_log(address)
+
+
+def test_a_log_that_must_exist_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "events.log"
+    with pytest.raises(LogError, match=r"There is no log at .*events\.log\. .*correct the path"):
+        open_log(str(path), must_exist=True)
+    assert not path.parent.exists()
+    with LocalLog(path) as log:
+        log.create_topic("orders", 1)
+    with open_log(str(path), must_exist=True) as log:
+        assert log.describe_topic("orders").partition_count == 1
