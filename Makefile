@@ -11,7 +11,7 @@ ARGS ?=
 
 UV_VERSION := 0.13.8
 BIN := .venv/bin
-INSTALLED := .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
+INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
 	$(JAR_SETS:%=build/jars/%/.retrieved)
 
 preflight = $(call stop_on,$(shell .ci/preflight.sh "$(PYTHON)" "$(JAVA)" 2>&1))
@@ -32,6 +32,7 @@ run: setup ## Run the example job
 	$(BIN)/python jobs/flights.py $(ARGS)
 
 .PHONY: test
+test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
 	$(BIN)/pytest $(ARGS)
 
