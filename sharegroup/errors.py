@@ -67,6 +67,10 @@ class FencedProcessorError(StateTableError):
     """A processor with a higher leader epoch owns the state table; this one must stop."""
 
 
+class SparkEndedError(ShareGroupError):
+    """The Spark session, or its JVM, is not running any more."""
+
+
 class ProcessorStoppedError(ShareGroupError):
     """The processor's query is not running, and nobody asked it to stop."""
 
@@ -77,6 +81,10 @@ class CheckpointDivergedError(StateTableError):
 
 class UnsupportedFormatVersionError(ShareGroupError):
     """Stored bytes carry a format version that this release cannot read."""
+
+
+class KafkaRecordError(ShareGroupError):
+    """Bytes do not follow the schema of Kafka's record, or a value does not fit into it."""
 
 
 class IllegalTransitionError(ShareGroupError):
@@ -132,6 +140,14 @@ class RequestTimedOutError(ApiError):
     name = "REQUEST_TIMED_OUT"
     default_message = "The request timed out."
     retriable = True
+
+
+class MessageTooLargeError(ApiError):
+    """The request has more bytes than one may have."""
+
+    code = 10
+    name = "MESSAGE_TOO_LARGE"
+    default_message = "The request included a message larger than the max message size the server will accept."
 
 
 class CoordinatorLoadInProgressError(ApiError):

@@ -209,6 +209,29 @@ def test_a_member_that_nobody_polls_leaves_until_somebody_does() -> None:
     assert driver.protocol.next_deadline_ms(driver.at) == 2_500
 
 
+def test_standing_tells_membership_and_fetches_that_found_nothing() -> None:
+    member = Driver()
+    assert not member.protocol.standing.is_stable
+    member.subscribed("orders")
+    assert (member.protocol.standing.is_stable, member.protocol.standing.member_epoch) == (True, 2)
+    assert member.protocol.standing.partition_count == 1
+    for answer, empty_fetch_count in [
+        (ShareFetchResponse(), 1),
+        (ShareFetchResponse(error_code=122), 1),
+        (ShareFetchResponse(), 2),
+    ]:
+        member.now_ms += 5_000
+        assert "fetch" in member.sends()
+        member.answers(ApiKey.SHARE_FETCH, answer)
+        assert member.protocol.standing.empty_fetch_count == empty_fetch_count
+    answers = member.protocol.standing.answer_count
+    member.now_ms += 5_000
+    member.sends()
+    member.brings("orders")
+    assert member.protocol.standing.empty_fetch_count == 2
+    assert member.protocol.standing.answer_count > answers
+
+
 def test_an_error_of_the_membership_is_told_once() -> None:
     driver = Driver()
     driver.protocol.subscribe(["orders"], driver.at)
