@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.scenario import read_scenarios
-
-OWN_VECTORS = Path(__file__).resolve().parent / "vectors"
-SCENARIO_FILES = ("scenarios_*.jsonl", "random_*.jsonl")
+from tests.conformance.scenario import Scenario
+from tests.conformance.vector_files import FILE_PATTERNS, OWN_VECTORS, read_lines
 
 OUTCOMES = pytest.StashKey[Counter[str]]()
 
@@ -38,11 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "scenario" in metafunc.fixturenames:
-        folder = vectors(metafunc.config)
-        files = sorted(file for pattern in SCENARIO_FILES for file in folder.glob(pattern))
-        scenarios = read_scenarios(files)
-        metafunc.parametrize("scenario", scenarios, ids=[scenario.name for scenario in scenarios])
+    for argument in FILE_PATTERNS.keys() & set(metafunc.fixturenames):
+        lines = read_lines(vectors(metafunc.config), argument)
+        values = [Scenario(line["name"], line) for line in lines] if argument == "scenario" else lines
+        metafunc.parametrize(argument, values, ids=[line["name"] for line in lines])
 
 
 @pytest.fixture

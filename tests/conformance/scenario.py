@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sharegroup.core.record_state import RecordState
@@ -121,9 +119,3 @@ class Scenario:
             if line["op"] == "hold_writes":
                 return
             yield Step.of(index, line)
-
-
-def read_scenarios(files: Iterable[Path]) -> list[Scenario]:
-    """The scenarios of some files, in order."""
-    lines = (json.loads(text) for file in files for text in file.read_text(encoding="utf-8").splitlines())
-    return [Scenario(line["name"], line) for line in lines]

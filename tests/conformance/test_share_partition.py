@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 
 from tests.conformance import rules
-from tests.conformance.conftest import OWN_VECTORS, SCENARIO_FILES, vectors
+from tests.conformance.conftest import vectors
 from tests.conformance.differences import ListedDifference, held_write_names, listed_differences, rule_names
 from tests.conformance.replay import Difference, Replay
-from tests.conformance.scenario import Scenario, read_scenarios
+from tests.conformance.scenario import Scenario
+from tests.conformance.vector_files import OWN_VECTORS, read_lines
 
 LISTED = listed_differences()
 RULES = rule_names()
@@ -36,7 +37,7 @@ def _text(difference: Difference) -> str:
 
 
 def own_scenarios() -> list[Scenario]:
-    return read_scenarios(file for pattern in SCENARIO_FILES for file in OWN_VECTORS.glob(pattern))
+    return [Scenario(line["name"], line) for line in read_lines(OWN_VECTORS, "scenario")]
 
 
 def test_the_document_lists_no_scenario_that_is_not_there() -> None:

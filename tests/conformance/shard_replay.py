@@ -1,0 +1,188 @@
+"""A recorded conversation with Kafka's ShareCoordinatorShard, held with ours; answers in the form of the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
+from sharegroup.coordinator.share_group_state import ShareGroupState
+from sharegroup.coordinator.share_state_requests import (
+    DeleteShareGroupState,
+    InitializeShareGroupState,
+    ReadShareGroupState,
+    ReadShareGroupStateSummary,
+    WriteShareGroupState,
+)
+from sharegroup.core.record_state import RecordState
+from sharegroup.core.state_batches import StateBatch
+from sharegroup.errors import ApiError
+from sharegroup.protocol.share_state_records import (
+    UNKNOWN_COUNT,
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareUpdate,
+    decoded,
+    encoded,
+)
+
+Json = dict[str, Any]
+
+
+class ShardReplay:
+    """One conversation: a shard, its log, and the clock.
+
+    Args:
+        config: as recorded.
+    """
+
+    def __init__(self, config: Json) -> None:
+        self._config = config
+        self._now_ms: int = config["start_ms"]
+        self._log: list[tuple[bytes, bytes | None]] = []
+        self._shard = self._new_shard()
+
+    def answer(self, step: Json) -> Json:
+        """Carry a step out; what it should be equal to is the step's `expect`."""
+        end_offset = len(self._log)
+        try:
+            response, records = self._carried_out(step)
+        except ApiError as error:
+            response, records = {"error": error.name, "message": error.message}, []
+        for record in records:
+            self._shard.apply(record, len(self._log))
+            self._log.append(encoded(record))
+        return {
+            "response": response,
+            "records": [_record_json(offset, record) for offset, record in enumerate(records, end_offset)],
+            "state": {
+                f"{key.group_id}:{key.topic_id}:{key.partition}": _state_json(state)
+                for key, state in self._shard.states.items()
+            },
+            "last_redundant_offset": self._shard.last_redundant_offset,
+        }
+
+    def _new_shard(self) -> ShareCoordinatorShard:
+        config = self._config
+        return ShareCoordinatorShard(
+            config["topics"], config["updates_per_snapshot"], config["cold_partition_snapshot_ms"]
+        )
+
+    def _reload(self) -> None:
+        self._shard = self._new_shard()
+        for offset, (key, value) in enumerate(self._log):
+            self._shard.apply(decoded(key, value), offset)
+
+    def _carried_out(self, step: Json) -> tuple[Json, Sequence[ShareStateRecord]]:
+        fields = {name: value for name, value in step.items() if name not in ("op", "group", "expect")}
+        addressed = {"group_id": step.get("group"), **fields}
+        response: Json = {"error": "NONE"}
+        records: Sequence[ShareStateRecord] = []
+        match step["op"]:
+            case "initialize":
+                records = self._shard.initialize(InitializeShareGroupState(**addressed), self._now_ms)
+            case "write":
+                addressed["state_batches"] = _state_batches(step["state_batches"])
+                records = self._shard.write(WriteShareGroupState(**addressed), self._now_ms)
+            case "read":
+                state, records = self._shard.read(ReadShareGroupState(**addressed), self._now_ms)
+                response |= _only(_snapshot_json(state), "state_epoch", "start_offset", "state_batches")
+            case "read_summary":
+                response |= self._summary(addressed)
+            case "delete":
+                records = self._shard.delete(DeleteShareGroupState(**addressed))
+            case "topic_deleted":
+                records = self._shard.delete_topics([step["topic_id"]])
+            case "snapshot_cold_partitions":
+                records = self._shard.snapshot_cold_partitions(self._now_ms)
+            case "advance":
+                self._now_ms += step["ms"]
+            case "reload":
+                self._reload()
+            case operation:
+                raise AssertionError(f"{operation!r} is no operation of the recordings")
+        return response, records
+
+    def _summary(self, addressed: Json) -> Json:
+        addressed.pop("leader_epoch")  # a summary is never fenced: Kafka does not look at it
+        summary = self._shard.read_summary(ReadShareGroupStateSummary(**addressed))
+        return {
+            "state_epoch": summary.state_epoch,
+            "leader_epoch": summary.leader_epoch,
+            "start_offset": summary.start_offset,
+            "delivery_complete_count": summary.delivery_complete_count,
+        }
+
+
+def _state_batches(quadruples: list[list[int]]) -> tuple[StateBatch, ...]:
+    return tuple(StateBatch(first, last, count, RecordState(state)) for first, last, state, count in quadruples)
+
+
+def _only(fields: Json, *names: str) -> Json:
+    return {name: fields[name] for name in names}
+
+
+def _snapshot_json(snapshot: ShareSnapshot) -> Json:
+    return {
+        "snapshot_epoch": snapshot.snapshot_epoch,
+        "state_epoch": snapshot.state_epoch,
+        "leader_epoch": snapshot.leader_epoch,
+        "start_offset": snapshot.start_offset,
+        "delivery_complete_count": snapshot.delivery_complete_count,
+        "state_batches": [
+            [batch.first_offset, batch.last_offset, int(batch.delivery_state), batch.delivery_count]
+            for batch in snapshot.state_batches
+        ],
+        "create_ts": snapshot.create_timestamp,
+        "write_ts": snapshot.write_timestamp,
+    }
+
+
+def _state_json(state: ShareGroupState) -> Json:
+    return {
+        **_snapshot_json(state.persisted),
+        "fence_leader_epoch": state.leader_epoch_fence,
+        "fence_state_epoch": state.state_epoch_fence,
+        "updates_since_snapshot": state.updates_since_snapshot,
+    }
+
+
+def _record_json(offset: int, record: ShareStateRecord) -> Json:
+    key, value = encoded(record)
+    return {
+        "offset": offset,
+        "type": "ShareUpdate" if isinstance(record.value, ShareUpdate) else "ShareSnapshot",
+        "key": {
+            "groupId": record.key.group_id,
+            "topicId": record.key.topic_id,
+            "partition": record.key.partition,
+        },
+        "value": None if record.value is None else _value_json(record.value),
+        "key_hex": key.hex(),
+        "value_hex": None if value is None else value.hex(),
+    }
+
+
+def _value_json(value: ShareSnapshot | ShareUpdate) -> Json:
+    """The value as Kafka's JSON converter writes it: a tagged field is left out at its default."""
+    fields: Json = {
+        "snapshotEpoch": value.snapshot_epoch,
+        "leaderEpoch": value.leader_epoch,
+        "startOffset": value.start_offset,
+        "stateBatches": [
+            {
+                "firstOffset": batch.first_offset,
+                "lastOffset": batch.last_offset,
+                "deliveryState": int(batch.delivery_state),
+                "deliveryCount": batch.delivery_count,
+            }
+            for batch in value.state_batches
+        ],
+    }
+    if value.delivery_complete_count != UNKNOWN_COUNT:
+        fields["deliveryCompleteCount"] = value.delivery_complete_count
+    if isinstance(value, ShareSnapshot):
+        fields["stateEpoch"] = value.state_epoch
+        fields["createTimestamp"] = value.create_timestamp
+        fields["writeTimestamp"] = value.write_timestamp
+    return fields

@@ -1,0 +1,21 @@
+"""Files of recorded vectors: JSON Lines, one kind of vector for each pattern of names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+OWN_VECTORS = Path(__file__).resolve().parent / "vectors"
+FILE_PATTERNS = {
+    "scenario": ("scenarios_*.jsonl", "random_*.jsonl"),
+    "combination": ("combiner_*.jsonl",),
+    "conversation": ("coordinator_*.jsonl",),
+}
+"""Argument of a test → the files that it gets the lines of, one line a test."""
+
+
+def read_lines(folder: Path, argument: str) -> list[dict[str, Any]]:
+    """All lines for one argument, file by file."""
+    files = sorted(file for pattern in FILE_PATTERNS[argument] for file in folder.glob(pattern))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
