@@ -27,10 +27,14 @@ class BytesReader:
         self._encoded = encoded
         self._position = 0
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether nothing is left."""
-        return self._position == len(self._encoded)
+    def check_end(self) -> None:
+        """Make sure that nothing is left.
+
+        Raises:
+            KafkaRecordError: something is.
+        """
+        if self._position != len(self._encoded):
+            raise KafkaRecordError(f"{len(self._encoded) - self._position} bytes are left behind the record.")
 
     def take(self, length: int) -> bytes:
         """The next bytes.

@@ -160,16 +160,22 @@ def decoded(key: bytes, value: bytes | None) -> ShareStateRecord:
     record_type = INT16.decode(key_reader, is_flexible=False)
     if record_type not in _VALUES:
         raise UnsupportedFormatVersionError(f"Record type {record_type} of the share-group state is not known.")
-    partition_key = _KEY.decode(key_reader, is_flexible=False)
+    partition_key: SharePartitionKey = _KEY.decode(key_reader, is_flexible=False)
+    key_reader.check_end()
+    return ShareStateRecord(partition_key, _decoded_value(record_type, value))
+
+
+def _decoded_value(record_type: int, value: bytes | None) -> ShareSnapshot | ShareUpdate | None:
     if value is None:
-        return ShareStateRecord(partition_key, None)
-    value_reader = BytesReader(value)
-    version = INT16.decode(value_reader, is_flexible=True)
+        if record_type != _SNAPSHOT_TYPE:
+            raise KafkaRecordError("An update has no value; what deletes a state has the key of a snapshot.")
+        return None
+    reader = BytesReader(value)
+    version = INT16.decode(reader, is_flexible=True)
     if version != VALUE_VERSION:
         raise UnsupportedFormatVersionError(
             f"A value of the share-group state has version {version}; this release reads {VALUE_VERSION}."
         )
-    state = _VALUES[record_type].decode(value_reader, is_flexible=True)
-    if not (key_reader.is_at_end and value_reader.is_at_end):
-        raise KafkaRecordError(f"Bytes are left behind the record of {partition_key}.")
-    return ShareStateRecord(partition_key, state)
+    state: ShareSnapshot | ShareUpdate = _VALUES[record_type].decode(reader, is_flexible=True)
+    reader.check_end()
+    return state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
 from sharegroup.coordinator.share_group_state import ShareGroupState
@@ -17,16 +16,8 @@ from sharegroup.coordinator.share_state_requests import (
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import ApiError
-from sharegroup.protocol.share_state_records import (
-    UNKNOWN_COUNT,
-    ShareSnapshot,
-    ShareStateRecord,
-    ShareUpdate,
-    decoded,
-    encoded,
-)
-
-Json = dict[str, Any]
+from sharegroup.protocol.share_state_records import ShareSnapshot, ShareStateRecord, ShareUpdate, decoded, encoded
+from tests.support.kafka_json import Json, key_json, value_json
 
 
 class ShardReplay:
@@ -152,37 +143,8 @@ def _record_json(offset: int, record: ShareStateRecord) -> Json:
     return {
         "offset": offset,
         "type": "ShareUpdate" if isinstance(record.value, ShareUpdate) else "ShareSnapshot",
-        "key": {
-            "groupId": record.key.group_id,
-            "topicId": record.key.topic_id,
-            "partition": record.key.partition,
-        },
-        "value": None if record.value is None else _value_json(record.value),
+        "key": key_json(record.key),
+        "value": None if record.value is None else value_json(record.value),
         "key_hex": key.hex(),
         "value_hex": None if value is None else value.hex(),
     }
-
-
-def _value_json(value: ShareSnapshot | ShareUpdate) -> Json:
-    """The value as Kafka's JSON converter writes it: a tagged field is left out at its default."""
-    fields: Json = {
-        "snapshotEpoch": value.snapshot_epoch,
-        "leaderEpoch": value.leader_epoch,
-        "startOffset": value.start_offset,
-        "stateBatches": [
-            {
-                "firstOffset": batch.first_offset,
-                "lastOffset": batch.last_offset,
-                "deliveryState": int(batch.delivery_state),
-                "deliveryCount": batch.delivery_count,
-            }
-            for batch in value.state_batches
-        ],
-    }
-    if value.delivery_complete_count != UNKNOWN_COUNT:
-        fields["deliveryCompleteCount"] = value.delivery_complete_count
-    if isinstance(value, ShareSnapshot):
-        fields["stateEpoch"] = value.state_epoch
-        fields["createTimestamp"] = value.create_timestamp
-        fields["writeTimestamp"] = value.write_timestamp
-    return fields
