@@ -46,8 +46,9 @@ class GroupMember:
     def __init__(self, log: Log, settings: MemberSettings) -> None:
         # Kafka makes member ids as it makes topic ids.
         self.member_id = new_topic_id()
+        self._log = log
         self._link = ProcessorLink(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
-        self._protocol = MemberProtocol(settings, _instant().now_ms)
+        self._protocol = MemberProtocol(settings, self._instant().now_ms)
         self._changed = threading.Condition()
         self._failure: ShareGroupError | None = None
         self._is_done = False
@@ -61,7 +62,7 @@ class GroupMember:
         """
         with self._changed:
             self._raise_failure()
-            self._protocol.subscribe(topics, _instant())
+            self._protocol.subscribe(topics, self._instant())
             self._send_due()
 
     def take_acquisition(self, acknowledgements: Iterable[Acknowledgement] = ()) -> Acquisition | None:
@@ -73,7 +74,7 @@ class GroupMember:
             self._protocol.acknowledge(acknowledgements)
             self._raise_failure()
             self._raise_membership_error()
-            taken = self._protocol.take(_instant())
+            taken = self._protocol.take(self._instant())
             self._send_due()
             return taken
 
@@ -84,10 +85,10 @@ class GroupMember:
 
     def next_acquisition(self, timeout_ms: int | None) -> Acquisition | None:
         """Take an acquisition, blocking until there is one; None when the time (None: endless) is over first."""
-        deadline_ms = None if timeout_ms is None else _instant().now_ms + timeout_ms
+        deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
         while True:
             taken = self.take_acquisition()
-            remaining_ms = None if deadline_ms is None else max(deadline_ms - _instant().now_ms, 0)
+            remaining_ms = None if deadline_ms is None else max(deadline_ms - self._instant().now_ms, 0)
             if taken is not None or remaining_ms == 0:
                 return taken
             with self._changed:
@@ -132,7 +133,7 @@ class GroupMember:
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
-                self._protocol.close(_instant())
+                self._protocol.close(self._instant())
                 try:
                     self._send_due()
                 except ShareGroupError as error:
@@ -156,7 +157,7 @@ class GroupMember:
     def _step(self) -> None:
         with self._changed:
             self._send_due()
-            deadline_ms = self._protocol.next_deadline_ms(at := _instant())
+            deadline_ms = self._protocol.next_deadline_ms(at := self._instant())
         wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else min(max(deadline_ms - at.now_ms, 0), _LONGEST_WAIT_MS)
         try:
             answers = self._link.receive() if self._link.wait(wait_ms) else []
@@ -168,7 +169,7 @@ class GroupMember:
         with self._changed:
             for answer in answers:
                 try:
-                    self._protocol.receive(answer, _instant().now_ms)
+                    self._protocol.receive(answer, self._instant().now_ms)
                 except InvalidRequestError as error:
                     _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
             self._send_due()
@@ -177,14 +178,17 @@ class GroupMember:
 
     def _send_due(self) -> None:
         """Append what is to be sent now; the lock is held, so that epochs are appended in their order."""
-        requests = self._protocol.next_requests(_instant())
+        requests = self._protocol.next_requests(self._instant())
         if not requests:
             return
         try:
             self._link.send(requests)
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
-            self._protocol.send_failed(_instant().now_ms)
+            self._protocol.send_failed(self._instant().now_ms)
+
+    def _instant(self) -> Instant:
+        return Instant(time.monotonic_ns() // 1_000_000, self._log.now_ms())
 
     def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Block, with the lock given back meanwhile, until the condition holds; false when time is over first."""
@@ -196,10 +200,10 @@ class GroupMember:
 
     def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """As `_wait_for`, on behalf of an application that asks for records all the time."""
-        deadline_ms = None if timeout_ms is None else _instant().now_ms + timeout_ms
+        deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
         is_there = is_over = False
         while not (is_there or is_over):
-            now_ms = _instant().now_ms
+            now_ms = self._instant().now_ms
             self._protocol.polled(now_ms)
             remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
             is_over = deadline_ms is not None and remaining_ms <= _LONGEST_WAIT_MS
@@ -225,7 +229,3 @@ class GroupMember:
         error = self._protocol.take_error()
         if error is not None:
             raise error
-
-
-def _instant() -> Instant:
-    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)

@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A moment on two clocks: `now_ms` never goes back and times requests, `epoch_ms` is what lock deadlines are in."""
+    """A moment on two clocks: `now_ms` times requests, `epoch_ms` is the log's time, which lock deadlines are in."""
 
     now_ms: int
     epoch_ms: int

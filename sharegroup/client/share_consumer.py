@@ -267,7 +267,7 @@ class ShareConsumer:
 
     def _read(self, held: Acquisition) -> list[Message]:
         """Messages of the next part of an acquisition; none when its time is over or no record is there."""
-        if held.is_over(_epoch_ms()):
+        if held.is_over(self._log.now_ms()):
             self._held = None
             return []
         chunk = self._reader.read(held.ranges, self._config.max_poll_records)
@@ -291,7 +291,7 @@ class ShareConsumer:
 
     def _take_undelivered(self, reason: str) -> list[Acknowledgement]:
         held, self._held = self._held, None
-        return unread(held.ranges, reason) if held is not None and not held.is_over(_epoch_ms()) else []
+        return unread(held.ranges, reason) if held is not None and not held.is_over(self._log.now_ms()) else []
 
     def _acknowledge(
         self,
@@ -372,7 +372,3 @@ def _milliseconds(timeout: object) -> int | None:
     if not isinstance(timeout, int | float):
         raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return None if timeout < 0 else round(timeout * 1000)
-
-
-def _epoch_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.local_headers import decode_headers, encode_headers
+from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import (
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -35,11 +36,6 @@ _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 6.0
 
 
-def system_clock_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class LocalLog:
     """A `Log` in one SQLite file, created with its folder when missing.
 
@@ -48,7 +44,7 @@ class LocalLog:
 
     Args:
         path: the file; beside it SQLite keeps `<path>-wal` and `<path>-shm`.
-        clock: the time in milliseconds since the epoch, for records that the log stamps.
+        clock: the time for records that the log stamps; by default one of this log's own.
         busy_timeout_ms: how long an operation waits for another process's append.
         must_exist: whether a missing file is an error.
 
@@ -62,14 +58,17 @@ class LocalLog:
     def __init__(
         self,
         path: str | PathLike[str],
-        clock: Callable[[], int] = system_clock_ms,
+        clock: LogClock | None = None,
         *,
         busy_timeout_ms: int = 10_000,
         must_exist: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._clock = clock
+        self._clock = clock or LogClock()
         self._file = LocalFile(self.path, busy_timeout_ms, must_exist)
+        with self._file.snapshot() as connection:
+            (last_ms,) = connection.execute("SELECT ifnull(max(last_timestamp_ms), 0) FROM partitions").fetchone()
+        self._clock.now_ms(last_ms)
 
     def create_topic(
         self,
@@ -268,6 +267,10 @@ class LocalLog:
                 {"offset": offset, "topic": found.topic_rowid, "partition": partition},
             )
 
+    def now_ms(self) -> int:
+        """The log's time; see `Log.now_ms`."""
+        return self._clock.now_ms()
+
     def close(self) -> None:
         """Close the file; a `wait` in another thread returns."""
         self._file.close()
@@ -285,7 +288,7 @@ class LocalLog:
         if not records:
             return found.end_offset
         stamp_all = found.is_log_append_time()
-        now_ms = max(self._clock(), found.last_timestamp_ms) if stamp_all else self._clock()
+        now_ms = self._clock.now_ms(found.last_timestamp_ms) if stamp_all else self._clock.wall_ms()
         connection.executemany(
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
             (

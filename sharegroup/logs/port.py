@@ -141,6 +141,13 @@ class Log(Protocol):
         """
         ...
 
+    def now_ms(self) -> int:
+        """The log's time, milliseconds since the epoch: the stamp of a record appended now.
+
+        It never goes back, and runs on while the clock of this machine is set back.
+        """
+        ...
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset, which becomes the start offset unless that is higher already.
 

@@ -112,7 +112,7 @@ class FactSource:
         return self._log_watches.keys() | self._topic_watches.keys() if topics else set(self._log_watches)
 
     def _due_ticks(self) -> list[RequestEnvelope]:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._log.now_ms()
         due = [key for key, at_ms in self._wakes.items() if at_ms <= now_ms]
         for key in due:
             del self._wakes[key]

@@ -24,20 +24,25 @@ from sharegroup.errors import (
 )
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
+from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
 
 WAIT_MS = 20_000
 """Far longer than any test needs; only a failure takes that long."""
 
 
-class Clock:
-    """A clock that tests set; milliseconds."""
+class Clock(LogClock):
+    """A clock that tests set; milliseconds.
+
+    Attributes:
+        now_wall_ms: the machine's time.
+        passed_ms: what has passed since some moment.
+    """
 
     def __init__(self) -> None:
-        self.now_ms = 1_000
-
-    def __call__(self) -> int:
-        return self.now_ms
+        self.now_wall_ms = 1_000
+        self.passed_ms = 0
+        super().__init__(lambda: self.now_wall_ms, lambda: self.passed_ms)
 
 
 @pytest.fixture
@@ -201,25 +206,52 @@ def test_headers_count_towards_the_bytes_of_a_read(log: LocalLog) -> None:
 # Time
 
 
+def stamps(log: LocalLog) -> list[int]:
+    return [record.timestamp_ms for record in log.read("requests", 0, 0, 100)]
+
+
 def test_log_append_time_never_decreases(log: LocalLog, clock: Clock) -> None:
     log.create_topic("requests", 1, {"message.timestamp.type": "LogAppendTime"})
     for now_ms in (1_000, 1_500, 900, 1_501, 0):
-        clock.now_ms = now_ms
+        clock.now_wall_ms = now_ms
         log.append("requests", 0, [NewRecord(None, None, timestamp_ms=7), NewRecord(None, None)])
-    stamps = [record.timestamp_ms for record in log.read("requests", 0, 0, 10)]
-    assert stamps == [1_000, 1_000, 1_500, 1_500, 1_500, 1_500, 1_501, 1_501, 1_501, 1_501]
+    assert stamps(log) == [1_000, 1_000, 1_500, 1_500, 1_500, 1_500, 1_501, 1_501, 1_501, 1_501]
+
+
+def test_log_append_time_runs_on_while_the_machines_clock_is_set_back(log: LocalLog, clock: Clock) -> None:
+    log.create_topic("requests", 1, {"message.timestamp.type": "LogAppendTime"})
+    clock.now_wall_ms = 3_600_000
+    for passed_ms in (0, 40, 100):
+        clock.passed_ms = passed_ms
+        log.append("requests", 0, values("a"))
+        clock.now_wall_ms = passed_ms
+    assert stamps(log) == [3_600_000, 3_600_040, 3_600_100]
+    assert log.now_ms() == 3_600_100
+
+
+def test_log_append_time_goes_on_from_what_others_stamped(path: Path, log: LocalLog, clock: Clock) -> None:
+    log.create_topic("requests", 1, {"message.timestamp.type": "LogAppendTime"})
+    other_clock = Clock()
+    with LocalLog(path, other_clock) as other:
+        clock.now_wall_ms = 9_000
+        log.append("requests", 0, values("a"))
+        other.append("requests", 0, values("b"))
+        other_clock.passed_ms = 30
+        other.append("requests", 0, values("c"))
+    with LocalLog(path, Clock()) as later:
+        assert later.now_ms() == 9_030
+    assert stamps(log) == [9_000, 9_000, 9_030]
 
 
 def test_log_append_time_survives_reopening_and_deletion(path: Path, clock: Clock) -> None:
-    clock.now_ms = 9_000
+    clock.now_wall_ms = 9_000
     with LocalLog(path, clock) as log:
         log.create_topic("requests", 1, {"message.timestamp.type": "LogAppendTime"})
         log.append("requests", 0, values("a"))
         log.delete_records("requests", 0, 1)
-    clock.now_ms = 8_000
-    with LocalLog(path, clock) as log:
+    with LocalLog(path, Clock()) as log:
         log.append("requests", 0, values("b"))
-        assert [record.timestamp_ms for record in log.read("requests", 0, 0, 9)] == [9_000]
+        assert stamps(log) == [9_000]
 
 
 # Offsets

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sharegroup.errors import OffsetOutOfRangeError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 
 TOPICS = {"requests": {"message.timestamp.type": "LogAppendTime"}, "events": {}}
@@ -46,6 +47,7 @@ class LogModel(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.now_ms = 5_000
+        self.latest_ms = 0
         self.model = {(topic, partition): PartitionModel() for topic in TOPICS for partition in (0, 1)}
 
     @initialize()
@@ -55,13 +57,17 @@ class LogModel(RuleBasedStateMachine):
             self.log.create_topic(topic, 2, config)
 
     def open(self) -> None:
-        self.log = LocalLog(Path(self.folder.name) / "events.log", lambda: self.now_ms)
+        clock = LogClock(lambda: self.now_ms, lambda: 0)
+        self.log = LocalLog(Path(self.folder.name) / "events.log", clock)
+        self.latest_ms = max(self.now_ms, *(model.last_stamp_ms for model in self.model.values()))
 
     def expect(self, topic: str, partition: int, records: list[NewRecord]) -> int:
         model = self.model[topic, partition]
         first = model.end_offset
         stamp_all = topic == "requests"
-        now_ms = max(self.now_ms, model.last_stamp_ms) if stamp_all else self.now_ms
+        if records and stamp_all:
+            self.latest_ms = max(self.now_ms, self.latest_ms, model.last_stamp_ms)
+        now_ms = self.latest_ms if stamp_all else self.now_ms
         for record in records:
             stamp = now_ms if stamp_all or record.timestamp_ms is None else record.timestamp_ms
             model.records[model.end_offset] = LogRecord(
