@@ -16,7 +16,7 @@ from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import serve_fetches
 from sharegroup.actor.led_partition import LedPartition
-from sharegroup.actor.log_offsets import KnownOffsets
+from sharegroup.actor.log_offsets import KnownOffsets, check_partition_count
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
@@ -169,7 +169,9 @@ class Leader:
         forgotten = [(topic.topic_id, p) for topic in body.forgotten_topics_data for p in topic.partitions]
         acknowledged = self._acknowledged(message, body.topics)
         session.change_partitions(added, forgotten)
-        wait_ms = 0 if acknowledged or not body.max_records else body.max_wait_ms
+        # A fetch that waited longer than sessions live would keep the session of a member that is gone.
+        longest_ms = min(body.max_wait_ms, self._config.share_session_timeout_ms)
+        wait_ms = 0 if acknowledged or not body.max_records else longest_ms
         session.pending = PendingFetch(
             message.envelope.model_copy(update={"body": {}}),
             body.max_records,
@@ -201,7 +203,7 @@ class Leader:
         if epoch == INITIAL_EPOCH:
             session = self._sessions.opened(message, topics, self._config.share_session_timeout_ms)
         else:
-            session = self._sessions.continued(message, epoch)
+            session = self._sessions.continued(message, epoch, topics)
         if before is not None and before.pending is not None:
             responses = grouped_by_topic(before.pending.acknowledged)
             self._answer(before, ShareFetchResponse(share_session_epoch=before.epoch, responses=responses))
@@ -224,7 +226,9 @@ class Leader:
 
     def _initialize(self, message: LoggedRequest) -> None:
         body = parsed(InitializeShareGroupState, message.envelope.body)
-        self._uninitialized.update({topic.topic_id: (body.state_epoch, topic) for topic in body.topics})
+        wanted = {**self._uninitialized, **{topic.topic_id: (body.state_epoch, topic) for topic in body.topics}}
+        check_partition_count(len(self._partitions) + sum(len(topic.partitions) for _, topic in wanted.values()))
+        self._uninitialized = wanted
         self._initialize_known_topics()
 
     def _initialize_known_topics(self) -> None:

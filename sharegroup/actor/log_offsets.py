@@ -6,7 +6,21 @@ from typing import Any
 
 from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
+from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, TopicLogOffsets
+
+MAX_GROUP_PARTITIONS = 200_000
+"""Partitions of all topics together that one group may keep: each of them is state."""
+
+
+def check_partition_count(count: int) -> None:
+    """Check how many partitions a group would have.
+
+    Raises:
+        InvalidRequestError: they are too many.
+    """
+    if count > MAX_GROUP_PARTITIONS:
+        raise InvalidRequestError(f"The group would have {count} partitions; the most is {MAX_GROUP_PARTITIONS}.")
 
 
 class KnownOffsets:
@@ -17,7 +31,13 @@ class KnownOffsets:
         self._reset: dict[PartitionKey, int] = {}
 
     def merge(self, topic: TopicLogOffsets) -> None:
-        """Take in what a message says of one topic."""
+        """Take in what a message says of one topic.
+
+        Raises:
+            InvalidRequestError: too many partitions would be known; none of the topic's was taken in.
+        """
+        new = {(topic.topic_id, seen.partition_index) for seen in topic.partitions} - self._known.keys()
+        check_partition_count(len(self._known) + len(new))
         for seen in topic.partitions:
             key = (topic.topic_id, seen.partition_index)
             start, end, stable = self._known.get(key, (0, 0, 0))

@@ -12,6 +12,8 @@ from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
 from sharegroup.protocol.share_fetch import PartitionResponse
 
 MAX_EPOCH = 2**31 - 1
+MAX_SESSION_PARTITIONS = 10_000
+"""Partitions that a session may name; those that are not led here cost state and answers as well."""
 
 PartitionKey = tuple[str, int]
 """Topic id and partition."""

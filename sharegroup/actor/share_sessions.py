@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.share_session import ShareSession
+from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, PartitionKey, ShareSession
 from sharegroup.errors import (
     InvalidRequestError,
     InvalidShareSessionEpochError,
@@ -39,7 +39,7 @@ class ShareSessions:
         """Forget a session."""
         del self._sessions[session.member_id]
 
-    def opened(self, message: LoggedRequest, topics: Iterable[FetchTopic], idle_timeout_ms: int) -> ShareSession:
+    def opened(self, message: LoggedRequest, topics: Sequence[FetchTopic], idle_timeout_ms: int) -> ShareSession:
         """A new session, in place of the one that its member may have.
 
         A member that is gone leaves its session open. It makes room once the limit is reached: the session that
@@ -51,7 +51,8 @@ class ShareSessions:
             idle_timeout_ms: `share.session.timeout.ms`.
 
         Raises:
-            InvalidRequestError: the member has no id, or the request carries acknowledgements.
+            InvalidRequestError: the member has no id, the request carries acknowledgements, or names too many
+                partitions.
             InvalidShareSessionEpochError: a ShareAcknowledge cannot open a session.
             ShareSessionLimitReachedError: too many sessions are open.
         """
@@ -62,16 +63,18 @@ class ShareSessions:
             raise InvalidShareSessionEpochError("A share session opens with a ShareFetch, not with a ShareAcknowledge.")
         if any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions):
             raise InvalidRequestError("The request that opens a share session cannot carry acknowledgements.")
+        _check_size((), topics)
         if envelope.member_id not in self._sessions and len(self._sessions) >= self._limit:
             self._make_room(message.time_ms - idle_timeout_ms)
         session = ShareSession(envelope.member_id)
         self._sessions[envelope.member_id] = session
         return session
 
-    def continued(self, message: LoggedRequest, epoch: int) -> ShareSession:
+    def continued(self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]) -> ShareSession:
         """The session that a request with an epoch other than 0 goes on with.
 
         Raises:
+            InvalidRequestError: the session would have too many partitions.
             ShareSessionNotFoundError: the member has none.
             InvalidShareSessionEpochError: the epoch is neither the next one nor -1.
         """
@@ -82,6 +85,8 @@ class ShareSessions:
             )
         if epoch != FINAL_EPOCH:
             session.check_epoch(epoch)
+        if message.envelope.api_key == ApiKey.SHARE_FETCH:
+            _check_size(session.partitions, topics)
         return session
 
     def _make_room(self, idle_since_ms: int) -> None:
@@ -91,3 +96,12 @@ class ShareSessions:
                 f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {self._limit}."
             )
         self.close(min(idle, key=lambda session: session.last_request_ms))
+
+
+def _check_size(known: Iterable[PartitionKey], topics: Iterable[FetchTopic]) -> None:
+    named = {*known, *((topic.topic_id, p.partition_index) for topic in topics for p in topic.partitions)}
+    if len(named) > MAX_SESSION_PARTITIONS:
+        raise InvalidRequestError(
+            f"The share session would have {len(named)} partitions; the most is {MAX_SESSION_PARTITIONS}.",
+            "Forget some before others are added.",
+        )

@@ -41,5 +41,16 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
 }
 """Message kind → the actors that receive it; the one that answers comes first."""
 
+FACTS = frozenset(
+    {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.LOG_OFFSETS,
+        ApiKey.TICK,
+        ApiKey.SHARE_GROUP_STATE_INITIALIZED,
+        ApiKey.SHARE_GROUP_CONFIG_CHANGED,
+    }
+)
+"""What the processor sends itself; never answered."""
+
 LATEST_VERSION: dict[ApiKey, int] = dict.fromkeys(ApiKey, 1)
 """The api_version this release speaks; any other is answered UNSUPPORTED_VERSION."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import Int32, Int64, Message
+from sharegroup.protocol.messages import Int32, Int64, Message, Name
 
 UNINITIALIZED_OFFSET = -1
 """Start offset of a share-partition that `share.auto.offset.reset` decides."""
@@ -29,8 +29,8 @@ class PartitionLogOffsets(Message):
 class TopicLogOffsets(Message):
     """What the driver saw of one topic."""
 
-    topic: str = Field(description="Topic name.")
-    topic_id: str = Field(description="Topic id; empty when the topic does not exist.")
+    topic: Name = Field(description="Topic name.")
+    topic_id: Name = Field(description="Topic id; empty when the topic does not exist.")
     partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
 
@@ -57,8 +57,8 @@ class StatePartition(Message):
 class StateTopic(Message):
     """Share-partitions of one topic."""
 
-    topic_id: str = Field(description="Topic id.")
-    topic: str = Field(description="Topic name.")
+    topic_id: Name = Field(description="Topic id.")
+    topic: Name = Field(description="Topic name.")
     partitions: list[StatePartition] = Field(description="Partitions.")
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import ErrorResponse, Int32, Message
+from sharegroup.protocol.messages import ErrorResponse, Int32, Message, Name
 
 JOIN_EPOCH = 0
 """Member epoch that joins the group."""
 LEAVE_EPOCH = -1
 """Member epoch that leaves the group."""
+
+
+MAX_SUBSCRIBED_TOPICS = 1_000
+"""Topics that one member may subscribe to: each is state, and is looked for in the log."""
 
 
 class TopicPartitions(Message):
@@ -24,8 +28,10 @@ class ShareGroupHeartbeatRequest(Message):
     """Join, stay in, or leave a group. None means: unchanged since the last heartbeat."""
 
     member_epoch: Int32 = Field(description="0 joins, -1 leaves, else the epoch last received.")
-    rack_id: str | None = Field(default=None, description="Rack of the member; None is unchanged.")
-    subscribed_topic_names: list[str] | None = Field(default=None, description="Topics; None is unchanged.")
+    rack_id: Name | None = Field(default=None, description="Rack of the member; None is unchanged.")
+    subscribed_topic_names: list[Name] | None = Field(
+        default=None, max_length=MAX_SUBSCRIBED_TOPICS, description="Topics; None is unchanged."
+    )
 
 
 class ShareGroupHeartbeatResponse(ErrorResponse):

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message
+from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -24,7 +24,7 @@ class AcknowledgementRange(Message):
     acknowledge_types: list[AcknowledgeType] = Field(
         min_length=1, description="One type for the range or one per offset; 100 is `unread`, our own."
     )
-    reason: str = Field(default="", description="Why a gap is a gap, for the audit trail.")
+    reason: Name = Field(default="", description="Why a gap is a gap, for the audit trail.")
     redelivery_delay_ms: Int64 | None = Field(
         default=None,
         ge=0,
@@ -54,14 +54,14 @@ class FetchPartition(Message):
 class FetchTopic(Message):
     """Partitions of one topic."""
 
-    topic_id: str = Field(description="Topic id.")
+    topic_id: Name = Field(description="Topic id.")
     partitions: list[FetchPartition] = Field(default_factory=list, description="Partitions.")
 
 
 class ForgottenTopic(Message):
     """Partitions to leave out of the share session from now on."""
 
-    topic_id: str = Field(description="Topic id.")
+    topic_id: Name = Field(description="Topic id.")
     partitions: list[Int32] = Field(default_factory=list, description="Partitions.")
 
 

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
-from sharegroup.actor.effects import Effect, Undecodable
+from sharegroup.actor.effects import Effect
 from sharegroup.actor.mailbox import ActorState, run_batch
-from sharegroup.actor.undecodable import judged
+from sharegroup.actor.undecodable import judged, refusal
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.errors import ApiError, InvalidRequestError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole
 from sharegroup.spark.bootstrap import bootstrap_state
@@ -48,6 +49,8 @@ class ActorOutput:
 def routed(requests: DataFrame) -> DataFrame:
     """One row for each message and each actor that receives it, with the batch's time.
 
+    The first recipient of a message, number 0, speaks for all of them when it is refused.
+
     Args:
         requests: rows of the request log: partition, offset, timestamp, value.
     """
@@ -59,7 +62,7 @@ def routed(requests: DataFrame) -> DataFrame:
         roles = roles.when(api_key == int(key), F.array(*(F.lit(role.value) for role in recipients)))
     return requests.select(
         group_id.alias("group_id"),
-        F.explode(roles.otherwise(F.array(F.lit(UNDECODABLE)))).alias("role"),
+        F.posexplode(roles.otherwise(F.array(F.lit(UNDECODABLE)))).alias("recipient", "role"),
         F.col("partition").alias("request_partition"),
         F.col("offset").alias("request_offset"),
         _milliseconds(F.col("timestamp_ms")).alias("time_ms"),
@@ -102,30 +105,27 @@ class ActorFunction:
         for partition in sorted(set(messages["request_partition"].tolist())):
             part = messages[messages["request_partition"] == partition].sort_values("request_offset")
             if role == UNDECODABLE:
-                effects = [judged(value, offset, None) for offset, value in _columns(part, "request_offset", "value")]
-                yield _output(key, partition, part, _effects_among(effects))
+                yield _output(key, partition, part, _judged(part, None)[1])
             elif partition != partition_for(group_id, self.request_partition_count):
                 # Order holds within a partition only: what came by another one is not of this group's history.
-                reason = f"group {group_id} is not in partition {partition} of the request log"
-                yield _output(key, partition, part, [Undecodable(o, reason) for o in part["request_offset"].tolist()])
+                error = InvalidRequestError(f"Group {group_id} is not in partition {partition} of the request log.")
+                yield _output(key, partition, part, _refused(part, error))
             else:
                 yield _output(key, partition, part, self._run(group_id, ActorRole(role), partition, part, state))
 
     def _run(
         self, group_id: str, role: ActorRole, partition: int, messages: pd.DataFrame, state: GroupState
     ) -> list[Effect]:
-        judgements = [
-            judged(value, offset, group_id, time_ms)
-            for offset, time_ms, value in _columns(messages, "request_offset", "time_ms", "value")
-        ]
-        requests = [item for item in judgements if isinstance(item, LoggedRequest)]
+        requests, refusals = _judged(messages, group_id)
         before = (
             ActorState.decoded(bytes(state.get[0])) if state.exists else bootstrap_state(self.bootstrap, group_id, role)
         )
         context = ActorContext(group_id, partition, self.leader_epoch, self.broker)
         after, effects = run_batch(role, context, before, requests, int(messages["batch_ms"].iloc[0]))
-        state.update((after.encoded(),))
-        return [*_effects_among(judgements), *effects]
+        if after != before:
+            # A message that changes nothing leaves no state behind: its group may not even exist.
+            state.update((after.encoded(),))
+        return [*refusals, *effects]
 
 
 def actor_outputs(batch: DataFrame) -> list[ActorOutput]:
@@ -145,8 +145,23 @@ def actor_outputs(batch: DataFrame) -> list[ActorOutput]:
     ]
 
 
-def _effects_among(judgements: Iterable[LoggedRequest | Effect]) -> list[Effect]:
-    return [item for item in judgements if not isinstance(item, LoggedRequest)]
+def _judged(messages: pd.DataFrame, group_id: str | None) -> tuple[list[LoggedRequest], list[Effect]]:
+    """The messages for an actor, and the refusals of the others."""
+    requests: list[LoggedRequest] = []
+    refusals: list[Effect] = []
+    columns = _columns(messages, "request_offset", "time_ms", "value", "recipient")
+    for offset, time_ms, value, recipient in columns:
+        found = judged(value, offset, group_id, time_ms)
+        if isinstance(found, LoggedRequest):
+            requests.append(found)
+        elif recipient == 0:
+            refusals.append(found)
+    return requests, refusals
+
+
+def _refused(messages: pd.DataFrame, error: ApiError) -> list[Effect]:
+    columns = _columns(messages, "request_offset", "value", "recipient")
+    return [refusal(value, offset, error) for offset, value, recipient in columns if recipient == 0]
 
 
 def _columns(messages: pd.DataFrame, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -1,0 +1,267 @@
+"""A sender of requests that are almost right, quite wrong, or somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.protocol.api_key import ApiKey
+from tests.fuzz.mutation import damaged, mutated, to_bytes
+from tests.fuzz.shared_log import REQUEST_PARTITIONS, SharedGroup
+
+Body = dict[str, Any]
+
+STRANGERS = [f"stranger-{number}" for number in range(12)]
+REQUESTS = (
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.RESUME_SHARE_GROUP,
+)
+"""Kinds that are answered."""
+FACTS = (
+    ApiKey.LOG_OFFSETS,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.SHARE_GROUP_STATE_INITIALIZED,
+    ApiKey.SHARE_GROUP_CONFIG_CHANGED,
+    ApiKey.TICK,
+)
+"""Kinds that only the processor itself should send."""
+
+_CONFIG = {
+    "share.auto.offset.reset": ["earliest", "latest", "by_duration:P1D", "by_duration:P9999999999D", "soon"],
+    "share.record.lock.duration.ms": ["15000", "30000", "0", "-1", "1e3", "99999999999999999999"],
+    "share.delivery.count.limit": ["5", "10", "2", "0", "11"],
+    "share.isolation.level": ["read_committed", "read_uncommitted", "chaos"],
+    "share.partition.max.record.locks": ["100", "4000", "5"],
+    "errors.deadletterqueue.topic.name": ["dlq", ""],
+    "no.such.key": ["1"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A record for the request log.
+
+    Attributes:
+        value: its value.
+        partition: where it goes.
+        asked: (member id, correlation id) that must be answered, once for each time at most; None when nothing is
+            promised.
+    """
+
+    value: bytes | None
+    partition: int
+    asked: tuple[str, int] | None = None
+
+
+class HostileSender:
+    """Makes one attack after the other.
+
+    Args:
+        random: what it chooses by.
+        target: the group that it attacks as a member would.
+        outlaw: the group in which it plays the processor, too.
+    """
+
+    def __init__(self, random: Random, target: SharedGroup, outlaw: SharedGroup) -> None:
+        self._random = random
+        self._target = target
+        self._outlaw = outlaw
+        self._correlation_id = 1_000_000
+        self._session_epochs: dict[str, int] = {}
+        self._sent: list[Attack] = []
+        self._member_epochs: dict[str, dict[str, int]] = {}
+        self.look_around()
+        self._bodies: dict[int, Callable[[SharedGroup, str], Body]] = {
+            ApiKey.SHARE_FETCH: self._fetch,
+            ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_config,
+            ApiKey.RESUME_SHARE_GROUP: lambda group, member_id: {},
+            ApiKey.TICK: lambda group, member_id: {},
+            ApiKey.LOG_OFFSETS: self._log_offsets,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._state_topics,
+            ApiKey.SHARE_GROUP_STATE_INITIALIZED: self._state_topics,
+            ApiKey.SHARE_GROUP_CONFIG_CHANGED: lambda group, member_id: {"overrides": self._config()},
+        }
+
+    def look_around(self) -> None:
+        """Learn who is a member, and its epoch."""
+        for group in (self._target, self._outlaw):
+            members = group.coordinator.group.state.members.values()
+            self._member_epochs[group.group_id] = {member.member_id: member.member_epoch for member in members}
+
+    def attack(self) -> Attack:
+        """The next record."""
+        attack = self._random.choices(
+            [self._request, self._broken_body, self._broken_envelope, self._bytes, self._replay, self._misplaced],
+            [6, 6, 4, 3, 2, 1],
+        )[0]()
+        self._sent.append(attack)
+        del self._sent[:-500]
+        return attack
+
+    def _request(self) -> Attack:
+        """A request that any member might send."""
+        envelope = self._envelope(self._random.choice([self._target, self._target, self._outlaw]))
+        return self._addressed(envelope)
+
+    def _broken_body(self) -> Attack:
+        envelope = self._envelope(self._random.choice([self._target, self._outlaw]))
+        envelope["body"] = mutated([envelope["body"]], self._random, self._random.choice([1, 1, 2, 5]))[:1]
+        envelope["body"] = envelope["body"][0] if envelope["body"] else None
+        return self._addressed(envelope)
+
+    def _broken_envelope(self) -> Attack:
+        envelope = mutated(self._envelope(self._target), self._random, self._random.choice([1, 1, 2]))
+        if isinstance(envelope, dict) and envelope.get("api_key") in FACTS:
+            envelope["group_id"] = self._outlaw.group_id
+        return Attack(to_bytes(envelope, self._random), self._partition(envelope))
+
+    def _bytes(self) -> Attack:
+        """Bytes that are hardly a message; a fact among them goes to the outlaws."""
+        random = self._random
+        if random.random() < 0.1:
+            nothing = [None, b"", b"null", b"[]", b"5", b'"text"', b"[" * 3_000, random.randbytes(50), b"x" * 200_000]
+            return Attack(random.choice(nothing), random.randrange(REQUEST_PARTITIONS))
+        value = damaged(to_bytes(self._envelope(self._outlaw), random), random)
+        return Attack(value, partition_for(self._outlaw.group_id, REQUEST_PARTITIONS))
+
+    def _replay(self) -> Attack:
+        """What somebody has sent before, once more."""
+        if not self._sent:
+            return self._request()
+        again = self._random.choice(self._sent)
+        return again
+
+    def _misplaced(self) -> Attack:
+        """A good request in the partition of other groups."""
+        right = self._addressed(self._envelope(self._target))
+        return Attack(right.value, 1 - right.partition, right.asked)
+
+    def _addressed(self, envelope: dict[str, Any]) -> Attack:
+        is_answered = envelope["api_key"] in REQUESTS and envelope["reply_partition"] >= 0
+        address = (envelope["member_id"], envelope["correlation_id"]) if is_answered else None
+        return Attack(to_bytes(envelope, self._random), self._partition(envelope), address)
+
+    def _partition(self, envelope: Any) -> int:
+        group_id = envelope.get("group_id") if isinstance(envelope, dict) else None
+        is_text = isinstance(group_id, str) and group_id.isascii()
+        return partition_for(group_id if is_text else "", REQUEST_PARTITIONS)  # type: ignore[arg-type]
+
+    def _envelope(self, group: SharedGroup) -> dict[str, Any]:
+        random = self._random
+        self._correlation_id += 1
+        api_key = random.choice([*REQUESTS, *FACTS]) if group is self._outlaw else random.choice([*REQUESTS, FACTS[-1]])
+        known = sorted(self._member_epochs[group.group_id])
+        is_impostor = bool(known) and random.random() < 0.1
+        member_id = random.choice(known) if is_impostor else random.choice(STRANGERS)
+        return {
+            "v": 1,
+            "api_key": int(api_key),
+            "api_version": 1,
+            "correlation_id": self._correlation_id,
+            "client_id": "hostile",
+            "group_id": group.group_id,
+            "member_id": member_id,
+            "reply_partition": random.choice([0, 1, 3, 3, -1]),
+            "body": self._bodies[api_key](group, member_id),
+        }
+
+    def _session_epoch(self, member_id: str) -> int:
+        epoch = self._session_epochs.get(member_id, 0)
+        self._session_epochs[member_id] = epoch + 1
+        if self._random.random() < 0.2:
+            self._session_epochs[member_id] = 0
+        return self._random.choice([epoch, epoch, epoch, epoch, 0, 1, -1, epoch - 1, epoch + 7])
+
+    def _offset(self, group: SharedGroup) -> int:
+        end = group.topics["orders"][1][0].end
+        return self._random.choice([self._random.randint(0, end), self._random.randint(0, end), end, end + 1, 0, 10**9])
+
+    def _topics(self, group: SharedGroup, says: bool) -> list[Body]:
+        random = self._random
+        partitions: list[Body] = []
+        for _ in range(random.choice([0, 1, 1, 2])):
+            batches = []
+            for _ in range(random.choice([1, 1, 3]) if says else 0):
+                first = self._offset(group)
+                last = first + random.choice([0, 0, 2, 10, -1, 2**62])
+                types = [random.choice([0, 1, 2, 3, 4, 100])] * random.choice([1, 1, 1, 3])
+                batches.append({"first_offset": first, "last_offset": last, "acknowledge_types": types, "reason": "no"})
+            partitions.append({"partition_index": random.choice([0, 0, 1, 2, 9]), "acknowledgement_batches": batches})
+        topic_id = random.choice([group.topics["orders"][0]] * 4 + ["other-id", "payments-id"])
+        return [{"topic_id": topic_id, "partitions": partitions}]
+
+    def _fetch(self, group: SharedGroup, member_id: str) -> Body:
+        random = self._random
+        return {
+            "share_session_epoch": self._session_epoch(member_id),
+            "max_wait_ms": random.choice([0, 500, 30_000, 2**31 - 1]),
+            "max_records": random.choice([0, 1, 3, 5]),
+            "batch_size": random.choice([1, 500, 2**31 - 1]),
+            "acquire_mode": random.choice(["batch_optimized", "record_limit"]),
+            "topics": self._topics(group, random.random() < 0.4),
+            "forgotten_topics_data": [{"topic_id": "orders-id", "partitions": [random.choice([0, 5, -1])]}],
+        }
+
+    def _acknowledge(self, group: SharedGroup, member_id: str) -> Body:
+        return {"share_session_epoch": self._session_epoch(member_id), "topics": self._topics(group, says=True)}
+
+    def _heartbeat(self, group: SharedGroup, member_id: str) -> Body:
+        random = self._random
+        epoch = self._member_epochs[group.group_id].get(member_id, 0)
+        topics = [["orders"], ["orders", "payments"], ["nowhere"], ["^or.*"], [], None, ["a" * 300]]
+        return {
+            "member_epoch": random.choice([epoch, epoch, 0, -1, epoch + 1, epoch - 1, 2**31 - 1]),
+            "rack_id": random.choice([None, "", "rack"]),
+            "subscribed_topic_names": random.choice(topics),
+        }
+
+    def _alter_config(self, group: SharedGroup, member_id: str) -> Body:
+        return {"set": self._config(), "delete": self._random.choice([[], ["share.isolation.level"], ["no.such.key"]])}
+
+    def _config(self) -> dict[str, str]:
+        keys = self._random.sample(sorted(_CONFIG), self._random.choice([0, 1, 1, 2]))
+        return {key: self._random.choice(_CONFIG[key]) for key in keys}
+
+    def _log_offsets(self, group: SharedGroup, member_id: str) -> Body:
+        random = self._random
+        offsets = [0, 5, 100, 2**40, 2**63 - 1]
+        topic = random.choice(["orders", "payments", f"made-up-{random.randrange(10**6)}"])
+        partitions = [
+            {
+                "partition_index": random.choice([0, 1, 2, 50, 2**31 - 1]),
+                "start_offset": random.choice(offsets[:3]),
+                "end_offset": random.choice(offsets),
+                "last_stable_offset": random.choice(offsets),
+                "reset_offset": random.choice([-1, *offsets]),
+            }
+            for _ in range(random.choice([0, 1, 3, 200]))
+        ]
+        count = random.choice([0, 1, 2, 3, 40])
+        return {
+            "topics": [{"topic": topic, "topic_id": f"{topic}-id", "partition_count": count, "partitions": partitions}]
+        }
+
+    def _state_topics(self, group: SharedGroup, member_id: str) -> Body:
+        random = self._random
+        topic = random.choice(["orders", "payments", f"made-up-{random.randrange(10**6)}"])
+        partitions = [
+            {
+                "partition_index": random.choice([0, 1, 2, 7, 2**31 - 1]),
+                "start_offset": random.choice([-1, 0, 2**63 - 1]),
+            }
+            for _ in range(random.choice([0, 1, 2]))
+        ]
+        return {
+            "state_epoch": random.choice([0, 1, 2**31 - 1, -1]),
+            "topics": [{"topic_id": f"{topic}-id", "topic": topic, "partitions": partitions}],
+        }
