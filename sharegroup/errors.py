@@ -47,6 +47,14 @@ class LogUnavailableError(LogError):
     """The log did not answer in time; trying again may help."""
 
 
+class LogAccessDeniedError(LogError):
+    """The log does not let this client in, or not do this: its identity, its certificate or its rights are not enough."""
+
+
+class RecordTooLargeError(LogError):
+    """The log takes no record of this size."""
+
+
 class UnknownTopicError(LogError):
     """The topic, or the partition of it, does not exist in the log."""
 
@@ -77,6 +85,10 @@ class ProcessorStoppedError(ShareGroupError):
 
 class CheckpointDivergedError(StateTableError):
     """The streaming checkpoint and the state table do not tell the same story."""
+
+
+class InputLineError(ShareGroupError):
+    """A line of input is not a record in the format that was asked for."""
 
 
 class UnsupportedFormatVersionError(ShareGroupError):

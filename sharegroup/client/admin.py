@@ -83,5 +83,5 @@ class AdminClient:
                     return
         raise RequestTimedOutError(
             f"Group {group_id} did not answer {api_key.name} within {timeout} s.",
-            "Check that a processor is running on this log.",
+            "Check that a processor is running on this log; the request stays there, and may still be carried out.",
         )

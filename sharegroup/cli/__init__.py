@@ -1,0 +1,1 @@
+"""The command line: topics, groups, consuming, and a live view; no JVM."""

@@ -1,0 +1,245 @@
+"""`sharegroup consume`: a member of a share group that prints what it gets, as kafka-console-share-consumer does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sharegroup.cli.interruption import Interruption, interruption
+from sharegroup.cli.message_format import FORMATTER_PROPERTIES, MessageFormat, json_line
+from sharegroup.cli.output import JSON, output_option
+from sharegroup.cli.properties import read_properties
+from sharegroup.cli.site import Site, log_options, log_site
+from sharegroup.client.kafka_types import KafkaException
+from sharegroup.client.message import Message
+from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
+from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
+
+_DEFAULT_GROUP = "share"
+_CLIENT_ID = "console-share-consumer"
+_LONGEST_POLL_S = 0.5
+"""How late Ctrl-C is noticed while nothing comes."""
+_MAX_POLL_RECORDS = "max.poll.records"
+
+
+@click.command()
+@click.option("--topic", required=True, help="The topic to consume from.")
+@click.option("--group", help=f"The share group id of the consumer.  [default: {_DEFAULT_GROUP}]")
+@click.option(
+    "--max-messages", type=click.IntRange(min=0), help="Messages to consume before exiting; endless if not set."
+)
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(min=0),
+    help="Exit if no message is available for this interval; never if not set.",
+)
+@click.option("--reject", is_flag=True, help="Reject messages as they are consumed.")
+@click.option("--release", is_flag=True, help="Release messages as they are consumed.")
+@click.option("--reject-message-on-error", is_flag=True, help="Reject a message that cannot be printed; else halt.")
+@click.option(
+    "--formatter-property",
+    "formatter_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help=f"What is printed of a message; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
+)
+@click.option("--formatter-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
+@click.option("--key-deserializer", metavar="CLASS", help="Short for --formatter-property key.deserializer=CLASS.")
+@click.option("--value-deserializer", metavar="CLASS", help="Short for --formatter-property value.deserializer=CLASS.")
+@click.option(
+    "--command-property",
+    "command_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Configuration of the consumer, over that of the configuration file; repeatable.",
+)
+@click.option("--command-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
+@log_options
+@output_option
+def consume(
+    topic: str,
+    group: str | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    reject: bool,
+    release: bool,
+    reject_message_on_error: bool,
+    formatter_properties: tuple[str, ...],
+    formatter_config: Path | None,
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    command_properties: tuple[str, ...],
+    command_config: Path | None,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    log: str | None,
+    output: str,
+) -> None:
+    """Print the messages of a topic, and accept each; the flags are those of kafka-console-share-consumer.
+
+    A group begins at the end of a topic unless it is configured otherwise:
+    `sharegroup groups configure --group G --alter --add-config share.auto.offset.reset=earliest`.
+    With `--output json` each message is one line of JSON.
+
+    \b
+    Example:
+      sharegroup consume --topic orders --group orders --max-messages 10 \\
+        --formatter-property print.key=true --formatter-property print.delivery=true
+    """
+    if reject and release:
+        raise click.UsageError("At most one of --reject and --release may be specified.")
+    shorthands = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
+    properties = {
+        **{key: name for key, name in shorthands.items() if name},
+        **read_properties(formatter_config, formatter_properties),
+    }
+    line_of = json_line if output == JSON else MessageFormat.from_properties(properties).line
+    site = log_site(config, overrides, log)
+    _check_topic(site, topic)
+    consumer_config = _consumer_config(site, group, read_properties(command_config, command_properties), max_messages)
+    acknowledge_type = (
+        AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
+    )
+    printer = _Printer(line_of, acknowledge_type, reject_message_on_error, max_messages)
+    try:
+        with interruption() as interrupted, _as_share_group_error(), ShareConsumer(consumer_config) as consumer:
+            consumer.subscribe([topic])
+            _run(consumer, printer, timeout_ms, interrupted)
+    finally:
+        click.echo(f"Processed a total of {printer.message_count} messages", err=True)
+    interrupted.check()
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Prints messages and says what is to become of them.
+
+    Attributes:
+        line_of: message → its line.
+        acknowledge_type: for messages that were printed.
+        rejects_on_error: whether a message that has no line is rejected; else it ends the command.
+        max_messages: when to stop; None is never.
+        message_count: messages so far.
+    """
+
+    line_of: Callable[[Message], bytes]
+    acknowledge_type: AcknowledgeType
+    rejects_on_error: bool
+    max_messages: int | None
+    message_count: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there were as many messages as were asked for."""
+        return self.max_messages is not None and self.message_count >= self.max_messages
+
+    def print_all(self, messages: Sequence[Message], consumer: ShareConsumer) -> None:
+        """Print messages; they are acknowledged only after whoever reads the output has got them.
+
+        Raises:
+            BrokenPipeError: nobody reads the output any more.
+            ShareGroupError: a message has no line, and is not to be rejected for that.
+        """
+        lines: list[bytes] = []
+        judged: list[tuple[Message, AcknowledgeType]] = []
+        failure: ShareGroupError | None = None
+        for message in messages:
+            if self.is_done:
+                break
+            self.message_count += 1
+            try:
+                lines.append(self.line_of(message))
+                judged.append((message, self.acknowledge_type))
+            except ShareGroupError as error:
+                if not self.rejects_on_error:
+                    failure = error
+                    break
+                click.echo(f"error: {error} The message is rejected.", err=True)
+                judged.append((message, AcknowledgeType.REJECT))
+        _write(b"".join(lines))
+        for message, acknowledge_type in judged:
+            consumer.acknowledge(message, acknowledge_type)
+        if failure is not None:
+            raise failure
+
+
+def _run(consumer: ShareConsumer, printer: _Printer, timeout_ms: int | None, interrupted: Interruption) -> None:
+    last_message_s = time.monotonic()
+    while not (printer.is_done or interrupted.is_requested):
+        idle_s = time.monotonic() - last_message_s
+        remaining_s = _LONGEST_POLL_S if timeout_ms is None else timeout_ms / 1000 - idle_s
+        if remaining_s <= 0:
+            return
+        messages = consumer.poll(timeout=min(remaining_s, _LONGEST_POLL_S))
+        if not messages:
+            continue
+        last_message_s = time.monotonic()
+        try:
+            printer.print_all(messages, consumer)
+        except BrokenPipeError:
+            click.echo("Unable to write to standard out, closing consumer.", err=True)
+            return
+        if printer.is_done:
+            # Of what was delivered beyond the last message, nothing was seen: the close releases it.
+            return
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    try:
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would fail again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def _check_topic(site: Site, topic: str) -> None:
+    with site.open_log() as opened:
+        if topic not in (found.name for found in opened.topics()):
+            click.echo(f"warning: there is no topic {topic} yet.", err=True)
+
+
+def _consumer_config(
+    site: Site, group: str | None, properties: Mapping[str, str], max_messages: int | None
+) -> dict[str, object]:
+    if group is not None and properties.get("group.id", group) != group:
+        raise ConfigurationError(
+            f"The group ids {group!r} of --group and {properties['group.id']!r} of the consumer's properties differ.",
+            "Give one of them.",
+        )
+    found: dict[str, object] = {"client.id": _CLIENT_ID, "group.id": _DEFAULT_GROUP, **site.settings.consumer}
+    found |= properties
+    if group is not None:
+        found["group.id"] = group
+    if max_messages and _MAX_POLL_RECORDS not in found:
+        # What is delivered beyond the last message would be released, and count as delivered.
+        found[_MAX_POLL_RECORDS] = min(max_messages, 500)
+    processor = site.settings.processor
+    return found | {
+        "log.path": site.log_address,
+        "share.acknowledgement.mode": "explicit",
+        "request.topic.name": processor.request_topic_name,
+        "response.topic.name": processor.response_topic_name,
+    }
+
+
+@contextmanager
+def _as_share_group_error() -> Iterator[None]:
+    """Let the consumer's errors leave as those of this package, which they came from."""
+    try:
+        yield
+    except KafkaException as error:
+        if isinstance(error.__cause__, ShareGroupError):
+            raise error.__cause__ from None
+        raise LogError(error.args[0].str()) from error
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

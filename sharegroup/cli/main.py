@@ -1,0 +1,68 @@
+"""`sharegroup`: the command line's entry point."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from sharegroup.cli.interruption import Interrupted
+from sharegroup.cli.lazy_group import LazyCommand, LazyGroup
+from sharegroup.errors import ShareGroupError
+from sharegroup.exit_code import ExitCode, exit_code_of
+
+_COMMANDS = {
+    "topics": LazyCommand("sharegroup.cli.topics", "topics", "Create, list and describe topics; produce records."),
+    "groups": LazyCommand("sharegroup.cli.groups", "groups", "List, describe, configure and resume share groups."),
+    "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
+    "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),
+}
+
+_HELP = """Share groups on a log: topics, groups, consuming, and a live view.
+
+Settings come from the same places as those of the processor: `--set key=value`, environment variables like
+SHAREGROUP_LOG_PATH, and the file that `--config` names; without it conf/local.yaml in the working folder, if it is
+there. `--log` and `--state-table` are short for the two keys that matter most.
+
+\b
+Example:
+  sharegroup topics create --topic orders --partitions 3
+  sharegroup groups describe --group orders
+"""
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    failed: the error says why
+  2    wrong flags or settings
+  75   something did not answer or was busy: trying again later may help
+  130  interrupted by Ctrl-C (143: by SIGTERM)
+"""
+
+
+class _Program(LazyGroup):
+    """The root: errors of this package leave as one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ShareGroupError as error:
+            click.echo(f"error: {' '.join(str(error).split())}", err=True)
+            ctx.exit(exit_code_of(error))
+        except Interrupted as interrupted:
+            ctx.exit(interrupted.exit_code)
+        except BrokenPipeError:
+            # Whoever read the output has seen enough.
+            sys.stdout = None  # nothing is left to be flushed at the end
+            ctx.exit(ExitCode.OK)
+
+
+program = click.version_option(package_name="sharegroup", prog_name="sharegroup")(
+    _Program("sharegroup", _COMMANDS, _HELP, _EPILOG)
+)
+
+
+def main() -> None:
+    """Run the command that the arguments name, and end the process."""
+    program(prog_name="sharegroup")

@@ -1,0 +1,182 @@
+"""`sharegroup topics produce`: records from a file or a pipe, one a line."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from sharegroup.cli.interruption import Interrupted, Interruption, interruption
+from sharegroup.cli.line_reader import READER_PROPERTIES, LineReader
+from sharegroup.cli.output import JSON, counted, output_option, print_json
+from sharegroup.cli.properties import read_properties
+from sharegroup.cli.site import log_options, log_site
+from sharegroup.errors import ConfigurationError, InputLineError, LogError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, NewRecord
+
+_READ_BYTES = 1 << 20
+"""What one transaction appends at most; a pipe or a terminal gives less, and its records are appended at once."""
+
+
+@click.command()
+@click.option("--topic", required=True, help="The topic to produce to.")
+@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Read this, not standard input.")
+@click.option("--partition", type=click.IntRange(min=0), help="The partition of all records.")
+@click.option(
+    "--reader-property",
+    "reader_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help=f"How a line is read, as by Kafka's console producer; repeatable. Keys: {', '.join(READER_PROPERTIES)}.",
+)
+@click.option("--reader-config", type=click.Path(dir_okay=False, path_type=Path), help="File with such properties.")
+@log_options
+@output_option
+def produce(
+    topic: str,
+    path: Path | None,
+    partition: int | None,
+    reader_properties: tuple[str, ...],
+    reader_config: Path | None,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    log: str | None,
+    output: str,
+) -> None:
+    """Produce one record from each line of a file or of standard input.
+
+    A key decides about the partition (CRC-32 modulo the number of partitions); records without a key go to the
+    partitions in turn. A line that cannot be read ends the command: everything in front of it is produced, and the
+    error says where to go on.
+
+    \b
+    Example:
+      sharegroup topics produce --topic orders --file orders.txt
+      printf 'source:web\\tanna\\t{"total": 9.5}\\n' | sharegroup topics produce --topic orders \\
+        --reader-property parse.headers=true --reader-property parse.key=true
+    """
+    reader = LineReader.from_properties(read_properties(reader_config, reader_properties))
+    with log_site(config, overrides, log).open_log() as opened, _input(path) as descriptor:
+        partition_count = opened.describe_topic(topic).partition_count
+        if partition is not None and partition >= partition_count:
+            raise ConfigurationError(
+                f"Topic {topic} has no partition {partition}.", f"Give one from 0 to {partition_count - 1}."
+            )
+        producer = _Producer(opened, topic, partition_count, partition)
+        with interruption() as interrupted:
+            _produce_all(producer, reader, descriptor, interrupted)
+    if output == JSON:
+        print_json({"topic": topic, "record_count": producer.record_count})
+    else:
+        click.echo(f"Produced {counted(producer.record_count, 'record')} to {topic}.", err=True)
+
+
+class _Producer:
+    """Appends records, many in one transaction, and counts those that are in the log."""
+
+    def __init__(self, log: Log, topic: str, partition_count: int, partition: int | None) -> None:
+        self._log = log
+        self._topic = topic
+        self._partition_count = partition_count
+        self._partition = partition
+        self._next_partition = 0
+        self._pending: dict[int, list[NewRecord]] = {}
+        self.record_count = 0
+
+    def add(self, record: NewRecord) -> None:
+        """Take a record; it is in the log after the next `flush`."""
+        self._pending.setdefault(self._partition_of(record), []).append(record)
+
+    def flush(self) -> None:
+        """Append what was added, all or none."""
+        batches = [(self._topic, partition, records) for partition, records in self._pending.items()]
+        self._pending = {}
+        if batches:
+            self._log.append_all(batches)
+            self.record_count += sum(len(records) for _, _, records in batches)
+
+    def _partition_of(self, record: NewRecord) -> int:
+        if self._partition is not None:
+            return self._partition
+        if record.key is not None:
+            return partition_for(record.key, self._partition_count)
+        partition = self._next_partition
+        self._next_partition = (partition + 1) % self._partition_count
+        return partition
+
+
+def _produce_all(producer: _Producer, reader: LineReader, descriptor: int, interrupted: Interruption) -> None:
+    line_number = 0
+    try:
+        with _progress(descriptor) as progress:
+            for lines, byte_count in _chunks(descriptor, interrupted):
+                try:
+                    for line in lines:
+                        line_number += 1
+                        producer.add(reader.record(line, line_number))
+                finally:
+                    producer.flush()
+                progress.advance(progress.task_ids[0], byte_count)
+    except InputLineError as error:
+        raise InputLineError(
+            f"{error.message} What is in front of it was produced: {counted(producer.record_count, 'record')}.",
+            f"Correct the line, and produce from line {line_number} on.",
+        ) from None
+    except Interrupted:
+        click.echo(f"Interrupted; produced {counted(producer.record_count, 'record')}.", err=True)
+        raise
+
+
+def _chunks(descriptor: int, interrupted: Interruption) -> Iterator[tuple[list[bytes], int]]:
+    """Whole lines as they come, without their ends, and the bytes that were read for them."""
+    rest = b""
+    while True:
+        with interrupted.waiting():
+            chunk = os.read(descriptor, _READ_BYTES)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield [line.removesuffix(b"\r") for line in lines], len(chunk)
+    if rest:
+        yield [rest.removesuffix(b"\r")], 0
+
+
+@contextmanager
+def _input(path: Path | None) -> Iterator[int]:
+    """The descriptor to read from."""
+    if path is None:
+        if sys.stdin.isatty():
+            click.echo("One record a line; Ctrl-D ends.", err=True)
+        yield sys.stdin.fileno()
+        return
+    try:
+        file = path.open("rb", buffering=0)
+    except OSError as error:
+        raise LogError(f"The file {path} cannot be read: {error.strerror}.", "Check the path.") from error
+    with file:
+        yield file.fileno()
+
+
+def _progress(descriptor: int) -> Progress:
+    """A bar on the terminal while a file is read; nothing where there is no terminal."""
+    status = os.fstat(descriptor)
+    is_file = stat.S_ISREG(status.st_mode)
+    progress = Progress(
+        TextColumn("producing"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not (is_file and sys.stderr.isatty()),
+    )
+    progress.add_task("producing", total=max(status.st_size, 1) if is_file else None)
+    return progress

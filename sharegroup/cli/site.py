@@ -1,0 +1,93 @@
+"""Where a command finds the log, the state table and everything else that is configured, and the flags that say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sharegroup.config.loader import Settings, load_settings
+from sharegroup.logs.open import open_log
+from sharegroup.logs.port import Log
+
+DEFAULT_CONFIG = Path("conf/local.yaml")
+"""The settings of a command that names no file, when this one is in the working folder."""
+
+_NOT_USED = "not-used-by-this-command"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the flags of a command have selected.
+
+    Attributes:
+        settings: all settings.
+    """
+
+    settings: Settings
+
+    @property
+    def log_address(self) -> str:
+        """The address of the log."""
+        return str(self.settings.processor.log_path)
+
+    @property
+    def state_table_path(self) -> str:
+        """The state table."""
+        return self.settings.processor.state_table_path
+
+    def open_log(self, must_exist: bool = True) -> Log:
+        """The log; a mistyped path is an error unless the command is there to create things."""
+        return open_log(self.log_address, must_exist)
+
+
+def log_options(command: Command) -> Command:
+    """Flags of a command that needs the log."""
+    log = click.option("--log", metavar="PATH", help="The log; short for --set log.path=PATH.")
+    overrides = click.option(
+        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the configuration; repeatable."
+    )
+    config = click.option(
+        "--config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help=f"Configuration file; {DEFAULT_CONFIG} when it is there.",
+    )
+    return config(overrides(log(command)))
+
+
+def table_options(command: Command) -> Command:
+    """Flags of a command that needs the log and the state table."""
+    table = click.option(
+        "--state-table", metavar="PATH", help="The Delta state table; short for --set state.table.path=PATH."
+    )
+    return log_options(table(command))
+
+
+def log_site(config: Path | None, overrides: tuple[str, ...], log: str | None) -> Site:
+    """The site of a command with `log_options`.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or the log's is missing.
+    """
+    return _site(config, (*overrides, f"state.table.path={_NOT_USED}"), log)
+
+
+def table_site(config: Path | None, overrides: tuple[str, ...], log: str | None, state_table: str | None) -> Site:
+    """The site of a command with `table_options`.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or the log's or the state table's is missing.
+    """
+    return _site(config, (*overrides, *([f"state.table.path={state_table}"] if state_table else [])), log)
+
+
+def _site(config: Path | None, overrides: tuple[str, ...], log: str | None) -> Site:
+    path = config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
+    given = [*overrides, *([f"log.path={log}"] if log else []), f"checkpoint.path={_NOT_USED}"]
+    return Site(load_settings(path, os.environ, given))

@@ -1,0 +1,139 @@
+"""`sharegroup top`: all groups, redrawn in the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+
+from sharegroup.cli.group_tables import duration_text, remaining, summary
+from sharegroup.cli.interruption import interruption
+from sharegroup.cli.keyboard import keyboard
+from sharegroup.cli.output import JSON, output_option, print_json, print_text, stdout_console, table
+from sharegroup.cli.site import table_options, table_site
+from sharegroup.client.group_description import GroupDescription
+from sharegroup.client.group_reader import GroupReader
+from sharegroup.errors import ShareGroupError
+
+_RATE_WINDOW_S = 10
+"""The time over which accepted records are counted."""
+
+
+@click.command()
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    help="Seconds from one view to the next.",
+)
+@click.option("--once", is_flag=True, help="Show one view and exit; so without a terminal, too.")
+@table_options
+@output_option
+def top(
+    interval_s: float,
+    once: bool,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    log: str | None,
+    state_table: str | None,
+    output: str,
+) -> None:
+    """Watch all share groups: state, members, lag, locks, records accepted a second, quarantine. The key q quits.
+
+    It reads the state table and the log, and costs the processor nothing. LOCK-ENDS is the end of the lock that ends
+    first; ACCEPTED/S is the mean of the last ten seconds.
+
+    \b
+    Example:
+      sharegroup top --interval 1
+    """
+    site = table_site(config, overrides, log, state_table)
+    with site.open_log() as opened:
+        reader = GroupReader(opened, site.state_table_path, site.settings.broker)
+        frame = _frame(reader)
+        if output == JSON:
+            print_json([{**summary(group), "accepted_per_s": frame.accepted_per_s(group)} for group in frame.groups])
+        elif once or not sys.stdout.isatty():
+            print_text(*frame.parts())
+        else:
+            _watch(reader, frame, interval_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What one view shows.
+
+    Attributes:
+        groups: all groups.
+        accepted_counts: group id → records accepted within the window.
+        time_s: when it was read.
+        error: why there is nothing newer; "" when there is.
+    """
+
+    groups: Sequence[GroupDescription]
+    accepted_counts: dict[str, int]
+    time_s: float
+    error: str = ""
+
+    def accepted_per_s(self, group: GroupDescription) -> float:
+        """Records that members of a group accepted a second."""
+        return self.accepted_counts.get(group.group_id, 0) / _RATE_WINDOW_S
+
+    def parts(self) -> list[RenderableType]:
+        """The table, and below it what needs attention."""
+        titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S")
+        rows = [
+            (
+                group.group_id,
+                group.state.value,
+                len(group.members),
+                group.lag,
+                group.in_flight_count,
+                group.locked_count,
+                remaining(group.locks[0]) if group.locks else None,
+                f"{self.accepted_per_s(group):,.1f}",
+            )
+            for group in self.groups
+        ]
+        found: list[RenderableType] = [table(titles, rows, numbers=titles[2:])]
+        found += [f"{group.group_id}: {failed.reason}" for group in self.groups for failed in group.quarantine]
+        return [*found, f"error: {self.error}"] if self.error else found
+
+
+def _frame(reader: GroupReader) -> _Frame:
+    now_s = time.time()
+    groups = reader.groups()
+    return _Frame(groups, dict(reader.accepted_counts(round((now_s - _RATE_WINDOW_S) * 1000))), now_s)
+
+
+def _next_frame(reader: GroupReader, last: _Frame) -> _Frame:
+    try:
+        return _frame(reader)
+    except ShareGroupError as error:
+        # It may pass, as when the table is created anew; meanwhile the view says so.
+        return _Frame(last.groups, last.accepted_counts, last.time_s, str(error))
+
+
+def _watch(reader: GroupReader, frame: _Frame, interval_s: float) -> None:
+    with (
+        interruption() as interrupted,
+        keyboard(interrupted) as keys,
+        Live(_screen(frame, interval_s), console=stdout_console(), screen=True, auto_refresh=False) as live,
+    ):
+        while keys.wait(interval_s) != "q":
+            frame = _next_frame(reader, frame)
+            live.update(_screen(frame, interval_s), refresh=True)
+
+
+def _screen(frame: _Frame, interval_s: float) -> RenderableType:
+    clock = time.strftime("%H:%M:%S", time.localtime(frame.time_s))
+    heading = f"sharegroup top  {clock}  {len(frame.groups)} groups  every {duration_text(interval_s)}  q quits"
+    return Group(heading, "", *frame.parts())
