@@ -33,6 +33,7 @@ from sharegroup.protocol.group_messages import (
 )
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupCurrentMemberAssignment
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, parsed, request
+from sharegroup.protocol.row_payloads import GroupMetadataPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
 
@@ -235,8 +236,8 @@ class Coordinator:
     def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
         if not self._records:
             return []
-        payload = {"records": [record.model_dump(mode="json") for record in self._records]}
-        row = StateRow(record_type=RecordType.GROUP_METADATA, payload=payload)
+        payload = GroupMetadataPayload(records=self._records)
+        row = StateRow(record_type=RecordType.GROUP_METADATA, payload=payload.model_dump(mode="json"))
         return [Persist(self._context.addressed(row, last_offset, time))]
 
     def _respond(self, envelope: RequestEnvelope, body: Message) -> None:

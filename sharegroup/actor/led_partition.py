@@ -10,6 +10,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.protocol.row_payloads import SharePartitionPayload
 from sharegroup.protocol.rows import StateRow, TransitionEntry
 
 _STATES = {state.value: state for state in RecordState}
@@ -74,7 +75,8 @@ class LedPartition:
         self.epochs = self.epochs.after(record_type)
         row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
         if self._log_start_offset >= 0:
-            row = row.model_copy(update={"payload": {"log_start_offset": self._log_start_offset}})
+            payload = SharePartitionPayload(log_start_offset=self._log_start_offset)
+            row = row.model_copy(update={"payload": payload.model_dump(mode="json")})
         self._journal, self._log_start_offset = [], -1
         self._start_offset_written = start_offset
         return row

@@ -15,6 +15,7 @@ from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.protocol.row_payloads import RecoveredPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.bootstrap import CheckpointIdentity, read_identity, write_bootstrap
 from sharegroup.state.fold import FoldedState, fold
@@ -155,10 +156,8 @@ def _raise_end_offset(log: Log, topic: str, partition: int, start: int, end_offs
 
 
 def _recovered_row(leader_epoch: int, identity: CheckpointIdentity, group_count: int) -> StateRow:
-    payload = {
-        "checkpoint_id": identity.checkpoint_id,
-        "start_offsets": {str(partition): offset for partition, offset in identity.start_offsets.items()},
-        "groups": group_count,
-    }
+    payload = RecoveredPayload(
+        checkpoint_id=identity.checkpoint_id, start_offsets=dict(identity.start_offsets), groups=group_count
+    ).model_dump(mode="json")
     now_ms = time.time_ns() // 1_000_000
     return StateRow(record_type=RecordType.RECOVERED, time_ms=now_ms, leader_epoch=leader_epoch, payload=payload)
