@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit import is_committed
 from sharegroup.state.delta_table import (
@@ -203,5 +204,5 @@ def _fence(identity: Mapping[str, Any]) -> StateRow:
     return StateRow(
         record_type=RecordType.FENCE,
         time_ms=time.time_ns() // 1_000_000,
-        payload={**identity, "pid": os.getpid(), "host": socket.gethostname()},
+        payload=FencePayload(pid=os.getpid(), host=socket.gethostname(), **identity).model_dump(mode="json"),
     )
