@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from sharegroup.client.settings import LinkTopics
-from sharegroup.errors import InvalidRequestError
+from sharegroup.errors import InvalidRequestError, LogUnavailableError, UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.api_key import ApiKey
@@ -48,7 +48,11 @@ class ProcessorLink:
         self._position = self._end_offset()
 
     def send(self, requests: Sequence[tuple[int, ApiKey, Message]]) -> None:
-        """Append (correlation id, kind, body) requests, all or none."""
+        """Append (correlation id, kind, body) requests, all or none.
+
+        Raises:
+            LogUnavailableError: the log cannot be written, or the request topic was deleted; trying again may help.
+        """
         records = [
             NewRecord(
                 self._group_id.encode(),
@@ -64,7 +68,12 @@ class ProcessorLink:
             )
             for correlation_id, api_key, body in requests
         ]
-        self._log.append(self._request_topic, self._request_partition, records)
+        try:
+            self._log.append(self._request_topic, self._request_partition, records)
+        except UnknownTopicError as error:
+            raise LogUnavailableError(
+                f"The topic {self._request_topic} is gone.", "Start the processor, which creates it again."
+            ) from error
 
     def wait(self, timeout_ms: int) -> bool:
         """Block until there is something in the response partition that was not received; false when time is over."""

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.client.processor_link import ProcessorLink
 from sharegroup.client.settings import LinkTopics
-from sharegroup.errors import UnknownTopicError
+from sharegroup.errors import LogUnavailableError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
@@ -69,6 +69,15 @@ def test_what_was_answered_before_is_not_for_this_member(log: LocalLog, link: Pr
     log.delete_records("told", partition, 2)
     log.append("told", partition, [answer(3)])
     assert received(later) == [3]
+
+
+def test_a_request_log_that_was_lost_can_be_tried_again(log: LocalLog, link: ProcessorLink) -> None:
+    log.delete_topic("asked")
+    with pytest.raises(LogUnavailableError, match=r"topic asked is gone.* Start the processor"):
+        link.send([(1, ApiKey.TICK, Tick())])
+    log.create_topic("asked", 8, {})
+    link.send([(1, ApiKey.TICK, Tick())])
+    assert log.offsets("asked")[partition_for("g", 8)].end_offset == 1
 
 
 def test_a_log_without_the_topics_is_refused(log: LocalLog) -> None:
