@@ -74,7 +74,10 @@ def write_bootstrap(
     for group in folded.groups.values():
         for role, state in recovered_states(group, broker, time_ms).items():
             _path(folder, group.group_id, role).write_bytes(state.encoded())
-    (folder / _IDENTITY).write_text(json.dumps(asdict(identity)))
+    # In one step: a processor that is killed here must leave no identity, or a whole one.
+    written = folder / f"{_IDENTITY}.new"
+    written.write_text(json.dumps(asdict(identity)))
+    written.replace(folder / _IDENTITY)
 
 
 def bootstrap_state(folder: Path, group_id: str, role: ActorRole) -> ActorState:

@@ -139,6 +139,9 @@ def test_a_folder_that_is_not_complete_has_no_identity(tmp_path: Path) -> None:
     assert read_identity(tmp_path / "absent") is None
     bootstrap_folder(tmp_path).mkdir()
     assert read_identity(tmp_path) is None
+    # A processor that was killed while it wrote the identity.
+    (bootstrap_folder(tmp_path) / "identity.json.new").write_text('{"checkpoint')
+    assert read_identity(tmp_path) is None
 
 
 def test_states_of_an_unknown_format_are_refused(tmp_path: Path) -> None:
