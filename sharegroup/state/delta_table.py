@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -83,6 +82,9 @@ def highest_leader_epoch(table: DeltaTable) -> int:
 
     It needs no commit history, so that the retention of the log cannot hide a fence.
     """
+    # Imported here because it takes as long as all of Arrow, and programs that only look at groups do not need it.
+    import pyarrow.compute as pc
+
     files = pa.table(table.get_add_actions(flatten=True))
     statistic = "max.leader_epoch"
     if statistic in files.column_names and not files[statistic].null_count:
