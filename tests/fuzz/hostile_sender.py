@@ -158,7 +158,8 @@ class HostileSender:
 
     def _envelope(self, group: SharedGroup) -> dict[str, Any]:
         random = self._random
-        self._correlation_id += 1
+        # Far apart, so that a changed one is not the next one.
+        self._correlation_id += 10
         api_key = random.choice([*REQUESTS, *FACTS]) if group is self._outlaw else random.choice([*REQUESTS, FACTS[-1]])
         known = sorted(self._member_epochs[group.group_id])
         is_impostor = bool(known) and random.random() < 0.1

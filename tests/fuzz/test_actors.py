@@ -106,7 +106,9 @@ def test_hostile_messages_stop_nobody(fuzz_seed: int, tmp_path: Path) -> None:
     assert [group.group_id for group in (fuzz.target, *fuzz.others) if not fuzz.is_drained(group)] == []
     answers = fuzz.shared.answers
     assert {asked: answers[asked] for asked, n in fuzz.sent.items() if not 1 <= answers[asked] <= n} == {}
-    assert verify(fuzz.shared.rows, BROKER).findings == []
+    # The audit does see it where a sender plays the processor.
+    rows = [row for row in fuzz.shared.rows if row.group_id != fuzz.outlaw.group_id]
+    assert verify(rows, BROKER).findings == []
     assert strangers_at_locks(fuzz) == []
     assert_others_are_as_if_alone(fuzz, tmp_path)
 
