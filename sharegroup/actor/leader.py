@@ -319,6 +319,8 @@ class Leader:
             (topic.topic, topic.topic_id, partition.partition_index): _BELOW_ALL_OFFSETS
             for _, topic in self._uninitialized.values()
             for partition in topic.partitions
+            # One that is known would be told at once, and then again without end.
+            if not self._can_start(topic, partition)
         }
         return [WatchLog(self._context.group_id, {**above, **unknown})]
 
