@@ -33,8 +33,8 @@ def check_batches(rows: Sequence[StateRow]) -> list[Finding]:
     """What does not hold of the batches; nothing when no row is a marker, as among the rows of one group.
 
     Args:
-        rows: rows in any order; batches before the first marker among them are not looked at. When a Pruned row is
-            among them, the first batch must go on where the pruning ended.
+        rows: all rows of the table, or those of groups only, in any order. The first batch must be the table's first,
+            or go on where a pruning ended.
     """
     markers: list[StateRow] = []
     batches: dict[_BatchKey, list[StateRow]] = defaultdict(list)
@@ -65,7 +65,9 @@ def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | 
     """Where the first batch must go on, None when nothing was pruned; and the finding that nothing tells it."""
     pruned = [PrunedPayload.model_validate(row.payload) for row in rows if row.record_type is RecordType.PRUNED]
     end = max(((payload.leader_epoch, payload.batch_id) for payload in pruned), default=None)
-    if end is None or first <= end:
+    if end is None:
+        return None, list(_missing_beginning(rows, first))
+    if first <= end:
         return None, []
     for row in rows:
         if row.record_type is RecordType.TABLE_SNAPSHOT and not row.group_id:
@@ -75,6 +77,16 @@ def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | 
     place = f"batch {end[1]} of leader epoch {end[0]}"
     detail = "the rows up to it were pruned, but the table snapshot that has their place is missing"
     return None, [Finding(place, Violation("pruned_rows_have_a_snapshot", detail))]
+
+
+def _missing_beginning(rows: Iterable[StateRow], first: _BatchKey) -> Iterator[Finding]:
+    """The finding that a table does not begin with its first processor and batch, although nothing was pruned."""
+    leader_epoch, batch_id = first
+    first_fence = min((row.leader_epoch for row in rows if row.record_type is RecordType.FENCE), default=leader_epoch)
+    if batch_id > 0 or first_fence > 1:
+        detail = f"the table begins with leader epoch {first_fence} and this batch, but no row says that others went"
+        place = f"batch {batch_id} of leader epoch {leader_epoch}"
+        yield Finding(place, Violation("rows_are_missing_only_when_pruned", detail))
 
 
 def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRow]) -> Iterator[Finding]:

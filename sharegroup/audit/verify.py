@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +18,9 @@ from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
+from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupConfig, ShareGroupMetadata, group_record
+from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
 
@@ -32,11 +35,13 @@ class Verification:
         row_count: rows replayed.
         transition_count: transitions replayed.
         findings: violations: of the batches, then of the groups in the order of their rows; empty when all holds.
+        degraded: group id → why its records stay ARCHIVING: their dead letters cannot be written. No violation.
     """
 
     row_count: int = 0
     transition_count: int = 0
     findings: list[Finding] = field(default_factory=list)
+    degraded: dict[str, str] = field(default_factory=dict)
 
 
 def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
@@ -83,6 +88,8 @@ class _GroupVerifier:
             self._check_metadata(row)
         elif row.record_type is RecordType.TABLE_SNAPSHOT:
             self._check_table_snapshot(row)
+        elif row.record_type is RecordType.GROUP_STATUS:
+            self._note_status(row, [row.payload])
         elif row.record_type in SHARE_PARTITION_TYPES:
             self._check_share_partition(row)
             self._last[row.topic_id, row.partition] = row
@@ -103,7 +110,20 @@ class _GroupVerifier:
             return
         self._report(row, _unlike(row, _table_snapshot_row(replay.share_partition, replay.epochs)))
 
+    def _note_status(self, row: StateRow, payloads: Iterable[Any]) -> None:
+        try:
+            statuses = [GroupStatusPayload.model_validate(payload) for payload in payloads]
+        except ValidationError as error:
+            self._report(row, [Violation("payload_can_be_read", repr(error))])
+            return
+        for status in statuses:
+            if status.status is GroupStatus.DEGRADED:
+                self._verification.degraded[self._group_id] = status.reason
+            elif status.role is ActorRole.LEADER:
+                self._verification.degraded.pop(self._group_id, None)
+
     def _check_group_snapshot(self, row: StateRow) -> None:
+        self._note_status(row, row.payload.get("status", ()))
         for record in self._records(row):
             match record:
                 case ShareGroupConfig():

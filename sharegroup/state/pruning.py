@@ -28,6 +28,7 @@ from sharegroup.state.delta_table import (
     translated,
 )
 from sharegroup.state.reader import StateTableReader
+from sharegroup.state.reorganization import PATIENCE_S, reorganizing
 from sharegroup.state.schema import utc_date
 
 _TRIES = 20
@@ -49,7 +50,7 @@ class Pruning:
     last_date: str = ""
 
 
-def prune(path: str, before_ms: int, *, is_dry_run: bool = False) -> Pruning:
+def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_run: bool = False) -> Pruning:
     """Delete the rows older than a time that a table snapshot has superseded.
 
     Whole batches go, up to the last batch of a table snapshot which is wholly older than the time. That snapshot and
@@ -58,11 +59,23 @@ def prune(path: str, before_ms: int, *, is_dry_run: bool = False) -> Pruning:
     Args:
         path: the table's folder.
         before_ms: end of the audit retention; younger rows stay. Epoch ms.
+        patience_s: how long to wait for another process that rewrites files.
         is_dry_run: only tell what would be pruned.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
+    open_table(path)
+    with reorganizing(path, patience_s) as is_mine:
+        if not is_mine:
+            raise StateTableError(
+                f"State table {path} was being reorganized by another process for {patience_s:g} s.",
+                "Wait for the other maintenance to end, or stop it.",
+            )
+        return _pruned(path, before_ms, is_dry_run)
+
+
+def _pruned(path: str, before_ms: int, is_dry_run: bool) -> Pruning:
     first_kept = _first_kept_snapshot(path, before_ms)
     if first_kept is None:
         return Pruning()

@@ -22,7 +22,7 @@ from sharegroup.state.delta_table import (
     protect_from_deletion,
     translated,
 )
-from sharegroup.state.maintenance import compact, vacuum
+from sharegroup.state.maintenance import UPKEEP_FILE_BYTES, compact, vacuum
 from sharegroup.state.table_snapshot import due_snapshot
 
 _REOPEN_EVERY_COMMITS = 50
@@ -131,12 +131,12 @@ class StateTableWriter:
             FencedProcessorError: another processor has taken over.
             StateTableError: the table cannot be read or written.
         """
-        compact(self._path)
+        compact(self._path, UPKEEP_FILE_BYTES, patience_s=0)
         self._adopt_newest_version()
         snapshot = due_snapshot(self._path)
         if snapshot:
             self._has_committed(snapshot, snapshot_ms=snapshot[0].time_ms)
-        vacuum(self._path)
+        vacuum(self._path, is_full=False)
         self._upkeep_is_done()
         self._adopt_newest_version()
 

@@ -10,7 +10,9 @@ from deltalake import DeltaTable
 from sharegroup.errors import StateTableError
 from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import compact, vacuum
+from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
+from sharegroup.state.reorganization import reorganizing
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import BATCH_MS, batch_rows
 
@@ -64,3 +66,18 @@ def test_upkeep_of_a_missing_table_is_an_error(table_path: str, upkeep: object) 
     assert callable(upkeep)
     with pytest.raises(StateTableError, match="no state table"):
         upkeep(table_path)
+
+
+def test_two_never_merge_the_same_files(table_path: str, reader: StateTableReader) -> None:
+    """The library would let both commit, and each row would be there twice."""
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(5):
+        writer.append(batch_rows(batch_id))
+    rows = reader.rows()
+    with reorganizing(table_path) as is_mine:
+        assert is_mine
+        assert compact(table_path, patience_s=0) == 0
+        with pytest.raises(StateTableError, match="reorganized by another process"):
+            prune(table_path, BATCH_MS, patience_s=0)
+    assert compact(table_path) == 5
+    assert reader.rows() == rows

@@ -1,0 +1,109 @@
+"""Audits of a table that was pruned: it holds, and what was pruned is told from what is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sharegroup.audit.verify import verify
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.pruning import prune
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.writer import StateTableWriter
+from tests.actor.group_harness import group_with, joined
+from tests.actor.simulated_group import Batch
+
+BROKER = BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=3)
+ORDERS_0 = ("orders-id", 0)
+
+
+def batches_of_a_group() -> list[list[StateRow]]:
+    """Batches in which two members work, one leaves, and the configuration changes; a few seconds apart."""
+    group = group_with(4_000, broker=BROKER)
+    batches: list[list[StateRow]] = []
+
+    def commit(batch: Batch) -> None:
+        batch_id = len(batches)
+        payload = BatchMarkerPayload(
+            checkpoint_id="a", row_count=len(batch.outcome.rows) + 1, end_offsets={0: batch.offsets.stop}
+        )
+        marker = StateRow(
+            record_type=RecordType.BATCH_MARKER, time_ms=batch.batch_ms, payload=payload.model_dump(mode="json")
+        )
+        batches.append([row.model_copy(update={"batch_id": batch_id}) for row in (marker, *batch.outcome.rows)])
+
+    group.after_batch.append(commit)
+    anna, ben = joined(group, "anna", "ben")
+    for number in range(12):
+        for member in (anna, ben):
+            found = member.fetch(max_records=10)
+            for first, last, _ in found.acquired[ORDERS_0]:
+                member.acknowledge({ORDERS_0: [(first, last - number % 3, AcknowledgeType.ACCEPT)]})
+        group.advance(2_000)
+        if number == 5:
+            group.alter_config(share_record_lock_duration_ms="20000")
+    ben.close()
+    return batches
+
+
+@pytest.fixture
+def pruned(tmp_path: Path) -> list[StateRow]:
+    """The rows of a table that was pruned somewhere in its middle."""
+    return pruned_rows(tmp_path, 0.5)
+
+
+def pruned_rows(folder: Path, part: float) -> list[StateRow]:
+    path = str(folder / "state")
+    batches = batches_of_a_group()
+    writer = StateTableWriter.open(path, {}, compact_every_commits=5)
+    for rows in batches:
+        writer.append(rows)
+    reader = StateTableReader(path)
+    assert verify(reader.rows(), BROKER).findings == []
+    assert prune(path, batches[int(part * len(batches))][0].time_ms).row_count_by_type
+    return reader.rows()
+
+
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.99])
+def test_a_pruned_table_holds(tmp_path: Path, part: float) -> None:
+    rows = pruned_rows(tmp_path, part)
+    markers = [row.batch_id for row in rows if row.record_type is RecordType.BATCH_MARKER]
+    assert min(markers) > 0
+    verification = verify(rows, BROKER)
+    assert verification.findings == []
+    assert verification.transition_count == sum(len(row.transitions) for row in rows)
+
+
+def first_batch(rows: list[StateRow]) -> int:
+    return min(row.batch_id for row in rows if row.record_type is RecordType.BATCH_MARKER)
+
+
+def test_a_batch_that_is_lost_after_the_pruned_ones_is_missed(pruned: list[StateRow]) -> None:
+    lost = first_batch(pruned)
+    rows = [row for row in pruned if row.batch_id != lost or row.record_type is RecordType.TABLE_SNAPSHOT]
+    assert "batches_follow_each_other" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
+
+
+def test_a_lost_snapshot_in_place_of_the_pruned_rows_is_missed(pruned: list[StateRow]) -> None:
+    rows = [row for row in pruned if row.record_type is not RecordType.TABLE_SNAPSHOT]
+    assert "pruned_rows_have_a_snapshot" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
+
+
+def test_lost_rows_that_nobody_pruned_are_missed(pruned: list[StateRow]) -> None:
+    rows = [row for row in pruned if row.record_type is not RecordType.PRUNED]
+    assert "rows_are_missing_only_when_pruned" in {f.violation.invariant for f in verify(rows, BROKER).findings}
+
+
+@pytest.mark.parametrize("column", ["start_offset", "delivery_complete_count", "snapshot_epoch"])
+def test_a_table_snapshot_that_differs_from_the_rows_before_it_is_found(pruned: list[StateRow], column: str) -> None:
+    index = max(
+        i for i, row in enumerate(pruned) if row.record_type is RecordType.TABLE_SNAPSHOT and row.partition >= 0
+    )
+    pruned[index] = pruned[index].model_copy(update={column: 9_999})
+    (finding,) = verify(pruned, BROKER).findings
+    assert finding.violation.invariant == "row_agrees_with_its_replay"
+    assert column in finding.violation.detail

@@ -1,0 +1,216 @@
+"""Table snapshots: a recovery reads the last one and what follows it, however old the table is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+
+from sharegroup.errors import StateTableError
+from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_records import ShareGroupConfig, ShareGroupMemberMetadata, ShareGroupMetadata
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.commit import is_committed
+from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.maintenance import compact, take_snapshot
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.table_snapshot import due_snapshot
+from sharegroup.state.writer import StateTableWriter
+from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
+from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
+
+DAY_MS = 86_400_000
+NEVER = 10**9
+
+
+def metadata_rows(batch_id: int) -> list[StateRow]:
+    """What the coordinator and a quarantined leader write in a batch."""
+    records = [
+        ShareGroupMetadata(epoch=batch_id + 1),
+        ShareGroupMemberMetadata(member_id=f"member-{batch_id % 3}", subscribed_topic_names=["orders"]),
+        ShareGroupConfig(overrides={"share.delivery.count.limit": str(batch_id % 4 + 2)}),
+    ]
+    failed = {"role": "leader", "status": "FAILED" if batch_id % 2 else "ACTIVE", "reason": f"batch {batch_id}"}
+    row = StateRow(
+        record_type=RecordType.GROUP_METADATA,
+        batch_id=batch_id,
+        group_id="group-1",
+        request_partition=0,
+        request_offset=1_000 * batch_id + 999,
+        time_ms=BATCH_MS,
+        payload={"records": [record.model_dump(mode="json") for record in records]},
+    )
+    return [row, row.model_copy(update={"record_type": RecordType.GROUP_STATUS, "payload": failed})]
+
+
+def description(state: FoldedState) -> object:
+    """All that a fold says, to be compared."""
+    return folded_positions(state), {
+        group_id: (group.metadata.records(), group.status) for group_id, group in state.groups.items()
+    }
+
+
+def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(6):
+        writer.append([*batch_rows(batch_id), *metadata_rows(batch_id)])
+    before = description(fold(reader.rows()))
+    writer.maintain()
+    snapshot = reader.rows([RecordType.TABLE_SNAPSHOT])
+    assert [(row.group_id, row.partition) for row in snapshot] == [
+        ("", -1),
+        ("group-1", -1),
+        *(("group-1", partition) for partition in range(3)),
+    ]
+    assert reader.recovery().rows == snapshot[1:]
+    assert description(fold(reader.recovery_rows())) == description(fold(reader.rows())) == before
+    assert fold(snapshot).groups["group-1"].failures == {ActorRole.LEADER: "batch 5"}
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES)
+def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
+    tmp_path: Path, batches: list[list[Operation]]
+) -> None:
+    path = str(tmp_path / "walk")
+    shutil.rmtree(path, ignore_errors=True)
+    writer = StateTableWriter.open(path, {}, compact_every_commits=2)
+    reader = StateTableReader(path)
+    walk = Walk()
+    for batch_id, batch in enumerate(batches):
+        rows = walk.batch(batch)
+        writer.append([marker_row(batch_id, walk.end_offset), *rows])
+        if batch_id % 5 == 4:
+            writer = StateTableWriter.open(path, {}, compact_every_commits=2)
+        assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
+    assert folded_positions(fold(reader.rows())) == walk.positions()
+    marker = reader.last_marker()
+    assert marker is not None
+    assert marker.batch_id == len(batches) - 1
+
+
+def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
+    table_path: str, reader: StateTableReader
+) -> None:
+    writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
+    writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
+    counts = []
+    for day in range(1, 41):
+        for batch_id in range(3 * day, 3 * day + 3):
+            writer.append(batch_rows(batch_id, time_ms=BATCH_MS + day * DAY_MS))
+        writer.maintain()
+        writer.append(batch_rows(3 * day + 3, time_ms=BATCH_MS + day * DAY_MS))
+        recovery = reader.recovery()
+        counts.append(len(recovery.files))
+        assert recovery.file_count > day
+    assert max(counts) <= 3
+    assert fold(recovery.rows).groups.keys() == {"group-1", "cold"}
+    assert description(fold(recovery.rows)) == description(fold(reader.rows()))
+
+
+def test_a_recovery_reads_no_other_files_than_it_says(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
+    for batch_id in range(12):
+        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + batch_id * DAY_MS))
+        if batch_id == 8:
+            writer.maintain()
+    recovery = reader.recovery()
+    assert len(recovery.files) < recovery.file_count
+    for uri in DeltaTable(table_path).file_uris():
+        if not uri.endswith(recovery.files):
+            Path(uri).unlink()
+    assert reader.recovery() == recovery
+    assert reader.last_marker() == recovery.last_marker
+
+
+def test_a_quiet_table_gets_its_snapshot_with_the_first_batch_after_the_interval(
+    table_path: str, reader: StateTableReader
+) -> None:
+    now_s = 0.0
+    writer = StateTableWriter.open(table_path, {}, snapshot_interval_ms=300_000, monotonic_s=lambda: now_s)
+    for batch_id in range(3):
+        writer.append(batch_rows(batch_id))
+        now_s += 100
+    assert reader.last_snapshot_ms() is None
+    writer.append(batch_rows(3))
+    marker = reader.recovery().snapshot_marker
+    assert marker is not None
+    assert marker.batch_id == 2
+
+
+def test_nothing_new_needs_no_new_snapshot(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    assert due_snapshot(table_path) == []
+    writer.append(batch_rows(0))
+    writer.maintain()
+    assert due_snapshot(table_path) == []
+    writer.append(batch_rows(1))
+    assert due_snapshot(table_path)
+    assert due_snapshot(table_path, before_ms=BATCH_MS) == []
+
+
+def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
+    table_path: str, reader: StateTableReader
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(3):
+        writer.append(batch_rows(batch_id))
+    before = description(fold(reader.rows()))
+    assert take_snapshot(table_path, BATCH_MS, is_dry_run=True) == 5
+    assert reader.last_snapshot_ms() is None
+    assert take_snapshot(table_path, BATCH_MS) == 5
+    assert take_snapshot(table_path, BATCH_MS) == 0
+    assert reader.leader_epoch() == 1
+    assert description(fold(reader.recovery_rows())) == before
+    writer.append(batch_rows(3))
+    assert [row.batch_id for row in reader.recovery_rows()] == [2, 2, 2, 2, 3, 3, 3]
+
+
+def test_a_snapshot_survives_compaction_and_the_end_of_the_log_that_it_was_committed_in(
+    table_path: str, reader: StateTableReader
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for batch_id in range(3):
+        writer.append(batch_rows(batch_id))
+    writer.maintain()
+    writer.append(batch_rows(3))
+    before = reader.recovery()
+    compact(table_path)
+    table = DeltaTable(table_path)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        (Path(table_path) / "_delta_log" / f"{version:020}.json").unlink()
+    after = reader.recovery()
+    assert (after.rows, after.last_marker, after.snapshot_marker) == (
+        before.rows,
+        before.last_marker,
+        before.snapshot_marker,
+    )
+
+
+def test_a_snapshot_that_somebody_deleted_is_an_error_that_says_what_to_do(
+    table_path: str, reader: StateTableReader
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0))
+    writer.maintain()
+    DeltaTable(table_path).alter.set_table_properties({"delta.appendOnly": "false"})
+    DeltaTable(table_path).delete("record_type = 'TableSnapshot'")
+    with pytest.raises(StateTableError, match=r"lacks its table snapshot .*restore the table from a copy"):
+        reader.recovery()
+
+
+def test_the_library_refuses_a_snapshot_after_a_younger_one(table_path: str, reader: StateTableReader) -> None:
+    """A snapshot that was put off must not take the place of a younger one: rows that it needs may be pruned."""
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0))
+    stale = DeltaTable(table_path)
+    writer.append(batch_rows(1))
+    writer.maintain()
+    younger = reader.last_snapshot_ms()
+    rows = [row for row in batch_rows(0) if row.group_id]
+    assert not is_committed(table_path, stale, rows, 1, snapshot_ms=BATCH_MS - 1)
+    assert reader.last_snapshot_ms() == younger
