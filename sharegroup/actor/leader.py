@@ -193,12 +193,14 @@ class Leader:
         self._answer_request(session, message.envelope, self._acknowledged(message, body.topics))
 
     def _session(self, message: LoggedRequest, epoch: int, topics: list[FetchTopic]) -> ShareSession | None:
-        """The session that a request belongs to; None when it is a repeat, which needs nothing more."""
+        """The session that a request belongs to; None when nothing more is to be done for it."""
         envelope = message.envelope
         before = self._sessions.get(envelope.member_id)
         if before is not None and before.is_repeat(envelope, epoch):
             if before.kept_answer is not None:
                 self._respond(envelope, before.kept_answer)
+            return None
+        if before is None and epoch != INITIAL_EPOCH and self._judged_without_session(message, epoch, topics):
             return None
         if epoch == INITIAL_EPOCH:
             session = self._sessions.opened(message, topics, self._config.share_session_timeout_ms)
@@ -210,13 +212,35 @@ class Leader:
         session.accept(envelope, epoch, message.time_ms)
         return session
 
+    def _judged_without_session(self, message: LoggedRequest, epoch: int, topics: list[FetchTopic]) -> bool:
+        """Judge the acknowledgements of a member whose session is not known, but whose locks are.
+
+        A recovery brings locks back, not sessions. What was appended before a lock's deadline counts all the same;
+        the member learns that its session is gone when it fetches.
+        """
+        envelope = message.envelope
+        partitions = self._partitions.values()
+        says_something = any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions)
+        if not says_something or not any(led.share_partition.runs.held_by(envelope.member_id) for led in partitions):
+            return False
+        acknowledged = self._acknowledged(message, topics)
+        if epoch == FINAL_EPOCH:
+            self._release(message)
+        body = ShareFetchResponse(share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
+        self._respond(envelope, response_to(envelope, body))
+        return True
+
     def _close(self, session: ShareSession, message: LoggedRequest, topics: list[FetchTopic]) -> None:
         acknowledged = self._acknowledged(message, topics)
-        for led in self._partitions.values():
-            released = led.share_partition.release_member(session.member_id, self.limits, message.time_ms)
-            led.record(released, message.time_ms, message.offset)
+        self._release(message)
         self._sessions.close(session)
         self._answer_request(session, message.envelope, acknowledged)
+
+    def _release(self, message: LoggedRequest) -> None:
+        """Let go of everything that the member of a message holds."""
+        for led in self._partitions.values():
+            released = led.share_partition.release_member(message.envelope.member_id, self.limits, message.time_ms)
+            led.record(released, message.time_ms, message.offset)
 
     def _acknowledged(self, message: LoggedRequest, topics: list[FetchTopic]) -> dict[PartitionKey, PartitionResponse]:
         answers = acknowledge(message, topics, self._partitions, self.limits)

@@ -241,13 +241,19 @@ class ShareSession:
         return SessionRequest(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body, acknowledgements)
 
     def _refused(self, answered: SessionRequest, error: ApiError, now_ms: int) -> list[SessionEvent]:
-        """Begin a new session; the leader judged nothing of this request, nor will it of the one after it."""
-        for outstanding in self._outstanding:
-            self._abandoned.append(outstanding.request.correlation_id)
-            self._put_back(outstanding.request.acknowledgements)
-        self._outstanding = []
+        """Begin a new session; the leader judged nothing of this request.
+
+        It may judge the acknowledgements of the one after it, so the session opens when that one is answered.
+        """
         self._epoch = INITIAL_EPOCH
-        self._backoff.failed(now_ms)
+        later, self._outstanding = self._outstanding, []
+        for outstanding in later:
+            if outstanding.request.acknowledgements:
+                self._outstanding.append(outstanding)
+            else:
+                self._abandoned.append(outstanding.request.correlation_id)
+        if not self._outstanding:
+            self._backoff.failed(now_ms)
         if not error.retriable:
             return settled(answered.acknowledgements, error)
         self._put_back(answered.acknowledgements)

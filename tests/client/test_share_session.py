@@ -194,6 +194,23 @@ def test_a_session_that_is_lost_under_a_parked_fetch_takes_the_overtaking_reques
     assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
 
 
+def test_a_session_that_is_lost_under_a_parked_fetch_leaves_what_was_judged_after_it() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    parked = driver.last
+    driver.acknowledge(0, 9)
+    driver.sends()
+    overtaking = driver.last
+    driver.answered(error=ShareSessionNotFoundError(), to=parked)
+    driver.acknowledge(10, 19)
+    driver.now_ms = 100
+    assert driver.sends() is None
+    assert results(driver.answered(("a", acknowledged()), to=overtaking)) == [(0, 9, None)]
+    assert driver.sends() == ("F0", 0, ["a0"], [], [])
+    driver.answered()
+    assert driver.sends() == ("F", 1, [], [], ["a0:10-19:ACCEPT"])
+
+
 def test_pauses_grow_with_failures_in_a_row_and_start_over_after_a_success() -> None:
     driver = Driver(A0)
     pauses = []

@@ -26,6 +26,7 @@ from tests.actor.group_harness import Group, Member, group_with, joined
 
 ORDERS = ("orders-id", 0)
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+INVALID_RECORD_STATE = 121
 SHARE_SESSION_NOT_FOUND = 122
 
 
@@ -84,6 +85,18 @@ def test_a_member_goes_on_with_a_new_session() -> None:
     assert member.heartbeat().error_code == 0
     assert member.fetch(epoch=0, max_records=5).acquired == {ORDERS: [(17, 21, 1)]}
     assert member.acknowledge({ORDERS: [(10, 16, ACCEPT)]}).acknowledge_errors == {ORDERS: 0}
+
+
+def test_acknowledgements_in_the_air_count_though_their_session_is_gone() -> None:
+    group, member = working_group()
+    member.fetch(max_records=10)
+    recover(group)
+    assert member.acknowledge({ORDERS: [(10, 11, ACCEPT)]}).acknowledge_errors == {ORDERS: 0}
+    assert member.acknowledge({ORDERS: [(10, 12, ACCEPT)]}).acknowledge_errors == {ORDERS: INVALID_RECORD_STATE}
+    assert member.fetch().error_code == SHARE_SESSION_NOT_FOUND
+    assert member.close({ORDERS: [(12, 13, REJECT)]}).acknowledge_errors == {ORDERS: 0}
+    assert not any(run.state is RecordState.ACQUIRED for run in runs(group))
+    assert member.acknowledge({ORDERS: [(14, 14, ACCEPT)]}, epoch=5).error_code == SHARE_SESSION_NOT_FOUND
 
 
 def test_members_have_a_whole_session_timeout_to_come_back() -> None:
