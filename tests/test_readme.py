@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from rich.console import Console
 from sharegroup.audit.history import GroupHistory, group_history
 from sharegroup.audit.verify import Verification
 from sharegroup.config.loader import load_settings
+from sharegroup.core.record_state import Cause
 from sharegroup.demo.report import Account, render
 from sharegroup.errors import StateTableError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
@@ -28,28 +30,34 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", README, re.DOTALL))
+JOBS = {
+    command[0]: command for line in re.findall(r"^spark-submit (.+)$", README, re.M) if (command := shlex.split(line))
+}
+"""Program → its command line after spark-submit, as printed."""
 SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
 DEADLINE_S = 120
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a reader has after `make setup`, and the examples as files."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "build").mkdir()
     (folder / "build" / "jars").symlink_to(ROOT / "build" / "jars")
-    (folder / "conf").symlink_to(ROOT / "conf")
+    for name in ("conf", "jobs"):
+        (folder / name).symlink_to(ROOT / name)
     for name, program in EXAMPLES.items():
         (folder / name).write_text(program, encoding="utf-8")
     return folder
 
 
 @pytest.fixture(scope="module")
-def orders(folder: Path) -> Iterator[Orders]:
-    with running(folder, "processor.py") as processor:
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
+    folder = new_folder(tmp_path_factory)
+    with running(folder, "spark-submit", *JOBS["jobs/share_group_processor.py"]) as processor:
         orders = Orders(folder)
         eventually(orders.has_processor, "the processor has made its topics", [processor])
         yield orders
+    assert processor.returncode == 0
 
 
 class Orders:
@@ -74,24 +82,44 @@ class Orders:
     def history(self) -> GroupHistory:
         return group_history("orders", StateTableReader(str(self.folder / SETTINGS.state_table_path)).rows())
 
-    def accepted_by(self, client_id: str) -> int:
-        history = self.history()
-        return sum(history.accepted_by_member[m] for m, name in history.client_ids.items() if name == client_id)
+    def accepted_count(self) -> int:
+        try:
+            return self.history().record_count(Cause.ACCEPT)
+        except StateTableError:
+            # Not made yet.
+            return 0
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "client_id"), [("consumer.py", "python-member"), ("worker.py", "spark-member")])
-def test_a_member_finishes_what_was_produced(orders: Orders, program: str, client_id: str) -> None:
+@pytest.mark.parametrize(
+    "member",
+    [(sys.executable, "consumer.py"), ("spark-submit", *JOBS["jobs/share_worker.py"])],
+    ids=["consumer.py", "share_worker.py"],
+)
+def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...]) -> None:
     orders.produce()
-    with running(orders.folder, program) as member:
-        eventually(orders.are_all_finished, f"{program} has finished all records", [member])
-    assert orders.accepted_by(client_id) == 27, "30 records were produced, each tenth of them invalid"
+    accepted = orders.accepted_count()
+    with running(orders.folder, *member) as process:
+        eventually(orders.are_all_finished, f"{member} has finished all records", [process])
+    assert orders.accepted_count() - accepted == 27, "30 records were produced, each tenth of them invalid"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    orders = Orders(new_folder(tmp_path_factory))
+    orders.produce()
+    command = [sys.executable, "notebook.py"]
+    subprocess.run(command, cwd=orders.folder, env=activated(), check=True, timeout=2 * DEADLINE_S)
+    assert orders.are_all_finished()
+    assert orders.accepted_count() == 27
 
 
 def test_every_example_is_run() -> None:
     assert len(re.findall("```python", README)) == len(EXAMPLES)
-    assert set(EXAMPLES) == {"processor.py", "produce.py", "consumer.py", "worker.py"}
+    assert set(EXAMPLES) == {"produce.py", "consumer.py", "orders.py", "notebook.py"}
+    assert set(JOBS) == {"jobs/share_group_processor.py", "jobs/share_worker.py"}
 
 
 def test_the_sample_has_the_figures_that_the_example_shows() -> None:
@@ -120,12 +148,10 @@ def activated() -> dict[str, str]:
 
 
 @contextmanager
-def running(folder: Path, program: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs until the block ends; then it is interrupted as by Ctrl-C."""
-    with (folder / f"{program}.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, program], cwd=folder, env=activated(), stdout=output, stderr=subprocess.STDOUT
-        )
+    with (folder / f"{Path(command[1]).name}.log").open("wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env=activated(), stdout=output, stderr=subprocess.STDOUT)
     try:
         yield process
     finally:

@@ -13,26 +13,32 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sharegroup.actor.effects import WriteDeadLetters
 from sharegroup.config.loader import Settings
 from sharegroup.errors import ProcessorStoppedError, ShareGroupError
+from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.facts import Tick
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
 from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
+from sharegroup.spark.batch_log import log_batch
 from sharegroup.spark.bootstrap import bootstrap_folder
 from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics, pass_on
+from sharegroup.spark.dead_letter_writer import DeadLetterWriter
 from sharegroup.spark.facts import FactSource
+from sharegroup.spark.group_activity import GroupActivity
 from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.recovery import Takeover, take_over
-from sharegroup.spark.session import CONTROL_POOL
+from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 from sharegroup.state.fold import FoldedState
 
 logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 10
 _STOP_LOOK_S = 0.01
+_SERVE_LOOK_S = 0.2
 
 
 class Processor:
@@ -44,9 +50,7 @@ class Processor:
         reached: called at each point that the commit of a batch passes.
 
     Example:
-        processor = Processor(spark, settings)
-        processor.start()
-        processor.await_termination()
+        Processor(spark, settings).serve()
     """
 
     def __init__(
@@ -58,9 +62,35 @@ class Processor:
         self._log = open_log(str(settings.processor.log_path))
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
+        self._dead_letters: DeadLetterWriter | None = None
+        self._activity: GroupActivity | None = None
         self._failure: BaseException | None = None
         self._is_stopping = False
         self.metrics = CommitterMetrics()
+
+    def serve(self, stop: threading.Event | None = None, idle_limit_s: float | None = None) -> None:
+        """Start, work until `stop` is set, let the batch at hand end, and give everything back.
+
+        Args:
+            stop: ends the work; without it, it goes on for ever.
+            idle_limit_s: ends it, too: for so long no group had a member and no message came.
+
+        Raises:
+            ShareGroupError: what stopped the processor before.
+        """
+        stop = stop or threading.Event()
+        try:
+            self.start()
+            idle_since_s, batches = time.monotonic(), self.metrics.batches
+            while not stop.wait(_SERVE_LOOK_S):
+                check_running(self._spark)
+                self.raise_failure()
+                if self._has_work() or self.metrics.batches != batches:
+                    idle_since_s, batches = time.monotonic(), self.metrics.batches
+                elif idle_limit_s is not None and time.monotonic() - idle_since_s >= idle_limit_s:
+                    break
+        finally:
+            self.stop()
 
     def start(self) -> None:
         """Fence older processors, recover, and start the query.
@@ -76,23 +106,28 @@ class Processor:
         )
         facts = FactSource(self._log, committer.send, self._fail)
         self._facts = facts
-
-        def commit(batch: DataFrame, batch_id: int) -> None:
-            try:
-                committer.commit(batch_id, actor_outputs(batch), facts)
-            except BaseException as failure:
-                self._note(failure)
-                raise
-
-        self._query = self._started_query(takeover, commit)
+        dead_letters = DeadLetterWriter(
+            self._log,
+            committer.send,
+            self._fail,
+            {config.request_topic_name, config.response_topic_name},
+            self._settings.broker.errors_deadletterqueue_auto_create_topics_enable,
+        )
+        # Before the first batch: what is in the state table comes from here, what batches add comes from them.
+        dead_letters.resume(takeover.folded, self._settings.broker)
+        self._dead_letters = dead_letters
+        self._activity = GroupActivity(takeover)
+        self._query = self._started_query(takeover, self._commit_function(committer, facts, takeover))
         committer.send(self._opening_messages(takeover.folded))
         facts.start()
+        dead_letters.start()
         logger.info(
-            "processor started: leader_epoch=%d checkpoint=%s groups=%d recovered=%s",
-            takeover.writer.leader_epoch,
-            takeover.identity.checkpoint_id,
-            len(takeover.folded.groups),
-            takeover.is_recovery,
+            Event(
+                "recovered" if takeover.is_recovery else "started",
+                epoch=takeover.writer.leader_epoch,
+                checkpoint=takeover.identity.checkpoint_id,
+                groups=len(takeover.folded.groups),
+            )
         )
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
@@ -138,7 +173,9 @@ class Processor:
         self._is_stopping = True
         if self._facts is not None:
             self._facts.stop()
-        if self._query is not None:
+        if self._dead_letters is not None:
+            self._dead_letters.stop()
+        if self._query is not None and is_running(self._spark):
             self._await_pause(self._query)
             self._query.stop()
         self._log.close()
@@ -159,7 +196,36 @@ class Processor:
             raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._query
 
-    def _started_query(self, takeover: Takeover, commit: object) -> StreamingQuery:
+    def _has_work(self) -> bool:
+        assert self._activity is not None
+        offsets = self._log.offsets(self._settings.processor.request_topic_name)
+        return not self._activity.is_over({partition: found.end_offset for partition, found in offsets.items()})
+
+    def _commit_function(
+        self, committer: Committer, facts: FactSource, takeover: Takeover
+    ) -> Callable[[DataFrame, int], None]:
+        leader_epoch, activity, dead_letters = takeover.writer.leader_epoch, self._activity, self._dead_letters
+        assert activity is not None
+        assert dead_letters is not None
+
+        def commit(batch: DataFrame, batch_id: int) -> None:
+            try:
+                outputs = actor_outputs(batch)
+                repeated = self.metrics.repeated_batches
+                committer.commit(batch_id, outputs, facts)
+                is_new = self.metrics.repeated_batches == repeated
+                log_batch(batch_id, leader_epoch, outputs, self.metrics.commit_seconds[-1] * 1000 if is_new else None)
+                activity.committed(outputs)
+                if is_new:
+                    effects = (effect for output in outputs for effect in output.effects)
+                    dead_letters.enqueue(effect for effect in effects if isinstance(effect, WriteDeadLetters))
+            except BaseException as failure:
+                self._note(failure)
+                raise
+
+        return commit
+
+    def _started_query(self, takeover: Takeover, commit: Callable[[DataFrame, int], None]) -> StreamingQuery:
         config = self._settings.processor
         checkpoint = Path(config.checkpoint_path).absolute()
         requests = (
@@ -190,7 +256,7 @@ class Processor:
                 )
                 .outputMode("append")
                 .option("checkpointLocation", str(checkpoint / "query"))
-                .foreachBatch(commit)  # type: ignore[arg-type]  # any callable of (DataFrame, int)
+                .foreachBatch(commit)
                 .start()
             )
         finally:
@@ -210,7 +276,7 @@ class Processor:
         return messages
 
     def _fail(self, failure: BaseException) -> None:
-        """The facts thread died: without it locks would never end, so the query must not go on."""
+        """A thread died: without it locks would never end, or dead letters wait for ever; the query must not go on."""
         self._note(failure)
         if self._query is not None:
             self._query.stop()

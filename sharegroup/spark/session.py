@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from sharegroup.errors import EnvironmentNotReadyError
+from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
 from sharegroup.spark import local_log_source
 
 CONTROL_POOL = "control"
@@ -74,6 +74,25 @@ def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     spark = builder.getOrCreate()
     local_log_source.register(spark)
     return spark
+
+
+def is_running(spark: SparkSession) -> bool:
+    """Whether the session can still be used; it cannot when somebody has stopped it or its JVM is gone."""
+    java_context = spark.sparkContext._jsc
+    try:
+        return java_context is not None and not java_context.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+def check_running(spark: SparkSession) -> None:
+    """As `is_running`, for who needs it.
+
+    Raises:
+        SparkEndedError: the session has ended.
+    """
+    if not is_running(spark):
+        raise SparkEndedError("The Spark session was stopped, or its JVM ended.", "Start the program again.")
 
 
 def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:

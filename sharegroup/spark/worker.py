@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.acquisition import Acquisition, HeldRange
+from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
-from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.client.settings import FetchSettings, LinkTopics, MemberSettings
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import GroupQuarantinedError, UnknownTopicError
+from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import Log, PartitionOffsets
+from sharegroup.logs.port import Log
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
-from sharegroup.spark.local_log_source import FORMAT
-from sharegroup.spark.session import WORKER_POOL
+from sharegroup.spark.acquired_records import acquired_records, readable
+from sharegroup.spark.session import WORKER_POOL, check_running, is_running
+from sharegroup.spark.worker_end import EndWhenAsked, EndWhenDrained
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[DataFrame], DataFrame | None]
 """Takes acquired records; returns acknowledgements for those that are not simply accepted, or nothing."""
 
+LINK_KEYS = ("log.path", "request.topic.name", "response.topic.name")
+"""What a worker must be told of the processor's configuration."""
+
 _TAKE_TIMEOUT_MS = 200
-_CLOSE_TIMEOUT_MS = 30_000
+_TOPIC_LOOK_S = 0.5
+_WAITING_LINE_EVERY_S = 30
+_HANDLER_TIMEOUT_S = 10
+"""What a handler has not finished so long after the end was asked for is given back."""
+_CANCEL_TIMEOUT_S = 2
+_CLOSE_TIMEOUT_MS = 5_000
 
 
 def process(
-    spark: SparkSession, config: Mapping[str, object], handler: Handler, stop: threading.Event | None = None
+    spark: SparkSession,
+    config: Mapping[str, object],
+    handler: Handler,
+    stop: threading.Event | None = None,
+    once_timeout_s: float | None = None,
 ) -> None:
     """Work as a member of a share group until `stop` is set; without it, for ever.
 
@@ -46,167 +58,175 @@ def process(
     returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release` or `reject`; records
     that it leaves out are accepted, and so are all when it returns None. A handler that raises releases its range.
     It is called by several threads at once (`worker.ranges.in.flight`); while it works, the next range is acquired
-    and the last one's acknowledgements are sent.
+    and the last one's acknowledgements are sent. A worker may be started before any processor was, and goes on when
+    the processor is started again.
 
     Args:
         spark: the session that reads the records.
-        config: `log.path`, and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
+        config: `log.path`, the topic names of LINK_KEYS where they are not the defaults, and the keys of
+            WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
         handler: what to do with the records.
-        stop: ends the work: ranges at hand are finished, those not begun are given back unread.
+        stop: ends the work: ranges at hand are finished, or given back when that takes too long; those not begun are
+            given back unread.
+        once_timeout_s: not for ever, but until there is nothing to acquire; how long to wait for a processor's answer.
 
     Raises:
         ConfigurationError: a key or value of the configuration is wrong.
+        RequestTimedOutError: no processor answered in time.
         ShareGroupError: what ended the membership.
     """
-    properties = dict(config)
-    log_path = str(properties.pop("log.path", ""))
+    links = {key: str(config[key]) for key in LINK_KEYS if key in config}
+    properties = {key: value for key, value in config.items() if key not in LINK_KEYS}
+    log_path = links.pop("log.path", "")
+    topics = LinkTopics(**{key.replace(".", "_"): name for key, name in links.items()})
+    stop = stop or threading.Event()
+    end = EndWhenAsked(stop) if once_timeout_s is None else EndWhenDrained(stop, once_timeout_s)
     with open_log(log_path) as log:
-        _Worker(spark, log, log_path, WorkerConfig.from_mapping(properties), handler).run(stop or threading.Event())
+        _Worker(spark, log, log_path, WorkerConfig.from_mapping(properties), topics, handler, end).run()
 
 
 class _Worker:
-    def __init__(self, spark: SparkSession, log: Log, log_path: str, config: WorkerConfig, handler: Handler) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: Log,
+        log_path: str,
+        config: WorkerConfig,
+        topics: LinkTopics,
+        handler: Handler,
+        end: EndWhenAsked,
+    ) -> None:
         self._spark = spark
         self._log = log
         self._log_path = log_path
         self._config = config
+        self._topics = topics
         self._handler = handler
-        fetch = FetchSettings(
-            max_records=config.max_poll_records,
-            # One range for one Spark task: a split would only cost.
-            batch_size=config.max_poll_records,
-            acquire_mode=AcquireMode(config.share_acquire_mode),
-        )
-        self._member = GroupMember(
-            log,
-            MemberSettings(group_id=config.group_id, client_id=config.client_id, fetch=fetch, prefetch_count=1),
-        )
+        self._end = end
+        self._running: set[Future[None]] = set()
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self) -> None:
+        member = self._new_member()
+        if member is None:
+            return
+        self._member = member
+        self._job_tag = f"share-worker-{member.member_id}"
+        threads = ThreadPoolExecutor(self._config.worker_ranges_in_flight, self._job_tag)
         try:
             # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
             acquired_records(self._spark, self._log_path, []).count()
             self._member.subscribe(self._config.topics)
-            with ThreadPoolExecutor(
-                self._config.worker_ranges_in_flight, f"share-worker-{self._config.client_id}"
-            ) as threads:
-                self._take_until(stop, threads)
+            logger.info(self._event("started", topics=",".join(self._config.topics)))
+            self._take(threads)
         finally:
+            self._finish()
+            threads.shutdown(wait=False, cancel_futures=True)
             self._log_failures(self._member.close(_CLOSE_TIMEOUT_MS))
+            logger.info(self._event("left"))
 
-    def _take_until(self, stop: threading.Event, threads: ThreadPoolExecutor) -> None:
-        running: set[Future[None]] = set()
-        while not stop.is_set():
-            if len(running) >= self._config.worker_ranges_in_flight:
-                wait(running, _TAKE_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
+    def _new_member(self) -> GroupMember | None:
+        """The member, once a processor has made the topics between them; None when the end comes first."""
+        fetch = FetchSettings(
+            max_records=self._config.max_poll_records,
+            # One range for one Spark task: a split would only cost.
+            batch_size=self._config.max_poll_records,
+            acquire_mode=AcquireMode(self._config.share_acquire_mode),
+            max_wait_ms=self._end.longest_fetch_ms,
+        )
+        settings = MemberSettings(
+            group_id=self._config.group_id,
+            client_id=self._config.client_id,
+            fetch=fetch,
+            prefetch_count=1,
+            topics=self._topics,
+        )
+        next_line_s = 0.0
+        while not self._end.is_asked_for:
+            try:
+                return GroupMember(self._log, settings)
+            except UnknownTopicError as missing:
+                if time.monotonic() >= next_line_s:
+                    next_line_s = time.monotonic() + _WAITING_LINE_EVERY_S
+                    fields = {"group": self._config.group_id, "client": self._config.client_id or None}
+                    logger.info(Event("waiting_for_processor", **fields, reason=missing.message))
+            check_running(self._spark)
+            self._end.wait_unanswered(_TOPIC_LOOK_S)
+        return None
+
+    def _take(self, threads: ThreadPoolExecutor) -> None:
+        while not self._end.is_reached(self._member, is_busy=bool(self._running)):
+            check_running(self._spark)
+            if len(self._running) >= self._config.worker_ranges_in_flight:
+                wait(self._running, _TAKE_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
             elif taken := self._next_acquisition():
-                running.add(threads.submit(self._work, taken))
-            running = {future for future in running if not _is_done(future)}
+                self._running.add(threads.submit(self._work, taken))
+            self._running = {future for future in self._running if not _is_done(future)}
             self._log_failures(self._member.take_results())
-        wait(running)
-        for future in running:
-            future.result()
+
+    def _finish(self) -> None:
+        """Let handlers end; cancel the jobs of those that take too long, and leave those that still do not end."""
+        wait(self._running, _HANDLER_TIMEOUT_S)
+        if any(not future.done() for future in self._running) and is_running(self._spark):
+            self._spark.sparkContext.cancelJobsWithTag(self._job_tag)
+            late = wait(self._running, _CANCEL_TIMEOUT_S).not_done
+            logger.warning(self._event("handler_too_slow", seconds=_HANDLER_TIMEOUT_S, abandoned=len(late)))
+        for future in self._running:
+            if future.done() and (failure := future.exception()) is not None:
+                logger.warning(self._event("range_lost", reason=failure))
 
     def _next_acquisition(self) -> Acquisition | None:
         try:
             return self._member.next_acquisition(_TAKE_TIMEOUT_MS)
         except GroupQuarantinedError as error:
             # The member stays in the group, and goes on when an administrator resumes it.
-            logger.warning("group=%s client=%s: %s", self._config.group_id, self._config.client_id, error)
+            logger.warning(self._event("group_quarantined", reason=error))
             return None
+
+    def _work(self, acquisition: Acquisition) -> None:
+        """Hand an acquisition to the handler, and acknowledge it as the handler says."""
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
+        context.addJobTag(self._job_tag)
+        started = time.monotonic()
+        held, acknowledgements = readable(self._log, acquisition.ranges)
+        if held:
+            try:
+                records = acquired_records(self._spark, self._log_path, held)
+                acknowledgements += acknowledgements_of(self._handler(records), held)
+            except Exception as error:
+                logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
+                acknowledgements += [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
+        self._member.acknowledge(acknowledgements)
+        self._log_acknowledgements(acknowledgements, time.monotonic() - started)
+
+    def _log_acknowledgements(self, acknowledgements: Iterable[Acknowledgement], seconds: float) -> None:
+        """One line for each share-partition."""
+        counts: dict[tuple[str, int], Counter[str]] = {}
+        for found in acknowledgements:
+            counter = counts.setdefault((found.topic, found.partition), Counter())
+            counter[AcknowledgeType(found.acknowledge_type).name.lower()] += found.last_offset - found.first_offset + 1
+        epoch = self._member.standing().member_epoch
+        for (topic, partition), by_type in sorted(counts.items()):
+            place = f"{topic}-{partition}"
+            fields = {"share_partition": place, "epoch": epoch, **by_type, "seconds": f"{seconds:.3f}"}
+            logger.info(self._event("records_acknowledged", **fields))
 
     def _log_failures(self, results: Iterable[Acknowledged]) -> None:
         for result in results:
             if result.error is not None:
-                logger.warning(
-                    "group=%s client=%s: the acknowledgement of %s-%d offsets %d to %d failed: %s",
-                    self._config.group_id,
-                    self._config.client_id,
-                    result.topic,
-                    result.partition,
-                    min(found.first_offset for found in result.acknowledgements),
-                    max(found.last_offset for found in result.acknowledgements),
-                    result.error,
+                failed = self._event(
+                    "acknowledgement_failed",
+                    share_partition=f"{result.topic}-{result.partition}",
+                    epoch=self._member.standing().member_epoch,
+                    first_offset=min(found.first_offset for found in result.acknowledgements),
+                    last_offset=max(found.last_offset for found in result.acknowledgements),
+                    reason=result.error,
                 )
+                logger.warning(failed)
 
-    def _work(self, acquisition: Acquisition) -> None:
-        """Hand an acquisition to the handler, and acknowledge it as the handler says."""
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
-        started = time.monotonic()
-        held, gaps = self._readable(acquisition)
-        if not held:
-            self._member.acknowledge(gaps)
-            return
-        try:
-            records = acquired_records(self._spark, self._log_path, held)
-            acknowledgements = acknowledgements_of(self._handler(records), held)
-        except Exception:
-            logger.exception(
-                "group=%s client=%s: the handler failed; its %d ranges are released",
-                self._config.group_id,
-                self._config.client_id,
-                len(held),
-            )
-            acknowledgements = [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
-        self._member.acknowledge([*acknowledgements, *gaps])
-        logger.info(
-            "group=%s client=%s ranges=%d records=%d seconds=%.3f",
-            self._config.group_id,
-            self._config.client_id,
-            len(held),
-            sum(found.last_offset - found.first_offset + 1 for found in held),
-            time.monotonic() - started,
-        )
-
-    def _readable(self, acquisition: Acquisition) -> tuple[list[HeldRange], list[Acknowledgement]]:
-        """What of an acquisition can be read, and the gaps: what was deleted from the log since.
-
-        Ranges of a topic that was deleted, or created again, are dropped: their records do not exist any more.
-        """
-        start_offsets: dict[str, dict[int, PartitionOffsets]] = {}
-        for topic, topic_id in {(found.topic, found.topic_id) for found in acquisition.ranges}:
-            try:
-                if self._log.describe_topic(topic).topic_id == topic_id:
-                    start_offsets[topic] = self._log.offsets(topic)
-            except UnknownTopicError:
-                continue
-        held: list[HeldRange] = []
-        gaps: list[Acknowledgement] = []
-        for found in acquisition.ranges:
-            if found.topic not in start_offsets:
-                continue
-            start = start_offsets[found.topic][found.partition].start_offset
-            if found.first_offset < start:
-                deleted = replace(found, last_offset=min(found.last_offset, start - 1))
-                reason = f"deleted: the log starts at offset {start}"
-                gaps.append(deleted.acknowledgement(AcknowledgeType.GAP, reason))
-            if found.last_offset >= start:
-                held.append(replace(found, first_offset=max(found.first_offset, start)))
-        return held, gaps
-
-
-def acquired_records(spark: SparkSession, log_path: str, held: list[HeldRange]) -> DataFrame:
-    """The records of held ranges as a DataFrame.
-
-    Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
-    """
-    ranges = [[r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count] for r in held]
-    return (
-        spark.read.format(FORMAT)
-        .option("path", log_path)
-        .option("ranges", json.dumps(ranges))
-        .load()
-        .select(
-            "topic",
-            "partition",
-            "offset",
-            "delivery_count",
-            "key",
-            "value",
-            "headers",
-            F.col("timestamp_ms").alias("timestamp"),
-        )
-    )
+    def _event(self, name: str, **fields: object) -> Event:
+        client_id = self._config.client_id or None
+        return Event(name, group=self._config.group_id, client=client_id, member=self._member.member_id, **fields)
 
 
 def _is_done(future: Future[None]) -> bool:

@@ -167,7 +167,7 @@ def test_a_handler_that_fails_releases_its_range(
         drain(site, group_id, topic, seen)
     assert seen.delivery_counts == {(0, offset): [1, 2] for offset in range(5)}
     (record,) = [r for r in caplog.records if r.name == "sharegroup.spark.worker" and r.levelno == logging.ERROR]
-    assert record.getMessage() == f"group={group_id} client={group_id}: the handler failed; its 1 ranges are released"
+    assert str(record.msg).startswith(f"event=handler_failed group={group_id} client={group_id} ")
     caplog.clear()
     assert record.exc_info is not None
     with pytest.raises(BaseException, match=complaint):
@@ -211,6 +211,48 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Site)
     runs = [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in found.share_partition.runs]
     assert runs == [(10, 19, RecordState.AVAILABLE, 0)]
     assert list(seen.delivery_counts) == [(0, offset) for offset in range(10)]
+
+
+def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(site: Site) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Hangs(Seen):
+        def answer(self, records: DataFrame) -> None:
+            begun.set()
+            go_on.wait()
+
+    with working(site, group_id, topic, Hangs()):
+        assert begun.wait(60)
+    released = transitions(site, group_id, Cause.SESSION_CLOSE)
+    go_on.set()
+    assert offsets(released) == list(range(5))
+    assert {entry.delivery_count for entry in released} == {1}
+
+
+def test_once_ends_when_nothing_is_left(site: Site) -> None:
+    topic = site.new_topic(partition_count=2, record_count=50)
+    group_id = site.new_group()
+
+    class ReleasesAtFirst(Seen):
+        def answer(self, records: DataFrame) -> DataFrame:
+            return judged(records.where("delivery_count = 1"), "release")
+
+    config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
+    for handler in (ReleasesAtFirst(), Seen()):
+        assert site.spark is not None
+        process(site.spark, config, handler, once_timeout_s=60)
+        assert site.is_drained(group_id, topic)
+    assert handler.calls == 0, "the second run finds nothing"
+
+
+def test_once_ends_when_the_topic_does_not_exist(site: Site) -> None:
+    seen = Seen()
+    config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
+    assert site.spark is not None
+    process(site.spark, config, seen, once_timeout_s=60)
+    assert seen.calls == 0
 
 
 def test_records_that_are_gone_are_gaps(site: Site) -> None:

@@ -1,0 +1,35 @@
+"""Run the share groups of one request log, until SIGTERM or SIGINT: those let the batch at hand end.
+
+Started, killed and restarted at any time: it goes on where the state table ends. A processor that is started while
+another one runs takes over, and the older one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sharegroup.config.loader import load_settings
+from sharegroup.spark.job import Job, job_parser
+from sharegroup.spark.processor import Processor
+
+
+def main() -> int:
+    """Read the flags and run the processor."""
+    parser = job_parser(
+        __doc__ or "",
+        once="for a schedule: end when every message is applied and no group has had a member for --wait seconds",
+        wait="with --once: how long to wait for members",
+        wait_s=15,
+    )
+    options = parser.parse_args()
+
+    def work(job: Job) -> None:
+        settings = load_settings(options.config, os.environ, options.set)
+        Processor(job.session(), settings).serve(job.stop, options.wait if options.once else None)
+
+    return Job("share-group-processor", options.verbose).run(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Work as a member of a share group, until SIGTERM or SIGINT: those let the handler finish what it has begun.
+
+Started, killed and restarted at any time, and in any order with processors: without one, it waits.
+
+The handler is a function that takes a DataFrame of records (topic, partition, offset, delivery_count, key, value,
+headers, timestamp) and returns nothing, to accept them all, or a DataFrame (topic, partition, offset,
+acknowledge_type) of those to `release` or `reject`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sharegroup.config.loader import load_settings
+from sharegroup.spark.job import Job, job_parser, load_handler
+from sharegroup.spark.worker import LINK_KEYS, process
+
+
+def main() -> int:
+    """Read the flags and run the worker."""
+    parser = job_parser(
+        __doc__ or "",
+        once="for a schedule: end when the handler has had all that can be acquired now",
+        wait="with --once: how long to wait for the answer of a processor",
+        wait_s=60,
+    )
+    parser.add_argument("--handler", required=True, metavar="PACKAGE.MODULE:FUNCTION", help="what to do with records")
+    parser.add_argument("--group", metavar="ID", help="the share group (key group.id)")
+    parser.add_argument("--topic", action="append", metavar="NAME", help="a topic to read; repeatable (key topics)")
+    parser.add_argument("--client-id", metavar="NAME", help="name of this worker, for logs (key client.id)")
+    options = parser.parse_args()
+
+    def work(job: Job) -> None:
+        settings = load_settings(options.config, os.environ, options.set)
+        topics = ",".join(options.topic) if options.topic else None
+        flags = {"group.id": options.group, "topics": topics, "client.id": options.client_id}
+        properties = {**settings.worker, **{key: value for key, value in flags.items() if value is not None}}
+        settings.worker_config(properties)
+        handler = load_handler(options.handler)
+        links = {key: settings.processor.value(key) for key in LINK_KEYS}
+        process(job.session(), {**properties, **links}, handler, job.stop, options.wait if options.once else None)
+
+    return Job("share-worker", options.verbose).run(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Whether anything is left to do for a processor: members that may send requests, messages that are not applied."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from sharegroup.actor.effects import Persist
+from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record
+from sharegroup.protocol.rows import RecordType
+from sharegroup.spark.actor_function import ActorOutput
+from sharegroup.spark.recovery import Takeover
+
+
+class GroupActivity:
+    """Members of all groups and the applied part of the request log, as the committed batches tell.
+
+    Args:
+        takeover: what the processor starts from.
+    """
+
+    def __init__(self, takeover: Takeover) -> None:
+        self._lock = threading.Lock()
+        self._members = {
+            (group.group_id, member_id)
+            for group in takeover.folded.groups.values()
+            for member_id in group.metadata.members
+        }
+        self._ends = dict(takeover.last_marker[1] if takeover.last_marker else takeover.identity.start_offsets)
+
+    def committed(self, outputs: Sequence[ActorOutput]) -> None:
+        """Take in a batch after its commit."""
+        rows = [effect.row for output in outputs for effect in output.effects if isinstance(effect, Persist)]
+        with self._lock:
+            for output in outputs:
+                self._ends[output.request_partition] = max(
+                    self._ends.get(output.request_partition, 0), output.end_offset
+                )
+            for row in rows:
+                if row.record_type is RecordType.GROUP_METADATA:
+                    for fields in row.payload.get("records", []):
+                        self._apply(row.group_id, fields)
+
+    def is_over(self, end_offsets: Mapping[int, int]) -> bool:
+        """Whether no group has a member, and every message is applied.
+
+        Args:
+            end_offsets: partition of the request log → its end offset.
+        """
+        with self._lock:
+            return not self._members and all(self._ends.get(p, 0) >= end for p, end in end_offsets.items())
+
+    def _apply(self, group_id: str, fields: dict[str, object]) -> None:
+        match group_record(fields):
+            case ShareGroupMemberMetadata(member_id=member_id):
+                self._members.add((group_id, member_id))
+            case ShareGroupMemberRemoved(member_id=member_id):
+                self._members.discard((group_id, member_id))

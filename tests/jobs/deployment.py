@@ -1,0 +1,175 @@
+"""The jobs as an operator runs them: `spark-submit` in a folder of its own, with the configuration of the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sharegroup.audit.history import group_history
+from sharegroup.audit.verify import verify
+from sharegroup.config.loader import load_settings
+from sharegroup.core.record_state import RecordState
+from sharegroup.errors import StateTableError
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.state.reader import StateTableReader
+from tests.conftest import ROOT
+from tests.support.eventually import eventually
+
+CONFIG = ROOT / "conf" / "local.yaml"
+SETTINGS = load_settings(CONFIG, {})
+GROUP = "orders"
+DEADLINE_S = 120
+HANDLER = """
+def accept_all(records):
+    records.count()
+"""
+
+
+class Job:
+    """A job that spark-submit has started, in a session of its own.
+
+    Args:
+        folder: where it runs.
+        arguments: what follows `spark-submit`.
+    """
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        number = len(list(folder.glob("*.out")))
+        self._output_path = folder / f"{number}.out"
+        self._arguments = arguments
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SHAREGROUP_", "SPARK_"))}
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+        with self._output_path.open("wb") as output:
+            self._process = subprocess.Popen(
+                ["spark-submit", *arguments],
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output_path.read_text(errors="replace")
+
+    def events(self, name: str) -> list[str]:
+        """The lines of its log about an event."""
+        return [line for line in self.output.splitlines() if f" event={name}" in line]
+
+    def await_event(self, name: str) -> None:
+        """Return when its log has the event; fail when the job ends before."""
+
+        def is_there() -> bool:
+            assert self.events(name) or self._process.poll() is None, self.output
+            return bool(self.events(name))
+
+        eventually(is_there, f"{self._arguments} logs {name}", DEADLINE_S)
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process that was started, as a service manager does it."""
+        self._process.send_signal(number)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """To all its processes, as a terminal does it."""
+        os.killpg(self._process.pid, number)
+
+    def exit_code(self) -> int:
+        """Wait until all its processes have ended; the exit code of spark-submit."""
+        code = self._process.wait(DEADLINE_S)
+        eventually(lambda: not self._has_processes(), f"all processes of {self._arguments} end", DEADLINE_S)
+        return code
+
+    def close(self) -> None:
+        """Kill what is left of it."""
+        if self._has_processes():
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _has_processes(self) -> bool:
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+class Deployment:
+    """One folder with a log, a state table, and the jobs that run on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._jobs: list[Job] = []
+        (folder / "handlers.py").write_text(HANDLER)
+
+    def processor(self, *flags: str) -> Job:
+        return self._started("share_group_processor.py", *flags)
+
+    def worker(self, *flags: str) -> Job:
+        who = ("--group", GROUP, "--topic", "orders", "--handler", "handlers:accept_all")
+        return self._started("share_worker.py", *who, *flags)
+
+    def close(self) -> None:
+        for job in self._jobs:
+            job.close()
+
+    def produce(self, count: int) -> None:
+        """Append records to each of the two partitions of the topic."""
+        with LocalLog(self.folder / SETTINGS.processor.log_path) as log:
+            log.create_topic("orders", 2, if_not_exists=True)
+            for partition in range(2):
+                log.append("orders", partition, [NewRecord(None, b"secret payload")] * count)
+
+    def await_drained(self) -> None:
+        """Return when every record is finished."""
+        eventually(self.is_drained, "every record is finished", DEADLINE_S)
+
+    def is_drained(self) -> bool:
+        with LocalLog(self.folder / SETTINGS.processor.log_path) as log:
+            ends = {partition: found.end_offset for partition, found in log.offsets("orders").items()}
+        try:
+            history = group_history(GROUP, self._reader.rows())
+        except StateTableError:
+            # Not made yet.
+            return False
+        return {found.partition: found.start_offset for found in history.partitions.values()} == ends
+
+    def accepted_count(self) -> int:
+        return group_history(GROUP, self._reader.rows()).count(RecordState.ACKNOWLEDGED)
+
+    def check_audit(self) -> None:
+        assert verify(self._reader.rows(), SETTINGS.broker).findings == []
+
+    def check_logs(self) -> None:
+        """One line an event, and nothing that was in a record."""
+        line = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ \w+ \w+=.+")
+        for job in self._jobs:
+            lines = [text for text in job.output.splitlines() if not text.startswith("WARNING: Using incubator")]
+            assert [text for text in lines if not line.fullmatch(text)] == []
+            assert "secret" not in job.output
+
+    @property
+    def _reader(self) -> StateTableReader:
+        return StateTableReader(str(self.folder / SETTINGS.processor.state_table_path))
+
+    def _started(self, program: str, *flags: str) -> Job:
+        job = Job(self.folder, str(ROOT / "jobs" / program), "--config", str(CONFIG), *flags)
+        self._jobs.append(job)
+        return job
+
+
+@contextmanager
+def deployed(folder: Path) -> Iterator[Deployment]:
+    """A deployment whose jobs are gone at the end."""
+    deployment = Deployment(folder)
+    try:
+        yield deployment
+    finally:
+        deployment.close()
