@@ -15,9 +15,10 @@ from sharegroup.protocol.api_key import ApiKey
 
 ENVELOPE_VERSION = 1
 
-Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+# Bounds by `gt` and `lt`: pydantic would let a second `ge` take the place of a field's own one.
+Int32 = Annotated[int, Field(gt=-(2**31) - 1, lt=2**31)]
 """Kafka's INT32."""
-Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Int64 = Annotated[int, Field(gt=-(2**63) - 1, lt=2**63)]
 """Kafka's INT64."""
 
 MAX_NAME_LENGTH = 1_024
