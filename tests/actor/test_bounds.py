@@ -1,0 +1,163 @@
+"""What a sender may ask for at most: everything that a request can leave behind in the state has a bound."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sharegroup.actor import log_offsets
+from sharegroup.actor.effects import Respond, Undecodable
+from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS
+from sharegroup.actor.undecodable import MAX_REQUEST_BYTES, judged
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.errors import InvalidRequestError, MessageTooLargeError, ShareSessionLimitReachedError
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.facts import (
+    InitializeShareGroupState,
+    LogOffsets,
+    PartitionLogOffsets,
+    StatePartition,
+    StateTopic,
+    TopicLogOffsets,
+)
+from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
+from sharegroup.protocol.messages import MAX_NAME_LENGTH
+from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined
+
+INVALID, TOO_LARGE = InvalidRequestError.code, MessageTooLargeError.code
+ORDERS_0 = ("orders-id", 0)
+LONG = "x" * (MAX_NAME_LENGTH + 1)
+
+
+def request_bytes(size: int = 0, **fields: Any) -> bytes:
+    """A heartbeat with these fields, filled up with blanks to a size."""
+    envelope = {
+        "api_key": int(ApiKey.SHARE_GROUP_HEARTBEAT),
+        "correlation_id": 7,
+        "group_id": GROUP_ID,
+        "member_id": "anna",
+        "reply_partition": 0,
+        "body": {"member_epoch": 0, "subscribed_topic_names": ["orders"]},
+    }
+    return json.dumps({**envelope, **fields}).encode().ljust(size)
+
+
+class TestEnvelope:
+    @pytest.mark.parametrize(
+        ("value", "error_code"),
+        [
+            (request_bytes(client_id=LONG), INVALID),
+            (request_bytes(group_id=LONG), INVALID),
+            (request_bytes(group_id="\ud800"), INVALID),
+            (request_bytes(group_id=5), INVALID),
+            (request_bytes(body={"\ud800": 1}), INVALID),
+            (request_bytes(MAX_REQUEST_BYTES + 1), TOO_LARGE),
+            (request_bytes(10_000_000), TOO_LARGE),
+        ],
+        ids=["client", "group", "group not UTF-8", "group no text", "body not UTF-8", "a byte too long", "10 MB"],
+    )
+    def test_one_that_goes_too_far_is_refused(self, value: bytes, error_code: int) -> None:
+        effect = judged(value, 3, GROUP_ID)
+        assert isinstance(effect, Respond)
+        assert (effect.response.member_id, effect.response.correlation_id) == ("anna", 7)
+        assert effect.response.body["error_code"] == error_code
+        assert len(effect.response.encoded()) < 3 * MAX_NAME_LENGTH
+
+    @pytest.mark.parametrize("member_id", [LONG, "\ud800", "", 5, None])
+    def test_nobody_can_be_answered_under_such_a_name(self, member_id: object) -> None:
+        assert isinstance(judged(request_bytes(member_id=member_id, group_id=""), 3, GROUP_ID), Undecodable)
+
+    def test_the_largest_is_judged(self) -> None:
+        group = group_with(10)
+        group.append(request_bytes(MAX_REQUEST_BYTES))
+        answers = [answer for answer in group.settle().responses if answer.correlation_id == 7]
+        assert [answer.body.get("error_code", 0) for answer in answers] == [0]
+
+    def test_a_fact_may_be_longer_since_it_names_every_partition(self) -> None:
+        group = group_with(10)
+        value = request_bytes(2 * MAX_REQUEST_BYTES, api_key=ApiKey.LOG_OFFSETS, body={"topics": []})
+        group.append(value)
+        assert group.settle().undecodable == []
+
+
+class TestShareSessions:
+    @pytest.fixture
+    def group(self) -> Group:
+        return group_with(10)
+
+    @pytest.fixture
+    def anna(self, group: Group) -> Member:
+        return joined(group, "anna")[0]
+
+    def partitions(self, first: int, count: int) -> list[tuple[str, int]]:
+        return [("other-id", partition) for partition in range(first, first + count)]
+
+    def test_a_session_has_no_more_partitions(self, group: Group, anna: Member) -> None:
+        most = self.partitions(0, MAX_SESSION_PARTITIONS)
+        assert anna.fetch(most, max_records=0).error_code == 0
+        sessions = group.leader.to_plain()
+        assert anna.fetch([ORDERS_0], max_records=0).error_code == INVALID
+        assert group.leader.to_plain() == sessions
+        assert anna.fetch(most[:5], max_records=0, epoch=1).error_code == 0
+
+    def test_nor_does_it_open_with_more(self, group: Group, anna: Member) -> None:
+        assert anna.fetch(self.partitions(0, MAX_SESSION_PARTITIONS + 1)).error_code == INVALID
+        assert list(group.leader.sessions) == []
+
+    def test_a_fetch_waits_no_longer_than_a_session_is_kept_for_a_member_that_is_gone(self) -> None:
+        group = group_with(10, broker=BrokerConfig(group_share_max_share_sessions=1, group_share_max_size=1))
+        gone, ben = Member(group, "gone"), Member(group, "ben")
+        gone.fetch([ORDERS_0], max_records=10)
+        parked = gone.send_fetch([], max_wait_ms=2**31 - 1)
+        assert ben.fetch([ORDERS_0], max_wait_ms=0).error_code == ShareSessionLimitReachedError.code
+        group.advance(45_001)
+        assert not gone.answer_to(parked).is_parked
+        assert ben.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+
+
+class TestGroups:
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"subscribed_topic_names": [LONG]},
+            {"subscribed_topic_names": ["orders"] * (MAX_SUBSCRIBED_TOPICS + 1)},
+            {"subscribed_topic_names": ["orders"], "rack_id": LONG},
+        ],
+        ids=["long topic name", "many topics", "long rack id"],
+    )
+    def test_a_heartbeat_is_refused(self, fields: dict[str, Any]) -> None:
+        group = group_with(10)
+        group.append(request_bytes(body={"member_epoch": 0, **fields}))
+        assert [answer.body["error_code"] for answer in group.settle().responses] == [INVALID]
+        assert group.coordinator.group.state.members == {}
+
+    def test_a_leader_keeps_no_more_partitions_than_these(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(log_offsets, "MAX_GROUP_PARTITIONS", 3)
+        group = group_with(10)
+        joined(group, "anna")
+        before = group.leader.to_plain()
+        offsets = [
+            PartitionLogOffsets(partition_index=index, start_offset=0, end_offset=0, last_stable_offset=0)
+            for index in range(3)
+        ]
+        topic = TopicLogOffsets(topic="other", topic_id="other-id", partitions=offsets)
+        group.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=[topic]))
+        wanted = [StatePartition(partition_index=index) for index in range(3)]
+        state_topic = StateTopic(topic="other", topic_id="other-id", partitions=wanted)
+        group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=1, topics=[state_topic]))
+        # Offsets are a message for both actors, and the coordinator, which keeps none, speaks for them.
+        assert ["the most is 3" in counted.reason for counted in group.settle().undecodable] == [True]
+        assert group.leader.to_plain() == before
+
+
+def test_a_topic_that_cannot_start_causes_no_messages_without_end() -> None:
+    group = group_with(10)
+    joined(group, "anna")
+    wanted = [StatePartition(partition_index=index) for index in (0, 7)]
+    topic = StateTopic(topic="orders", topic_id="orders-id", partitions=wanted)
+    group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=1, topics=[topic]))
+    group.settle()
+    assert group.log_watch is not None
+    assert group.log_watch.above_offset == {("orders", "orders-id", 7): -1}
