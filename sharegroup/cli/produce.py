@@ -7,7 +7,9 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
+from typing import cast
 
 import click
 from rich.console import Console
@@ -64,7 +66,7 @@ def produce(
         --reader-property parse.headers=true --reader-property parse.key=true
     """
     reader = LineReader.from_properties(read_properties(reader_config, reader_properties))
-    with log_site(config, overrides, log).open_log() as opened, _input(path) as descriptor:
+    with log_site(config, overrides, log).open_log() as opened, _input(path) as input_file:
         partition_count = opened.describe_topic(topic).partition_count
         if partition is not None and partition >= partition_count:
             raise ConfigurationError(
@@ -72,7 +74,7 @@ def produce(
             )
         producer = _Producer(opened, topic, partition_count, partition)
         with interruption() as interrupted:
-            _produce_all(producer, reader, descriptor, interrupted)
+            _produce_all(producer, reader, input_file, interrupted)
     if output == JSON:
         print_json({"topic": topic, "record_count": producer.record_count})
     else:
@@ -113,11 +115,13 @@ class _Producer:
         return partition
 
 
-def _produce_all(producer: _Producer, reader: LineReader, descriptor: int, interrupted: Interruption) -> None:
+def _produce_all(
+    producer: _Producer, reader: LineReader, input_file: BufferedIOBase, interrupted: Interruption
+) -> None:
     line_number = 0
     try:
-        with _progress(descriptor) as progress:
-            for lines, byte_count in _chunks(descriptor, interrupted):
+        with _progress(input_file) as progress:
+            for lines, byte_count in _chunks(input_file, interrupted):
                 try:
                     for line in lines:
                         line_number += 1
@@ -135,12 +139,12 @@ def _produce_all(producer: _Producer, reader: LineReader, descriptor: int, inter
         raise
 
 
-def _chunks(descriptor: int, interrupted: Interruption) -> Iterator[tuple[list[bytes], int]]:
+def _chunks(input_file: BufferedIOBase, interrupted: Interruption) -> Iterator[tuple[list[bytes], int]]:
     """Whole lines as they come, without their ends, and the bytes that were read for them."""
     rest = b""
     while True:
         with interrupted.waiting():
-            chunk = os.read(descriptor, _READ_BYTES)
+            chunk = input_file.read1(_READ_BYTES)
         if not chunk:
             break
         *lines, rest = (rest + chunk).split(b"\n")
@@ -150,25 +154,25 @@ def _chunks(descriptor: int, interrupted: Interruption) -> Iterator[tuple[list[b
 
 
 @contextmanager
-def _input(path: Path | None) -> Iterator[int]:
-    """The descriptor to read from."""
+def _input(path: Path | None) -> Iterator[BufferedIOBase]:
+    """The file to read from."""
     if path is None:
         if sys.stdin.isatty():
             click.echo("One record a line; Ctrl-D ends.", err=True)
-        yield sys.stdin.fileno()
+        # Typed without `read1`, which every standard input has.
+        yield cast(BufferedIOBase, sys.stdin.buffer)
         return
     try:
-        file = path.open("rb", buffering=0)
+        file = path.open("rb")
     except OSError as error:
         raise LogError(f"The file {path} cannot be read: {error.strerror}.", "Check the path.") from error
     with file:
-        yield file.fileno()
+        yield file
 
 
-def _progress(descriptor: int) -> Progress:
+def _progress(input_file: BufferedIOBase) -> Progress:
     """A bar on the terminal while a file is read; nothing where there is no terminal."""
-    status = os.fstat(descriptor)
-    is_file = stat.S_ISREG(status.st_mode)
+    total = _size_bytes(input_file) if sys.stderr.isatty() else None
     progress = Progress(
         TextColumn("producing"),
         BarColumn(),
@@ -176,7 +180,13 @@ def _progress(descriptor: int) -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        disable=not (is_file and sys.stderr.isatty()),
+        disable=total is None,
     )
-    progress.add_task("producing", total=max(status.st_size, 1) if is_file else None)
+    progress.add_task("producing", total=total)
     return progress
+
+
+def _size_bytes(input_file: BufferedIOBase) -> int | None:
+    """Size of a file; None of a pipe or a terminal."""
+    status = os.fstat(input_file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 import click
 
-from sharegroup.config.loader import Settings, load_settings
+from sharegroup.config.loader import Settings, environment_variable, load_settings
+from sharegroup.errors import ConfigurationError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 
 DEFAULT_CONFIG = Path("conf/local.yaml")
 """The settings of a command that names no file, when this one is in the working folder."""
 
+_FLAGS = {"log.path": "--log", "state.table.path": "--state-table"}
 _NOT_USED = "not-used-by-this-command"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -90,4 +92,11 @@ def table_site(config: Path | None, overrides: tuple[str, ...], log: str | None,
 def _site(config: Path | None, overrides: tuple[str, ...], log: str | None) -> Site:
     path = config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
     given = [*overrides, *([f"log.path={log}"] if log else []), f"checkpoint.path={_NOT_USED}"]
-    return Site(load_settings(path, os.environ, given))
+    try:
+        return Site(load_settings(path, os.environ, given))
+    except ConfigurationError as error:
+        for key, flag in _FLAGS.items():
+            if error.message.startswith(f"Missing required configuration {key} "):
+                remedy = f"Give {flag}, name a file with --config, or set {environment_variable(key)}."
+                raise ConfigurationError(error.message, remedy) from None
+        raise

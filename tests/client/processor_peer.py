@@ -1,4 +1,4 @@
-"""The other end of the wire: the real actors of all groups, in a thread of this process, without Spark and Delta."""
+"""The other end of the wire: the real actors of all groups, in a thread of this process, without Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
-from sharegroup.actor.effects import Effect, Respond, Send, Wake, WatchLog, WatchTopics
+from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog, WatchTopics
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
 from sharegroup.client.settings import LinkTopics
@@ -17,8 +17,11 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.messages import RequestEnvelope, decoded_request
+from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.facts import FactSource
+from sharegroup.state.writer import StateTableWriter
 
 TOPICS = LinkTopics()
 REQUESTS, RESPONSES = TOPICS.request_topic_name, TOPICS.response_topic_name
@@ -38,9 +41,10 @@ class ProcessorPeer:
     Args:
         log: where requests, responses and records are.
         broker: defaults and limits of all groups.
+        table: gets the rows of each batch before anyone is told; None keeps them nowhere.
     """
 
-    def __init__(self, log: Log, broker: BrokerConfig = BROKER) -> None:
+    def __init__(self, log: Log, broker: BrokerConfig = BROKER, table: StateTableWriter | None = None) -> None:
         log.create_topic(REQUESTS, 2, {"message.timestamp.type": "LogAppendTime"}, if_not_exists=True)
         log.create_topic(RESPONSES, 3, {}, if_not_exists=True)
         self.requests: list[RequestEnvelope] = []
@@ -48,6 +52,8 @@ class ProcessorPeer:
         self.failures: list[BaseException] = []
         self._log = log
         self._broker = broker
+        self._table = table
+        self._batch_id = -1
         self._states: dict[tuple[str, ActorRole], ActorState] = {}
         self._positions = dict.fromkeys(range(2), 0)
         self._facts = FactSource(log, self._send, self.failures.append)
@@ -106,12 +112,23 @@ class ProcessorPeer:
             self._positions[partition] = ends[partition].end_offset
         for key, messages in inbox.items():
             effects += self._run_actor(key, messages, batch_ms)
+        self._commit([effect.row for effect in effects if isinstance(effect, Persist)], batch_ms)
         facts = self._facts.update(e for e in effects if isinstance(e, Wake | WatchLog | WatchTopics))
         self._send([*(e.request for e in effects if isinstance(e, Send)), *facts])
         for effect in effects:
             if isinstance(effect, Respond):
                 answer = NewRecord(effect.response.member_id.encode(), effect.response.encoded())
                 self._log.append(RESPONSES, effect.partition, [answer])
+
+    def _commit(self, rows: list[StateRow], batch_ms: int) -> None:
+        if self._table is None:
+            return
+        self._batch_id += 1
+        payload = BatchMarkerPayload(checkpoint_id="peer", end_offsets=dict(self._positions))
+        marker = StateRow(
+            record_type=RecordType.BATCH_MARKER, time_ms=batch_ms, payload=payload.model_dump(mode="json")
+        )
+        self._table.append([row.model_copy(update={"batch_id": self._batch_id}) for row in (marker, *rows)])
 
     def _sort(self, record: LogRecord, inbox: dict[tuple[str, ActorRole], list[LoggedRequest]]) -> list[Effect]:
         group_id = (record.key or b"").decode()
