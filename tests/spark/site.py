@@ -34,6 +34,7 @@ T = TypeVar("T")
 BROKER = BrokerConfig(
     group_share_min_record_lock_duration_ms=1_000,
     group_share_min_heartbeat_interval_ms=100,
+    group_share_min_session_timeout_ms=1_000,
     group_share_assignors="all",
 )
 REQUEST_PARTITIONS = 2
@@ -149,7 +150,7 @@ class Site:
         group_id = group_id or self.new_name("group")
         wanted = {"share_auto_offset_reset": "earliest", **config}
         self.admin.alter_group_config(
-            group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=30
+            group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=120
         )
         return group_id
 
