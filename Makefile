@@ -40,6 +40,10 @@ test: setup ## Run all tests
 test-fast: setup ## Run the tests that start neither Spark nor Kafka
 	$(BIN)/pytest --numprocesses auto -m "not spark and not kafka and not slow" $(ARGS)
 
+.PHONY: soak
+soak: setup ## Run the crash tests with 200 kills in one run
+	$(BIN)/pytest tests/crash --crashes=200 $(ARGS)
+
 .PHONY: check
 check: setup ## Lint, check the format, the types and the layers
 	$(BIN)/ruff check .
