@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
@@ -87,4 +88,53 @@ class Undecodable:
     reason: str
 
 
-Effect = Persist | Respond | Send | WatchTopics | WatchLog | Wake | Undecodable
+class DeadLetterReason(StrEnum):
+    """Why a record was given up, in the words of Kafka's dead letters (KIP-1191)."""
+
+    REJECTED = "Offset rejected by client."
+    DELIVERY_COUNT_EXCEEDED = "Offset delivery count exceeded the threshold."
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Records of one share-partition that are ARCHIVING for the same reason, after as many deliveries.
+
+    Attributes:
+        topic: topic name.
+        topic_id: topic id.
+        partition: partition.
+        first_offset: first offset, inclusive.
+        last_offset: last offset, inclusive.
+        delivery_count: how often each was delivered.
+        reason: why they were given up.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: DeadLetterReason
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDeadLetters:
+    """Write the dead letters of a group's records, and tell the group; where to holds for its earlier ones, too.
+
+    Attributes:
+        group_id: the group.
+        dlq_topic: `errors.deadletterqueue.topic.name`; "" when the group has no dead-letter queue any more.
+        copies_records: `errors.deadletterqueue.copy.record.enable`.
+        letters: the records; none when only the configuration changed.
+        replaces_waiting: whether these are all of the group, in place of those that wait to be written.
+    """
+
+    group_id: str
+    dlq_topic: str
+    copies_records: bool
+    letters: tuple[DeadLetters, ...] = ()
+    replaces_waiting: bool = False
+
+
+Effect = Persist | Respond | Send | WatchTopics | WatchLog | Wake | WriteDeadLetters | Undecodable

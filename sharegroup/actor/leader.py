@@ -13,6 +13,7 @@ from typing import Any
 from sharegroup.actor.acknowledgements import acknowledge
 from sharegroup.actor.answers import grouped_by_topic, response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
+from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, status_of, write_dead_letters
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import serve_fetches
 from sharegroup.actor.led_partition import LedPartition
@@ -33,7 +34,9 @@ from sharegroup.protocol.facts import (
     StatePartition,
     StateTopic,
 )
+from sharegroup.protocol.group_status import GroupStatusPayload
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed, request
+from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -77,14 +80,17 @@ class Leader:
         self._config = effective_group_config(context.broker, self._overrides)
         self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
         self._effects: list[Effect] = []
+        self._statuses: list[tuple[int, GroupStatusPayload]] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._initialize,
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: self._config_changed,
+            ApiKey.DLQ_WRITTEN: self._dlq_written,
+            ApiKey.DLQ_STATUS_CHANGED: self._dlq_status_changed,
             ApiKey.TICK: self._nothing_more,
-            ApiKey.RESUME_SHARE_GROUP: self._nothing_more,
+            ApiKey.RESUME_SHARE_GROUP: self._resume,
         }
 
     def receive(self, message: LoggedRequest) -> None:
@@ -109,7 +115,11 @@ class Leader:
         )
         for session, body in answers:
             self._answer(session, body)
-        effects = [*self._effects, *self._rows(last_offset, time), *self._watches()]
+        rows = self._rows(last_offset, time)
+        letters = given_up(row.row for row in rows)
+        if letters:
+            self._effects.append(write_dead_letters(self._context.group_id, self._config, letters))
+        effects = [*self._effects, *rows, *self._status_rows(time), *self._watches()]
         effects.append(Wake(self._context.group_id, ActorRole.LEADER, self._next_deadline_ms()))
         self._effects = []
         return effects
@@ -300,11 +310,27 @@ class Leader:
 
     def _config_changed(self, message: LoggedRequest) -> None:
         overrides = parsed(ShareGroupConfigChanged, message.envelope.body).overrides
+        dlq_before = write_dead_letters(self._context.group_id, self._config, ())
         self._config = effective_group_config(self._context.broker, overrides)
         self._overrides = overrides
+        dlq = write_dead_letters(self._context.group_id, self._config, ())
+        if dlq != dlq_before:
+            self._effects.append(dlq)
+
+    def _dlq_written(self, message: LoggedRequest) -> None:
+        finish_written(message, self._partitions, self.limits)
+
+    def _dlq_status_changed(self, message: LoggedRequest) -> None:
+        self._statuses.append((message.offset, status_of(message)))
+
+    def _resume(self, message: LoggedRequest) -> None:
+        # While the group was quarantined, it did not hear which letters were written.
+        waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
+        if waiting.letters:
+            self._effects.append(waiting)
 
     def _nothing_more(self, message: LoggedRequest) -> None:
-        """The message is its own effect: time passed, or the group goes on."""
+        """The message is its own effect: time passed."""
 
     def _expire_locks(self, message: LoggedRequest) -> None:
         if message.time_ms < self._next_lock_ms:
@@ -319,7 +345,7 @@ class Leader:
         deadlines_ms = (led.share_partition.next_deadline_ms for led in partitions)
         return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=math.inf)
 
-    def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
+    def _rows(self, last_offset: int, time: BatchTime) -> list[Persist]:
         updates = self._context.broker.share_coordinator_snapshot_update_records_per_snapshot
         rows = ((led, led.take_row(updates)) for led in self._partitions.values())
         return [
@@ -331,6 +357,18 @@ class Leader:
             for led, row in rows
             if row is not None
         ]
+
+    def _status_rows(self, time: BatchTime) -> list[Persist]:
+        rows = [
+            Persist(
+                self._context.addressed(
+                    StateRow(record_type=RecordType.GROUP_STATUS, payload=status.model_dump(mode="json")), offset, time
+                )
+            )
+            for offset, status in self._statuses
+        ]
+        self._statuses = []
+        return rows
 
     def _watches(self) -> list[Effect]:
         waiting = {key for session in self._sessions if session.pending for key in session.partitions}

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from sharegroup.config.model import Config, Int, invalid_relation, order_text
+from sharegroup.config.model import Bool, Config, Int, invalid_relation, order_text
 
 
 class LimitedSetting(NamedTuple):
@@ -141,6 +141,9 @@ class BrokerConfig(Config):
     share_coordinator_cold_partition_snapshot_interval_ms: Annotated[Int, Field(ge=1)] = Field(
         default=300_000,
         description="Age of the state table's last snapshot, of all share-partitions, at which the next is due, in ms.",
+    )
+    errors_deadletterqueue_auto_create_topics_enable: Bool = Field(
+        default=False, description="Whether the dead-letter topic of a group is created when it does not exist."
     )
 
     @model_validator(mode="after")

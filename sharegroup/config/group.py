@@ -141,6 +141,7 @@ class GroupConfig(Config):
             delivery_count_limit=self.share_delivery_count_limit,
             max_record_locks=self.share_partition_max_record_locks,
             is_renew_enabled=self.share_renew_acknowledge_enable,
+            has_dead_letter_queue=self.has_dead_letter_queue,
             redelivery_backoff_ms=self.share_redelivery_backoff_ms,
             redelivery_backoff_max_ms=self.share_redelivery_backoff_max_ms,
         )

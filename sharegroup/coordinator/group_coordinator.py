@@ -23,7 +23,6 @@ from sharegroup.coordinator.session_deadlines import SessionDeadlines
 from sharegroup.errors import (
     FencedMemberEpochError,
     GroupMaxSizeReachedError,
-    InvalidConfigError,
     InvalidRequestError,
     UnknownMemberIdError,
 )
@@ -182,12 +181,6 @@ class GroupCoordinator:
         """
         overrides = altered_overrides(self.state.config_overrides, request)
         validate_overrides(self._broker, overrides)
-        if effective_group_config(self._broker, overrides).has_dead_letter_queue:
-            # Silently archiving what its owner expects in a dead-letter topic would lose it.
-            raise InvalidConfigError(
-                "errors.deadletterqueue.topic.name cannot be set: this release writes no dead letters.",
-                "Leave it empty; the state table tells which records were given up, and why.",
-            )
         if overrides == self.state.config_overrides:
             return []
         records = self._applied([ShareGroupConfig(overrides=overrides)])

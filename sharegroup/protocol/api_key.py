@@ -25,6 +25,8 @@ class ApiKey(IntEnum):
     SHARE_GROUP_STATE_INITIALIZED = 10002
     RESUME_SHARE_GROUP = 10003
     SHARE_GROUP_CONFIG_CHANGED = 10004
+    DLQ_WRITTEN = 10005
+    DLQ_STATUS_CHANGED = 10006
 
 
 RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
@@ -38,6 +40,8 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
     ApiKey.SHARE_GROUP_STATE_INITIALIZED: (ActorRole.COORDINATOR,),
     ApiKey.RESUME_SHARE_GROUP: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.SHARE_GROUP_CONFIG_CHANGED: (ActorRole.LEADER,),
+    ApiKey.DLQ_WRITTEN: (ActorRole.LEADER,),
+    ApiKey.DLQ_STATUS_CHANGED: (ActorRole.LEADER,),
 }
 """Message kind → the actors that receive it; the one that answers comes first."""
 
@@ -48,6 +52,8 @@ FACTS = frozenset(
         ApiKey.TICK,
         ApiKey.SHARE_GROUP_STATE_INITIALIZED,
         ApiKey.SHARE_GROUP_CONFIG_CHANGED,
+        ApiKey.DLQ_WRITTEN,
+        ApiKey.DLQ_STATUS_CHANGED,
     }
 )
 """What the processor sends itself; never answered."""

@@ -1,4 +1,4 @@
-"""What a GroupStatus row says: an actor of the group was quarantined, or goes on."""
+"""What a GroupStatus row says: an actor of the group was quarantined, cannot do all of its work, or goes on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class GroupStatus(StrEnum):
     """Whether an actor of a group works on its messages."""
 
     ACTIVE = "ACTIVE"
+    DEGRADED = "DEGRADED"
     FAILED = "FAILED"
 
 
@@ -21,5 +22,7 @@ class GroupStatusPayload(Message):
     """Payload of a GroupStatus row."""
 
     role: ActorRole = Field(description="The actor that it is about.")
-    status: GroupStatus = Field(description="FAILED until an administrator resumes the group.")
-    reason: str = Field(default="", description="What failed, or that it was resumed.")
+    status: GroupStatus = Field(
+        description="FAILED until an administrator resumes the group; DEGRADED while its dead letters cannot be written."
+    )
+    reason: str = Field(default="", description="What failed, or that it goes on.")

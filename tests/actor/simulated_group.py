@@ -12,12 +12,24 @@ from dataclasses import dataclass, field, replace
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
-from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
+from sharegroup.actor.effects import (
+    DeadLetters,
+    Effect,
+    Persist,
+    Respond,
+    Send,
+    Undecodable,
+    Wake,
+    WatchLog,
+    WatchTopics,
+    WriteDeadLetters,
+)
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.facts import (
     UNINITIALIZED_OFFSET,
     LogOffsets,
@@ -108,6 +120,8 @@ class Group:
         self.wakes: dict[ActorRole, int] = {}
         self.topic_watch: WatchTopics | None = None
         self.log_watch: WatchLog | None = None
+        self.dead_letters: list[WriteDeadLetters] = []
+        """What the leader wanted written, in order."""
         self.after_batch: list[Callable[[Batch], None]] = []
         """Called with each batch once it is done."""
         self._applied = 0
@@ -258,6 +272,15 @@ class Group:
         assert len(answers) == 1, answers
         return int(answers[0].body.get("error_code", 0))
 
+    # The dead-letter queue.
+
+    def write_dead_letters(self) -> None:
+        """Tell the leader that all letters that it asked for are written, as the processor's writer does."""
+        letters = [found for wish in self.dead_letters for found in wish.letters]
+        self.dead_letters = []
+        if letters:
+            self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written(found) for found in letters]))
+
     # What is inside.
 
     def state(self, role: ActorRole) -> ActorState:
@@ -296,6 +319,8 @@ class Group:
                 self.topic_watch = replace(effect, topics=dict(effect.topics))
             case WatchLog():
                 self.log_watch = replace(effect, above_offset=dict(effect.above_offset))
+            case WriteDeadLetters():
+                self.dead_letters.append(effect)
             case Undecodable():
                 outcome.undecodable.append(effect)
 
@@ -341,6 +366,16 @@ class Group:
                 for index in (range(len(partitions)) if indexes is None else indexes)
             ],
         )
+
+
+def written(letters: DeadLetters) -> WrittenDeadLetters:
+    """What the writer says of letters when it has written them."""
+    return WrittenDeadLetters(
+        topic_id=letters.topic_id,
+        partition_index=letters.partition,
+        first_offset=letters.first_offset,
+        last_offset=letters.last_offset,
+    )
 
 
 def group_with(

@@ -311,7 +311,7 @@ class TestConfiguration:
             {"share.session.timeout.ms": "99999999"},
             {"no.such.key": "1"},
             {"share.auto.offset.reset": "yesterday"},
-            {"errors.deadletterqueue.topic.name": "given-up"},
+            {"errors.deadletterqueue.topic.name": "__given-up"},
         ],
     )
     def test_an_unacceptable_value_is_refused_and_changes_nothing(self, values: dict[str, str]) -> None:

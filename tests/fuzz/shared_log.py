@@ -142,6 +142,7 @@ class SharedGroup(Group):
         outcome = Outcome()
         for effect in effects:
             self._perform(effect, outcome)
+        self.write_dead_letters()
         self.rows += outcome.rows
         self.responses += outcome.responses
         self._append_facts()

@@ -317,7 +317,8 @@ def test_offset_reset_that_is_refused(value: str) -> None:
 def test_dead_letter_topic(name: str, has_queue: bool) -> None:
     overrides = {"errors.deadletterqueue.topic.name": name}
     validate_overrides(BrokerConfig(), overrides)
-    assert effective_group_config(BrokerConfig(), overrides).has_dead_letter_queue == has_queue
+    config = effective_group_config(BrokerConfig(), overrides)
+    assert (config.has_dead_letter_queue, config.share_partition_limits.has_dead_letter_queue) == (has_queue, has_queue)
 
 
 @pytest.mark.parametrize("name", ["__dlq", "__", "a b", ".", "..", "ä", "x" * 250])
@@ -513,6 +514,8 @@ SAMPLES: dict[str, str] = {
 
 def sample(key: str) -> str:
     field = SECTIONS[FLAT_KEYS[key].section].model_fields[FLAT_KEYS[key].key.replace(".", "_")]
+    if isinstance(field.default, bool):
+        return str(not field.default).lower()
     return SAMPLES.get(FLAT_KEYS[key].key, str(field.default + 1) if isinstance(field.default, int) else "x")
 
 
@@ -525,6 +528,8 @@ def text_of(settings: Settings, flat_key: str) -> str:
         "worker": WorkerConfig.from_mapping({"group.id": "g", "topics": "t", **settings.worker}),
     }
     value = configs[section].value(key)
+    if isinstance(value, bool):
+        return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

@@ -1,0 +1,28 @@
+"""What the dead-letter writer tells the leader of a group (KIP-1191): which letters are written, and if they fail."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sharegroup.protocol.messages import Int32, Int64, Message, Name
+
+
+class WrittenDeadLetters(Message):
+    """Records of one share-partition whose dead letters are in their topic."""
+
+    topic_id: Name = Field(description="Topic id of the records.")
+    partition_index: Int32 = Field(ge=0, description="Their partition.")
+    first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
+    last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
+
+
+class DlqWritten(Message):
+    """Dead letters are written. Names its ranges, so a repeat does no harm: it finds nothing that is ARCHIVING."""
+
+    ranges: list[WrittenDeadLetters] = Field(description="Ranges of offsets.")
+
+
+class DlqStatusChanged(Message):
+    """Dead letters cannot be written although it was tried again and again, or can be again."""
+
+    failure: str = Field(default="", description="Why they cannot be written; empty when they can.")

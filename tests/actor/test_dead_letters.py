@@ -1,0 +1,243 @@
+"""The dead-letter queue in the leader: ARCHIVING first, then the letter, then ARCHIVED (KIP-1191)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sharegroup.actor.dead_letters import all_waiting
+from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
+from sharegroup.audit.verify import verify
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import effective_group_config
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
+from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
+from sharegroup.protocol.rows import RecordType
+from sharegroup.state.fold import fold
+from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
+ORDERS_0 = ("orders-id", 0)
+ORDERS_1 = ("orders-id", 1)
+LOCK_MS = 30_000
+REJECTED = DeadLetterReason.REJECTED
+EXCEEDED = DeadLetterReason.DELIVERY_COUNT_EXCEEDED
+
+
+@pytest.fixture
+def group() -> Group:
+    group = group_with(20, 20)
+    assert group.alter_config(errors_deadletterqueue_topic_name="dlq", share_delivery_count_limit="2") == 0
+    group.dead_letters.clear()
+    return group
+
+
+@pytest.fixture
+def anna(group: Group) -> Member:
+    """Holds 0..9 of both partitions."""
+    (anna,) = joined(group, "anna")
+    for _ in range(2):
+        anna.fetch(max_records=10)
+    return anna
+
+
+def letters(group: Group) -> list[tuple[int, int, int, int, DeadLetterReason]]:
+    """(partition, first offset, last offset, delivery count, reason) of what was asked for, in order."""
+    return [
+        (found.partition, found.first_offset, found.last_offset, found.delivery_count, found.reason)
+        for wish in group.dead_letters
+        for found in wish.letters
+    ]
+
+
+def states(group: Group, partition: int = 0) -> list[tuple[int, int, RecordState]]:
+    """(first offset, last offset, state) of what is in flight."""
+    runs = group.leader.partitions["orders-id", partition].share_partition.runs
+    return [(run.first_offset, run.last_offset, run.state) for run in runs]
+
+
+def start_offset(group: Group, partition: int = 0) -> int:
+    return group.leader.partitions["orders-id", partition].share_partition.start_offset
+
+
+def tell_written(group: Group, first_offset: int, last_offset: int, topic_id: str = "orders-id") -> None:
+    found = WrittenDeadLetters(topic_id=topic_id, partition_index=0, first_offset=first_offset, last_offset=last_offset)
+    group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[found]))
+    group.settle()
+
+
+def findings(group: Group) -> list[str]:
+    return [str(finding) for finding in verify(group.rows, BrokerConfig()).findings]
+
+
+class TestGivenUp:
+    def test_a_rejected_record_is_archiving_and_its_letter_is_asked_for(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
+        assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ACKNOWLEDGED)]
+        assert group.dead_letters == [
+            WriteDeadLetters("group-1", "dlq", False, (DeadLetters("orders", "orders-id", 0, 0, 4, 1, REJECTED),))
+        ]
+        assert start_offset(group) == 0
+
+    @pytest.mark.parametrize("way", ["release", "lock timeout", "session close"])
+    def test_a_record_that_exceeds_the_delivery_count_is_archiving(self, group: Group, anna: Member, way: str) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
+        anna.fetch([ORDERS_0], max_records=10)
+        if way == "release":
+            anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
+        elif way == "lock timeout":
+            group.advance(LOCK_MS)
+        else:
+            anna.close()
+        assert letters(group) == [(0, 0, 9, 2, EXCEEDED)]
+
+    def test_a_rejection_on_the_last_delivery_is_a_rejection(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
+        anna.fetch([ORDERS_0], max_records=10)
+        anna.acknowledge({ORDERS_0: [(0, 9, REJECT)]})
+        assert letters(group) == [(0, 0, 9, 2, REJECTED)]
+
+    def test_one_effect_asks_for_all_letters_of_a_batch_and_touching_ones_are_one_range(
+        self, group: Group, anna: Member
+    ) -> None:
+        anna.send_acknowledge({ORDERS_0: [(offset, offset, REJECT) for offset in range(4)]})
+        anna.send_acknowledge({ORDERS_0: [(4, 4, ACCEPT), (5, 6, REJECT)], ORDERS_1: [(7, 7, REJECT)]})
+        group.settle()
+        assert len(group.dead_letters) == 1
+        assert letters(group) == [(0, 0, 3, 1, REJECTED), (0, 5, 6, 1, REJECTED), (1, 7, 7, 1, REJECTED)]
+
+    def test_a_gap_has_no_letter(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 9, GAP)]})
+        assert (letters(group), start_offset(group)) == ([], 10)
+
+    def test_without_a_queue_there_are_no_letters(self) -> None:
+        group = group_with(20)
+        (anna,) = joined(group, "anna")
+        anna.fetch(max_records=10)
+        anna.acknowledge({ORDERS_0: [(0, 9, REJECT)]})
+        assert (group.dead_letters, start_offset(group)) == ([], 10)
+
+
+class TestWritten:
+    @pytest.fixture
+    def group(self, group: Group, anna: Member) -> Group:
+        """0..4 are rejected and 5..9 accepted."""
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
+        return group
+
+    def test_the_record_is_archived_and_the_start_offset_passes(self, group: Group) -> None:
+        group.write_dead_letters()
+        group.settle()
+        assert start_offset(group) == 10
+        (entry,) = group.rows_of(RecordType.SHARE_UPDATE)[-1].transitions
+        assert (entry.from_state, entry.to_state, entry.cause, entry.delivery_count) == (
+            RecordState.ARCHIVING,
+            RecordState.ARCHIVED,
+            Cause.DEAD_LETTER_WRITTEN,
+            1,
+        )
+        assert findings(group) == []
+
+    def test_a_part_of_the_letters(self, group: Group) -> None:
+        tell_written(group, 0, 2)
+        assert start_offset(group) == 3
+        assert states(group)[0] == (3, 4, RecordState.ARCHIVING)
+
+    def test_a_repeat_changes_nothing(self, group: Group) -> None:
+        tell_written(group, 0, 2)
+        before, rows = group.leader.to_plain(), len(group.rows)
+        tell_written(group, 0, 2)
+        assert (group.leader.to_plain(), len(group.rows)) == (before, rows)
+
+    @pytest.mark.parametrize(
+        ("first_offset", "last_offset", "topic_id"),
+        [(5, 19, "orders-id"), (0, 4, "other-id"), (4, 0, "orders-id"), (2**62, 2**63 - 1, "orders-id")],
+        ids=["nothing archiving in it", "another topic", "reversed", "far above"],
+    )
+    def test_what_is_not_archiving_stays_as_it_is(
+        self, group: Group, first_offset: int, last_offset: int, topic_id: str
+    ) -> None:
+        before = group.leader.to_plain()
+        tell_written(group, first_offset, last_offset, topic_id)
+        assert group.leader.to_plain() == before
+
+    def test_the_log_start_passes_a_record_whose_letter_is_not_written(self, group: Group) -> None:
+        group.set_offsets("orders", 0, LogPartition(start=3, end=20))
+        group.tell_offsets("orders")
+        group.settle()
+        assert start_offset(group) == 3
+        tell_written(group, 0, 4)
+        assert start_offset(group) == 10
+        assert findings(group) == []
+
+
+class TestRecovery:
+    def test_what_is_archiving_survives_and_is_asked_for_again(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)], ORDERS_1: [(0, 4, REJECT)]})
+        anna.fetch(max_records=10)
+        anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
+        asked = letters(group)
+        assert asked == [(1, 0, 4, 1, REJECTED), (0, 0, 9, 2, EXCEEDED)]
+        folded = fold(group.rows).groups["group-1"]
+        config = effective_group_config(BrokerConfig(), folded.metadata.config_overrides)
+        again = all_waiting("group-1", folded.partitions.values(), config)
+        assert (again.dlq_topic, again.replaces_waiting) == ("dlq", True)
+        group.restart()
+        group.dead_letters = [again]
+        assert letters(group) == asked[::-1]
+        group.write_dead_letters()
+        group.settle()
+        assert (start_offset(group, 0), start_offset(group, 1)) == (10, 5)
+        assert findings(group) == []
+
+    def test_a_group_that_was_quarantined_asks_again_for_all_that_it_did_not_hear_of(
+        self, group: Group, anna: Member
+    ) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        asked = letters(group)
+        before = group.state(ActorRole.LEADER)
+        group.states[ActorRole.LEADER] = replace(before, failure="it failed").encoded()
+        group.write_dead_letters()
+        group.settle()
+        assert states(group)[0] == (0, 4, RecordState.ARCHIVING)
+        assert group.resume() == 0
+        assert letters(group) == asked
+        assert group.dead_letters[0].replaces_waiting
+
+
+class TestConfiguration:
+    def test_a_change_of_the_queue_is_told_for_what_waits(self, group: Group) -> None:
+        group.alter_config(errors_deadletterqueue_topic_name="other", errors_deadletterqueue_copy_record_enable="true")
+        group.alter_config(share_delivery_count_limit="3")
+        assert group.dead_letters == [WriteDeadLetters("group-1", "other", True)]
+
+    def test_without_its_topic_the_records_stay_archiving(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        group.alter_config(delete=["errors.deadletterqueue.topic.name"])
+        anna.acknowledge({ORDERS_0: [(5, 9, REJECT)]})
+        assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ARCHIVED)]
+        assert [wish.dlq_topic for wish in group.dead_letters] == ["dlq", ""]
+        assert findings(group) == []
+
+
+class TestStatus:
+    def test_letters_that_cannot_be_written_are_told_by_the_state_table(self, group: Group) -> None:
+        for failure, status in (("no such topic", "DEGRADED"), ("", "ACTIVE")):
+            group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure=failure))
+            group.settle()
+            assert group.rows_of(RecordType.GROUP_STATUS)[-1].payload["status"] == status
+            assert group.rows_of(RecordType.GROUP_STATUS)[-1].payload["reason"] in (
+                failure,
+                "dead letters are written again",
+            )
+            assert verify(group.rows, BrokerConfig()).degraded == ({"group-1": failure} if failure else {})
+        assert findings(group) == []
+
+    def test_such_a_group_works_on(self, group: Group, anna: Member) -> None:
+        group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))
+        assert anna.acknowledge({ORDERS_0: [(0, 9, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
+        group.restart()
+        group.settle()
+        assert start_offset(group) == 10
