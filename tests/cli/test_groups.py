@@ -1,0 +1,244 @@
+"""`sharegroup groups list`, `describe`, `configure` and `resume`, on what a processor has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.writer import StateTableWriter
+from tests.cli.conftest import CommandLine
+from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import eventually
+
+
+@pytest.fixture
+def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[ShareConsumer]:
+    """A member of the group `packers`, which holds ten of the 30 records of `orders` and has accepted five."""
+    log.create_topic("orders", 2)
+    log.append("orders", 0, [NewRecord(None, b"v%d" % n) for n in range(30)])
+    admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
+    config: dict[str, object] = {
+        "log.path": str(cli.folder / "events.log"),
+        "group.id": "packers",
+        "client.id": "anna",
+        "max.poll.records": 15,
+        "share.acknowledgement.mode": "explicit",
+    }
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe(["orders"])
+        messages = list(consumer.poll(20))
+        assert [message.offset() for message in messages] == list(range(15))
+        for message in messages[:5]:
+            consumer.acknowledge(message)
+        consumer.commit_sync()
+        eventually(lambda: described(cli)["in_flight_count"] == 25, "the member has fetched ahead")
+        yield consumer
+
+
+def described(cli: CommandLine) -> Any:
+    (document,) = cli.json("groups", "describe", "--group", "packers")
+    return document
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table."""
+    return [line.split() for line in text.splitlines()]
+
+
+def test_groups_are_listed_with_their_lag(cli: CommandLine, member: ShareConsumer, admin: AdminClient) -> None:
+    admin.alter_group_config("idle", {"share.delivery.count.limit": "3"})
+    assert rows(cli.out("groups", "list")) == [
+        ["GROUP", "STATE", "#MEMBERS", "#PARTITIONS", "LAG", "IN-FLIGHT"],
+        ["idle", "Empty", "0", "0", "-", "-"],
+        ["packers", "Stable", "1", "2", "25", "25"],
+    ]
+    assert [group["group_id"] for group in cli.json("groups", "list", "--state", "stable")] == ["packers"]
+    assert cli.json("groups", "list", "--state", "Empty") == [
+        {
+            "group_id": "idle",
+            "state": "Empty",
+            "member_count": 0,
+            "partition_count": 0,
+            "lag": None,
+            "in_flight_count": None,
+            "locked_count": 0,
+        }
+    ]
+
+
+def test_sections_have_the_columns_of_kafkas_tool(cli: CommandLine, member: ShareConsumer) -> None:
+    member_id = described(cli)["members"][0]["member_id"]
+    assert rows(cli.out("groups", "describe", "--group", "packers", "--state")) == [
+        ["GROUP", "STATE", "#MEMBERS"],
+        ["packers", "Stable", "1"],
+    ]
+    assert rows(cli.out("groups", "describe", "--group", "packers", "--offsets")) == [
+        ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG", "IN-FLIGHT", "LOCKED"],
+        ["packers", "orders", "0", "5", "25", "25", "25"],
+        ["packers", "orders", "1", "0", "0", "0", "0"],
+    ]
+    assert rows(cli.out("groups", "describe", "--group", "packers", "--members")) == [
+        ["GROUP", "CONSUMER-ID", "CLIENT-ID", "#PARTITIONS", "LOCKED", "ASSIGNMENT"],
+        ["packers", member_id, "anna", "2", "25", "orders:0,1"],
+    ]
+    locks = rows(cli.out("groups", "describe", "--group", "packers", "--locks"))
+    assert locks[0] == ["TOPIC", "PARTITION", "OFFSETS", "CLIENT-ID", "DELIVERY", "LOCK-ENDS"]
+    assert [line[:6] for line in locks[1:]] == [
+        ["orders", "0", "5-14", "anna", "1", "in"],
+        ["orders", "0", "15-29", "anna", "1", "in"],
+    ]
+
+
+def test_the_overview_has_all_sections(cli: CommandLine, member: ShareConsumer) -> None:
+    titles = [line.split()[:3] for line in cli.out("groups", "describe", "--all-groups").splitlines() if line]
+    assert [title for title in titles if title[0] in ("GROUP", "TOPIC")] == [
+        ["GROUP", "STATE", "#MEMBERS"],
+        ["GROUP", "TOPIC", "PARTITION"],
+        ["GROUP", "CONSUMER-ID", "CLIENT-ID"],
+        ["TOPIC", "PARTITION", "OFFSETS"],
+    ]
+
+
+def test_nothing_is_cut_at_80_columns(cli: CommandLine, member: ShareConsumer) -> None:
+    member_id = described(cli)["members"][0]["member_id"]
+    shown = cli.out("groups", "describe", "--group", "packers", "--verbose", columns=80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    for whole in ("START-OFFSET", "IN-FLIGHT", "LOCK-ENDS", "packers", "orders"):
+        assert whole in shown
+    # An id that does not fit goes on in the next line of its cell.
+    assert member_id[:8] in shown
+
+
+def test_json_has_everything(cli: CommandLine, member: ShareConsumer) -> None:
+    document = described(cli)
+    assert {key: document[key] for key in ("state", "lag", "in_flight_count", "locked_count", "quarantine")} == {
+        "state": "Stable",
+        "lag": 25,
+        "in_flight_count": 25,
+        "locked_count": 25,
+        "quarantine": [],
+    }
+    (holder,) = document["members"]
+    assert holder["assignment"] == [{"topic": "orders", "partitions": [0, 1]}]
+    assert [(lock["first_offset"], lock["last_offset"], lock["client_id"]) for lock in document["locks"]] == [
+        (5, 14, "anna"),
+        (15, 29, "anna"),
+    ]
+    assert all(0 < lock["remaining_ms"] <= 30_000 for lock in document["locks"])
+    config = {entry["key"]: entry for entry in document["config"]}
+    assert config["share.auto.offset.reset"]["own_value"] == "earliest"
+    assert config["share.delivery.count.limit"] == {
+        "key": "share.delivery.count.limit",
+        "value": "5",
+        "own_value": None,
+    }
+
+
+def test_without_a_processor_groups_are_read_all_the_same_and_reading_costs_no_tick(
+    cli: CommandLine, log: LocalLog
+) -> None:
+    with ProcessorPeer(log, table=StateTableWriter.open(str(cli.folder / "state"), {})):
+        AdminClient(log).alter_group_config("packers", {"share.delivery.count.limit": "3"})
+
+    def everything() -> tuple[object, ...]:
+        ends = [log.offsets(topic.name) for topic in log.topics()]
+        return ends, sorted(path.name for path in (cli.folder / "state").rglob("*"))
+
+    before = everything()
+    assert rows(cli.out("groups", "list"))[1] == ["packers", "Empty", "0", "0", "-", "-"]
+    shown = cli.out("groups", "describe", "--group", "packers")
+    assert "Share group 'packers' has no active members." in shown
+    assert "Share group 'packers' has no offset information." in shown
+    for command in (("top", "--once"), ("groups", "configure", "--group", "packers", "--describe"), ("topics", "list")):
+        cli.out(*command)
+    assert everything() == before
+
+
+def test_errors_of_describe(cli: CommandLine, log: LocalLog) -> None:
+    assert cli.error("groups", "list") == (
+        "error: There is no state table at state. Start the processor, which creates it, or correct the path.\n"
+    )
+    StateTableWriter.open(str(cli.folder / "state"), {})
+    assert cli.out("groups", "list").split() == ["GROUP", "STATE", "#MEMBERS", "#PARTITIONS", "LAG", "IN-FLIGHT"]
+    assert cli.error("groups", "describe", "--group", "packers") == (
+        "error: Group packers not found. A group begins when its first member joins or when it is configured: "
+        "check the name.\n"
+    )
+    assert "Give either --group or --all-groups." in cli.error("groups", "describe", exit_code=2)
+    two = cli.error("groups", "describe", "--all-groups", "--state", "--members", exit_code=2)
+    assert "Give at most one of --state, --offsets, --members and --locks." in two
+
+
+def test_a_group_is_configured_and_shows_it(cli: CommandLine, processor: ProcessorPeer) -> None:
+    alter = ("groups", "configure", "--group", "packers", "--alter")
+    changes = "share.auto.offset.reset=earliest,share.delivery.count.limit=3"
+    assert cli.out(*alter, "--add-config", changes) == "Completed updating config for group packers.\n"
+    show = ("groups", "configure", "--group", "packers", "--describe")
+    assert rows(cli.out(*show)) == [
+        ["KEY", "VALUE", "SET", "BY"],
+        ["share.delivery.count.limit", "3", "group"],
+        ["share.auto.offset.reset", "earliest", "group"],
+    ]
+    document = cli.json(
+        *alter, "--add-config", "share.isolation.level=read_committed", "--delete-config", "share.auto.offset.reset"
+    )
+    assert document == {
+        "group_id": "packers",
+        "set": {"share.isolation.level": "read_committed"},
+        "deleted": ["share.auto.offset.reset"],
+    }
+    assert [entry["key"] for entry in cli.json(*show)] == ["share.delivery.count.limit", "share.isolation.level"]
+    in_force = {entry["key"]: entry["value"] for entry in cli.json(*show, "--all")}
+    assert in_force["share.auto.offset.reset"] == "latest"
+    assert in_force["share.renew.acknowledge.enable"] == "true"
+
+
+def test_a_change_that_is_refused(cli: CommandLine, processor: ProcessorPeer) -> None:
+    alter = ("groups", "configure", "--group", "packers", "--alter", "--add-config")
+    assert cli.error(*alter, "share.nonsense=1").startswith("error: Unknown group config name: share.nonsense.")
+    assert "Value must be at least 2" in cli.error(*alter, "share.delivery.count.limit=1")
+    assert "Write it as key=value." in cli.error(*alter, "share.delivery.count.limit", exit_code=2)
+    for flags in (["--alter"], ["--describe", "--alter"], [], ["--describe", "--add-config", "a=b"]):
+        assert cli.run("groups", "configure", "--group", "packers", *flags).exit_code == 2
+
+
+def test_silence_of_the_processor(cli: CommandLine, processor: ProcessorPeer) -> None:
+    with processor.stalled():
+        error = cli.error("groups", "resume", "--group", "packers", "--timeout-ms", "50", exit_code=75)
+    assert error.startswith("error: Group packers did not answer RESUME_SHARE_GROUP within 0.05 s. Check that")
+
+
+def test_no_processor_was_ever_here(cli: CommandLine, log: LocalLog) -> None:
+    assert "The topic __share_requests is not in" in cli.error("groups", "resume", "--group", "packers")
+
+
+def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
+    table = StateTableWriter.open(str(cli.folder / "state"), {})
+    failed = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.FAILED, reason="leader failed on message 7")
+    row = StateRow(
+        record_type=RecordType.GROUP_STATUS,
+        group_id="packers",
+        request_partition=0,
+        request_offset=7,
+        payload=failed.model_dump(mode="json"),
+    )
+    table.append([row])
+    assert rows(cli.out("groups", "list", "--state", "Quarantined"))[1][:2] == ["packers", "Quarantined"]
+    shown = cli.out("groups", "describe", "--group", "packers")
+    assert "QUARANTINED: leader failed on message 7" in shown
+    assert "sharegroup groups resume --group packers" in shown
+    assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
+    assert "packers: leader failed on message 7" in cli.out("top", "--once")
+    with ProcessorPeer(log, table=table):
+        assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
+        assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
