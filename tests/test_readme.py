@@ -23,6 +23,7 @@ from sharegroup.config.loader import load_settings
 from sharegroup.core.record_state import Cause
 from sharegroup.demo.report import Account, render
 from sharegroup.errors import StateTableError, UnknownTopicError
+from sharegroup.exit_code import MEANINGS
 from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
 
@@ -120,6 +121,10 @@ def test_every_example_is_run() -> None:
     assert len(re.findall("```python", README)) == len(EXAMPLES)
     assert set(EXAMPLES) == {"produce.py", "consumer.py", "orders.py", "notebook.py"}
     assert set(JOBS) == {"jobs/share_group_processor.py", "jobs/share_worker.py"}
+
+
+def test_every_exit_code_is_told() -> None:
+    assert [code for code, meaning in MEANINGS.items() if f"| {code.value} | {meaning} |" not in README] == []
 
 
 def test_the_sample_has_the_figures_that_the_example_shows() -> None:
