@@ -23,6 +23,6 @@ class GroupStatusPayload(Message):
 
     role: ActorRole = Field(description="The actor that it is about.")
     status: GroupStatus = Field(
-        description="FAILED until an administrator resumes the group; DEGRADED while its dead letters cannot be written."
+        description="FAILED until an administrator resumes the group; DEGRADED while dead letters cannot be written."
     )
     reason: str = Field(default="", description="What failed, or that it goes on.")

@@ -25,6 +25,13 @@ logger = logging.getLogger("sharegroup.spark.processor")
 _RETRY_CAUSES = (Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE)
 """Causes after which a record is delivered again, unless it was delivered too often."""
 
+_STATUS_LINES = {
+    GroupStatus.ACTIVE: (logging.INFO, "group_resumed"),
+    GroupStatus.DEGRADED: (logging.WARNING, "group_degraded"),
+    GroupStatus.FAILED: (logging.ERROR, "group_quarantined"),
+}
+"""Status → level and event."""
+
 Line = tuple[int, Event]
 """Level and event."""
 
@@ -71,9 +78,9 @@ def _lines_of(row: StateRow, leader_epoch: int) -> Iterator[Line]:
 
 def _status(row: StateRow, leader_epoch: int) -> Line:
     payload = GroupStatusPayload.model_validate(row.payload)
-    is_failed = payload.status is GroupStatus.FAILED
-    return logging.ERROR if is_failed else logging.INFO, Event(
-        "group_quarantined" if is_failed else "group_resumed",
+    level, name = _STATUS_LINES[payload.status]
+    return level, Event(
+        name,
         group=row.group_id,
         epoch=leader_epoch,
         actor=payload.role.value,

@@ -25,8 +25,9 @@ from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
 from sharegroup.spark.batch_log import log_batch
 from sharegroup.spark.bootstrap import bootstrap_folder
+from sharegroup.spark.checkpoint_lock import CheckpointLock
 from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics, pass_on
-from sharegroup.spark.dead_letter_writer import DeadLetterWriter
+from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
 from sharegroup.spark.local_log_source import FORMAT
@@ -60,6 +61,7 @@ class Processor:
         self._settings = settings
         self._reached = reached
         self._log = open_log(str(settings.processor.log_path))
+        self._checkpoint_lock = CheckpointLock(Path(settings.processor.checkpoint_path).absolute())
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
         self._dead_letters: DeadLetterWriter | None = None
@@ -98,9 +100,12 @@ class Processor:
         Raises:
             ConfigurationError: the configuration does not fit the log or the state table.
             StateTableError: the state table cannot be read or written.
+            CheckpointInUseError: an older processor on the same checkpoint was fenced, and does not end.
         """
         config = self._settings.processor
-        takeover = take_over(self._log, config, self._settings.broker)
+        takeover = take_over(
+            self._log, config, self._settings.broker, lambda: self._checkpoint_lock.take_over(self._log, config)
+        )
         committer = Committer(
             self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
         )
@@ -160,6 +165,11 @@ class Processor:
             reason = str(failure).partition("\n")[0]
             raise ProcessorStoppedError(f"The processor stopped: {type(failure).__name__}: {reason}") from failure
 
+    @property
+    def dead_letter_metrics(self) -> DeadLetterMetrics:
+        """What was written to dead-letter topics, what waits, and what fails; nothing before `start`."""
+        return self._dead_letters.metrics if self._dead_letters is not None else DeadLetterMetrics()
+
     def last_progress(self) -> Mapping[str, int]:
         """Milliseconds that each part of the last micro-batch took, under Spark's names; empty before the first."""
         progress = self._running_query().lastProgress
@@ -178,6 +188,7 @@ class Processor:
         if self._query is not None and is_running(self._spark):
             self._await_pause(self._query)
             self._query.stop()
+        self._checkpoint_lock.release()
         self._log.close()
 
     def _await_pause(self, query: StreamingQuery) -> None:
