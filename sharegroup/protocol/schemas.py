@@ -1,0 +1,141 @@
+"""JSON Schemas of all that travels or is stored; `python -m sharegroup.protocol.schemas schemas` writes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, create_model
+
+from sharegroup.protocol.api_key import FACTS, LATEST_VERSION, ApiKey
+from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
+from sharegroup.protocol.facts import (
+    InitializeShareGroupState,
+    LogOffsets,
+    ShareGroupConfigChanged,
+    ShareGroupStateInitialized,
+    Tick,
+)
+from sharegroup.protocol.group_messages import (
+    AlterGroupConfigRequest,
+    ResumeShareGroupRequest,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from sharegroup.protocol.group_status import GroupStatusPayload
+from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope
+from sharegroup.protocol.row_payloads import (
+    FencePayload,
+    GroupMetadataPayload,
+    RecoveredPayload,
+    SharePartitionPayload,
+)
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest, ShareFetchResponse
+from sharegroup.protocol.table_snapshot import (
+    GroupSnapshotPayload,
+    PartitionSnapshotPayload,
+    PrunedPayload,
+    TableSnapshotPayload,
+)
+
+BODIES: dict[ApiKey, type[Message]] = {
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterGroupConfigRequest,
+    ApiKey.SHARE_GROUP_HEARTBEAT: ShareGroupHeartbeatRequest,
+    ApiKey.SHARE_FETCH: ShareFetchRequest,
+    ApiKey.SHARE_ACKNOWLEDGE: ShareAcknowledgeRequest,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: InitializeShareGroupState,
+    ApiKey.LOG_OFFSETS: LogOffsets,
+    ApiKey.TICK: Tick,
+    ApiKey.SHARE_GROUP_STATE_INITIALIZED: ShareGroupStateInitialized,
+    ApiKey.RESUME_SHARE_GROUP: ResumeShareGroupRequest,
+    ApiKey.SHARE_GROUP_CONFIG_CHANGED: ShareGroupConfigChanged,
+    ApiKey.DLQ_WRITTEN: DlqWritten,
+    ApiKey.DLQ_STATUS_CHANGED: DlqStatusChanged,
+}
+"""Kind of message → body of the request, or of the fact."""
+
+ANSWERS: dict[ApiKey, type[Message]] = {
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ErrorResponse,
+    ApiKey.SHARE_GROUP_HEARTBEAT: ShareGroupHeartbeatResponse,
+    ApiKey.SHARE_FETCH: ShareFetchResponse,
+    ApiKey.SHARE_ACKNOWLEDGE: ShareFetchResponse,
+    ApiKey.RESUME_SHARE_GROUP: ErrorResponse,
+}
+"""Kind of request → body of the response."""
+
+PAYLOADS: dict[RecordType, tuple[type[Message], ...]] = {
+    RecordType.FENCE: (FencePayload,),
+    RecordType.BATCH_MARKER: (BatchMarkerPayload,),
+    RecordType.SHARE_SNAPSHOT: (SharePartitionPayload,),
+    RecordType.SHARE_UPDATE: (SharePartitionPayload,),
+    RecordType.SHARE_TRANSITIONS: (SharePartitionPayload,),
+    RecordType.GROUP_METADATA: (GroupMetadataPayload,),
+    RecordType.GROUP_STATUS: (GroupStatusPayload,),
+    RecordType.RECOVERED: (RecoveredPayload,),
+    RecordType.TABLE_SNAPSHOT: (TableSnapshotPayload, GroupSnapshotPayload, PartitionSnapshotPayload),
+    RecordType.PRUNED: (PrunedPayload,),
+}
+"""Record type → what the payload column may hold."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def exported_schemas() -> dict[str, str]:
+    """File below `schemas/` → its text, for every envelope, request, response, fact and row."""
+    return {name: json.dumps(schema, indent=2) + "\n" for name, schema in _schemas()}
+
+
+def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    for envelope in (RequestEnvelope, ResponseEnvelope):
+        yield f"envelopes/{envelope.__name__}.json", _schema(envelope, envelope.__name__)
+    for api_key, body in BODIES.items():
+        name, folder = (_name(api_key), "facts") if api_key in FACTS else (f"{_name(api_key)}Request", "requests")
+        yield f"{folder}/{name}.json", _schema(body, name, api_key)
+    for api_key, body in ANSWERS.items():
+        name = f"{_name(api_key)}Response"
+        yield f"responses/{name}.json", _schema(body, name, api_key)
+    for record_type, payloads in PAYLOADS.items():
+        yield f"rows/{record_type.value}.json", _schema(_row_model(record_type, payloads), record_type.value)
+
+
+def _schema(model: type[Message], title: str, api_key: ApiKey | None = None) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    kind = {} if api_key is None else {"api_key": int(api_key), "api_version": LATEST_VERSION[api_key]}
+    return {"$schema": _DIALECT, **schema, "title": title, **kind}
+
+
+def _row_model(record_type: RecordType, payloads: tuple[type[Message], ...]) -> type[Message]:
+    """The model of rows of one type: a row whose payload is typed."""
+    types: dict[str, Any] = {"record_type": Literal[record_type], "payload": reduce(or_, payloads)}
+    fields: Any = {
+        name: (kind, Field(description=StateRow.model_fields[name].description)) for name, kind in types.items()
+    }
+    model: type[StateRow] = create_model(record_type.value, __base__=StateRow, __doc__=StateRow.__doc__, **fields)
+    return model
+
+
+def _name(api_key: ApiKey) -> str:
+    return "".join(word.capitalize() for word in api_key.name.split("_"))
+
+
+def write_schemas(folder: Path) -> None:
+    """Write all schemas below a folder, and remove those that are none any more."""
+    texts = exported_schemas()
+    for file in folder.glob("*/*.json"):
+        if file.relative_to(folder).as_posix() not in texts:
+            file.unlink()
+    for name, text in texts.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_schemas(Path(sys.argv[1]))
