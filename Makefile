@@ -56,6 +56,10 @@ format: setup ## Rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: schemas
+schemas: setup ## Write the JSON Schemas of messages and rows anew from the models
+	$(BIN)/python -m sharegroup.protocol.schemas schemas
+
 .PHONY: lock
 lock: ## Write the lock anew from pyproject.toml (newest releases: ARGS=--upgrade)
 	$(preflight)
