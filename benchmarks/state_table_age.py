@@ -32,7 +32,7 @@ from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import table_size
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
+from sharegroup.state.writer import COMPACT_EVERY_COMMITS, StateTableWriter
 
 START_MS = 1_767_225_600_000
 LIMITS = SharePartitionLimits(lock_duration_ms=30_000, delivery_count_limit=5, max_record_locks=100_000)
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--cold-partitions", type=int, default=8, help="share-partitions, busy in the first batch only")
     parser.add_argument("--members", type=int, default=4, help="members that acquire in each batch")
     parser.add_argument("--records", type=int, default=200, help="records that a member acquires of a share-partition")
+    parser.add_argument("--compact-every", type=int, default=COMPACT_EVERY_COMMITS, help="commits between upkeeps")
     parser.add_argument("--batch-interval-ms", type=int, default=360, help="time between two batches, as rows have it")
     parser.add_argument("--commits-per-second", type=int, default=30, help="how fast this machine is at it, roughly")
     options = parser.parse_args()
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, path: str) -> None:
-    writer = StateTableWriter.open(path, {})
+    writer = StateTableWriter.open(path, {}, compact_every_commits=options.compact_every)
     shorten_retentions(path, max(1.0, options.batch_interval_ms * options.commits_per_second / 1_000))
     load = Load(options)
     seconds: list[float] = []

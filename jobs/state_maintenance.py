@@ -1,7 +1,7 @@
 """Keep the state table small: snapshot it, prune what is past the audit retention, merge small files, vacuum.
 
 It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk an hour later,
-with the next run's vacuum or the processor's own. Exit codes: 0 done, 1 failed, 2 usage or configuration.
+with the next run's vacuum or the processor's own. Example:
 
     python jobs/state_maintenance.py --config conf/local.yaml --set audit.retention.ms=86400000 --dry-run
 """
@@ -17,15 +17,18 @@ from pathlib import Path
 from rich.console import Console
 
 from sharegroup.config.loader import Settings, load_settings
-from sharegroup.errors import ConfigurationError, ShareGroupError
+from sharegroup.errors import ShareGroupError
+from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
 from sharegroup.state.maintenance import FileCount, compact, table_size, take_snapshot, vacuum
 from sharegroup.state.pruning import prune
 
 
 def main() -> int:
     """Maintain the state table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="configuration file")
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=exit_codes_text(), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--dry-run", action="store_true", help="change nothing; say what would be done")
     options = parser.parse_args()
@@ -33,8 +36,8 @@ def main() -> int:
         maintain(load_settings(options.config, os.environ, options.set), options.dry_run)
     except ShareGroupError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigurationError) else 1
-    return 0
+        return exit_code_of(error)
+    return ExitCode.OK
 
 
 def maintain(settings: Settings, is_dry_run: bool) -> None:

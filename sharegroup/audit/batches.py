@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -29,13 +29,14 @@ class _Position:
     marker: BatchMarkerPayload
 
 
-def check_batches(rows: Sequence[StateRow]) -> list[Finding]:
+def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
     """What does not hold of the batches; nothing when no row is a marker, as among the rows of one group.
 
     Args:
         rows: all rows of the table, or those of groups only, in any order. The first batch must be the table's first,
             or go on where a pruning ended.
     """
+    rows = list(rows)
     markers: list[StateRow] = []
     batches: dict[_BatchKey, list[StateRow]] = defaultdict(list)
     for row in rows:

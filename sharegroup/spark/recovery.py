@@ -6,13 +6,14 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import ConfigurationError
+from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
 from sharegroup.protocol.row_payloads import RecoveredPayload
@@ -76,8 +77,16 @@ def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
     return request_topic
 
 
-def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeover:
+def take_over(
+    log: Log, config: ProcessorConfig, broker: BrokerConfig, own_checkpoint: Callable[[], None] = lambda: None
+) -> Takeover:
     """Fence older processors off the state table, then make ready what the query starts from.
+
+    Args:
+        log: request and response log.
+        config: where everything is.
+        broker: defaults and bounds of all groups.
+        own_checkpoint: returns when no fenced processor uses the checkpoint any more.
 
     Raises:
         ConfigurationError: topics do not fit the configuration, or what the state table was made with.
@@ -92,12 +101,12 @@ def take_over(log: Log, config: ProcessorConfig, broker: BrokerConfig) -> Takeov
         _partition_counts(config),
         snapshot_interval_ms=broker.share_coordinator_cold_partition_snapshot_interval_ms,
     )
+    own_checkpoint()
     recovery = reader.recovery()
     marker = recovery.last_marker
     folded = fold(recovery.rows)
-    logger.info(
-        "state table read: rows=%d files=%d of %d", len(recovery.rows), len(recovery.files), recovery.file_count
-    )
+    files = f"{len(recovery.files)} of {recovery.file_count}"
+    logger.info(Event("state_table_read", rows=len(recovery.rows), files=files))
     checkpoint = Path(config.checkpoint_path)
     identity = read_identity(checkpoint)
     if identity is not None and identity.request_topic_id == request_topic.topic_id:

@@ -25,6 +25,9 @@ from sharegroup.state.delta_table import (
 from sharegroup.state.maintenance import UPKEEP_FILE_BYTES, compact, vacuum
 from sharegroup.state.table_snapshot import due_snapshot
 
+COMPACT_EVERY_COMMITS = 100
+"""An upkeep takes half a second after so many commits of eight busy share-partitions, and grows with their number."""
+
 _REOPEN_EVERY_COMMITS = 50
 """A handle gets slower with each version it has seen: 0.1 ms a commit."""
 
@@ -65,7 +68,7 @@ class StateTableWriter:
         path: str,
         identity: Mapping[str, Any],
         *,
-        compact_every_commits: int = 250,
+        compact_every_commits: int = COMPACT_EVERY_COMMITS,
         snapshot_interval_ms: int = 300_000,
         commit_timeout_ms: int = 30_000,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -75,8 +78,7 @@ class StateTableWriter:
         Args:
             path: the table's folder.
             identity: what the Fence row says of the processor besides its process id and host; JSON values.
-            compact_every_commits: commits from one compaction to the next; a compaction of 250 small files takes 0.2 s,
-                of 1,000 0.7 s, and until then each of them costs a reader about 1 ms.
+            compact_every_commits: commits from one upkeep to the next; a reader takes about 1 ms for each of them.
             snapshot_interval_ms: time from one upkeep to the next even if fewer commits are made.
             commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
             monotonic_s: a clock for durations, in seconds.
