@@ -91,6 +91,10 @@ class InputLineError(ShareGroupError):
     """A line of input is not a record in the format that was asked for."""
 
 
+class CheckpointInUseError(ShareGroupError):
+    """Another processor uses the streaming checkpoint, and does not end."""
+
+
 class UnsupportedFormatVersionError(ShareGroupError):
     """Stored bytes carry a format version that this release cannot read."""
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from sharegroup.errors import (
     ApiError,
+    CheckpointInUseError,
     ConfigurationError,
     EnvironmentNotReadyError,
     FencedProcessorError,
@@ -41,7 +42,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.FENCED
         case ConfigurationError() | EnvironmentNotReadyError():
             return ExitCode.USAGE
-        case LogUnavailableError():
+        case LogUnavailableError() | CheckpointInUseError():
             return ExitCode.TRY_AGAIN
         case ApiError() if error.retriable:
             return ExitCode.TRY_AGAIN

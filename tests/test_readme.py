@@ -36,7 +36,7 @@ JOBS = {
 }
 """Program → its command line after spark-submit, as printed."""
 SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -64,8 +64,8 @@ class Job:
 
     def session(self) -> SparkSession:
         """The job's Spark session; from now on signals to its JVM are heard."""
-        self._spark = build_session(self._app_name)
         self._signals.listen_in_jvm()
+        self._spark = build_session(self._app_name)
         if self._is_verbose:
             self._spark.sparkContext.setLogLevel("INFO")
         return self._spark

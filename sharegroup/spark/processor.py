@@ -25,6 +25,7 @@ from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
 from sharegroup.spark.batch_log import log_batch
 from sharegroup.spark.bootstrap import bootstrap_folder
+from sharegroup.spark.checkpoint_lock import CheckpointLock
 from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics, pass_on
 from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.spark.facts import FactSource
@@ -60,6 +61,7 @@ class Processor:
         self._settings = settings
         self._reached = reached
         self._log = open_log(str(settings.processor.log_path))
+        self._checkpoint_lock = CheckpointLock(Path(settings.processor.checkpoint_path).absolute())
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
         self._dead_letters: DeadLetterWriter | None = None
@@ -80,6 +82,8 @@ class Processor:
         """
         stop = stop or threading.Event()
         try:
+            if stop.is_set():
+                return
             self.start()
             idle_since_s, batches = time.monotonic(), self.metrics.batches
             while not stop.wait(_SERVE_LOOK_S):
@@ -98,9 +102,12 @@ class Processor:
         Raises:
             ConfigurationError: the configuration does not fit the log or the state table.
             StateTableError: the state table cannot be read or written.
+            CheckpointInUseError: an older processor on the same checkpoint was fenced, and does not end.
         """
         config = self._settings.processor
-        takeover = take_over(self._log, config, self._settings.broker)
+        takeover = take_over(
+            self._log, config, self._settings.broker, lambda: self._checkpoint_lock.take_over(self._log, config)
+        )
         committer = Committer(
             self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
         )
@@ -183,6 +190,7 @@ class Processor:
         if self._query is not None and is_running(self._spark):
             self._await_pause(self._query)
             self._query.stop()
+        self._checkpoint_lock.release()
         self._log.close()
 
     def _await_pause(self, query: StreamingQuery) -> None:

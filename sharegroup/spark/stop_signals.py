@@ -39,7 +39,8 @@ class StopSignals:
         threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
 
     def listen_in_jvm(self) -> None:
-        """Let the JVM, which is running, tell of its signals instead of ending."""
+        """Let the JVM tell of its signals instead of ending; starts it unless spark-submit did."""
+        SparkContext._ensure_initialized()
         gateway = SparkContext._gateway
         assert gateway is not None
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark does not type it

@@ -42,7 +42,7 @@ _WAITING_LINE_EVERY_S = 30
 _HANDLER_TIMEOUT_S = 10
 """What a handler has not finished so long after the end was asked for is given back."""
 _CANCEL_TIMEOUT_S = 2
-_CLOSE_TIMEOUT_MS = 5_000
+_CLOSE_TIMEOUT_MS = 10_000
 
 
 def process(

@@ -25,7 +25,7 @@ from tests.support.eventually import eventually
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
 GROUP = "orders"
-DEADLINE_S = 120
+DEADLINE_S = 300
 HANDLER = """
 def accept_all(records):
     records.count()

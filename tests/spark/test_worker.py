@@ -225,7 +225,7 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
 
     with working(site, group_id, topic, Hangs()):
         assert begun.wait(60)
-    released = transitions(site, group_id, Cause.SESSION_CLOSE)
+    released = site.until(lambda: transitions(site, group_id, Cause.SESSION_CLOSE), "its records are released")
     go_on.set()
     assert offsets(released) == list(range(5))
     assert {entry.delivery_count for entry in released} == {1}

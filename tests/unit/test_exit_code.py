@@ -6,6 +6,7 @@ import pytest
 
 from sharegroup.errors import (
     CheckpointDivergedError,
+    CheckpointInUseError,
     ConfigurationError,
     EnvironmentNotReadyError,
     FencedProcessorError,
@@ -29,6 +30,7 @@ from sharegroup.exit_code import ExitCode, exit_code_of
         (CheckpointDivergedError("x"), ExitCode.FAILED),
         (SparkEndedError("x"), ExitCode.FAILED),
         (LogCorruptedError("x"), ExitCode.FAILED),
+        (CheckpointInUseError("x"), ExitCode.TRY_AGAIN),
         (LogUnavailableError("x"), ExitCode.TRY_AGAIN),
         (RequestTimedOutError("x"), ExitCode.TRY_AGAIN),
         (InvalidRequestError("x"), ExitCode.FAILED),

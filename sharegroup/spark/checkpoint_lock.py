@@ -1,0 +1,88 @@
+"""One processor at a time writes a streaming checkpoint: two would spoil each other's batches."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import CheckpointInUseError
+from sharegroup.event_log import Event
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.messages import request
+
+logger = logging.getLogger("sharegroup.spark.processor")
+
+_NOBODY = "__takeover"
+"""A group that no member is in."""
+_TIMEOUT_S = 60
+_LOOK_S = 0.1
+
+
+class CheckpointLock:
+    """Held by the processor that uses a checkpoint folder, for no longer than its process lives.
+
+    Args:
+        checkpoint: the folder; the lock is on a file beside it, which stays behind: its presence means nothing.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint.with_name(f"{checkpoint.name}.lock")
+        self._file: IO[str] | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it; whether it is held now."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+        return True
+
+    def take_over(self, log: Log, config: ProcessorConfig) -> None:
+        """Take the lock, from a processor that was fenced before if need be: wait until that one has ended.
+
+        Args:
+            log: the request log.
+            config: names and partition counts of the topics.
+
+        Raises:
+            CheckpointInUseError: the other processor does not end.
+        """
+        if self.try_acquire():
+            return
+        holder = self._path.read_text() or "unknown"
+        logger.info(Event("checkpoint_in_use", lock=self._path, process=holder))
+        # It learns that it is fenced from its next commit, so there must be something to commit.
+        tick = NewRecord(_NOBODY.encode(), request(ApiKey.TICK, _NOBODY, Tick()).encoded())
+        log.append(config.request_topic_name, partition_for(_NOBODY, config.request_topic_partitions), [tick])
+        give_up_at_s = time.monotonic() + _TIMEOUT_S
+        pause = threading.Event()
+        while not self.try_acquire():
+            if time.monotonic() > give_up_at_s:
+                raise CheckpointInUseError(
+                    f"The checkpoint of {self._path} is in use by process {holder}, which was fenced and has not ended "
+                    f"in {_TIMEOUT_S} s.",
+                    "Kill it, or give this processor another checkpoint.path.",
+                )
+            pause.wait(_LOOK_S)
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
