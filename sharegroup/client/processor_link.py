@@ -13,6 +13,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
 
 _RECORDS_PER_READ = 1_000
+_BYTES_PER_READ = 16 * 1024 * 1024
 
 _logger = logging.getLogger(__name__)
 
@@ -80,12 +81,20 @@ class ProcessorLink:
         return self._log.wait({(self._response_topic, self._response_partition): self._position}, timeout_ms)
 
     def receive(self) -> list[ResponseEnvelope]:
-        """The answers to this member since the last call; other members' are passed over."""
+        """The answers of its group to this member since the last call; all others are passed over.
+
+        Whoever gives this member's id in a request, be it to another group, has the answer put before this member.
+        """
         end_offset = self._end_offset()
         answers: list[ResponseEnvelope] = []
         while self._position < end_offset:
             records = self._log.read(
-                self._response_topic, self._response_partition, self._position, end_offset, _RECORDS_PER_READ
+                self._response_topic,
+                self._response_partition,
+                self._position,
+                end_offset,
+                _RECORDS_PER_READ,
+                _BYTES_PER_READ,
             )
             for record in records:
                 if record.key == self._member_id.encode():
@@ -95,7 +104,8 @@ class ProcessorLink:
 
     def _decoded(self, value: bytes | None) -> list[ResponseEnvelope]:
         try:
-            return [decoded_response(value)]
+            answer = decoded_response(value)
+            return [answer] if (answer.group_id, answer.member_id) == (self._group_id, self._member_id) else []
         except InvalidRequestError as error:
             # The request times out and is sent again; a member that died of it would help nobody.
             _logger.warning("An answer to member %s is not readable: %s", self._member_id, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sharegroup.protocol.messages import ErrorResponse, Int32, Message, Name
+from sharegroup.protocol.messages import ErrorResponse, Int32, Message, Name, PartitionIndex
 
 JOIN_EPOCH = 0
 """Member epoch that joins the group."""
@@ -19,9 +19,9 @@ MAX_SUBSCRIBED_TOPICS = 1_000
 class TopicPartitions(Message):
     """Partitions of one topic."""
 
-    topic_id: str = Field(description="Topic id.")
-    topic: str = Field(default="", description="Topic name, so that a member needs no look-up.")
-    partitions: list[int] = Field(description="Partitions, ascending.")
+    topic_id: Name = Field(description="Topic id.")
+    topic: Name = Field(default="", description="Topic name, so that a member needs no look-up.")
+    partitions: list[PartitionIndex] = Field(description="Partitions, ascending.")
 
 
 class ShareGroupHeartbeatRequest(Message):
@@ -37,8 +37,8 @@ class ShareGroupHeartbeatRequest(Message):
 class ShareGroupHeartbeatResponse(ErrorResponse):
     """Epoch and assignment of a member."""
 
-    member_epoch: int = Field(default=0, description="To be sent with the next heartbeat.")
-    heartbeat_interval_ms: int = Field(default=5000, description="Time to the next heartbeat, in ms.")
+    member_epoch: Int32 = Field(default=0, description="To be sent with the next heartbeat.")
+    heartbeat_interval_ms: Int32 = Field(default=5000, ge=0, description="Time to the next heartbeat, in ms.")
     assignment: list[TopicPartitions] | None = Field(default=None, description="None is unchanged.")
 
 

@@ -20,6 +20,8 @@ Int32 = Annotated[int, Field(gt=-(2**31) - 1, lt=2**31)]
 """Kafka's INT32."""
 Int64 = Annotated[int, Field(gt=-(2**63) - 1, lt=2**63)]
 """Kafka's INT64."""
+PartitionIndex = Annotated[int, Field(ge=0, lt=2**31)]
+"""A partition of a topic."""
 
 MAX_NAME_LENGTH = 1_024
 """Characters of an id or a name in a request: most of them become state. Kafka's own names have at most 249."""

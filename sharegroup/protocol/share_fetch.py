@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
 
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name
+from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -45,7 +47,7 @@ class AcknowledgementRange(Message):
 class FetchPartition(Message):
     """One partition of a request: a wish to fetch from it, acknowledgements for it, or both."""
 
-    partition_index: Int32 = Field(ge=0, description="Partition.")
+    partition_index: PartitionIndex = Field(description="Partition.")
     acknowledgement_batches: list[AcknowledgementRange] = Field(
         default_factory=list, description="Acknowledgements, in the order in which they take effect."
     )
@@ -87,18 +89,24 @@ class ShareAcknowledgeRequest(Message):
 class AcquiredRecords(Message):
     """A range of records that the member now holds."""
 
-    first_offset: int = Field(description="First offset, inclusive.")
-    last_offset: int = Field(description="Last offset, inclusive.")
-    delivery_count: int = Field(description="Deliveries of each record, this one included.")
+    first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
+    last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
+    delivery_count: Int32 = Field(ge=1, description="Deliveries of each record, this one included.")
+
+    @model_validator(mode="after")
+    def _check_ascending(self) -> Self:
+        if self.first_offset > self.last_offset:
+            raise ValueError(f"first offset {self.first_offset} is above last offset {self.last_offset}")
+        return self
 
 
 class PartitionResponse(Message):
     """The answer for one partition; the fetch and the acknowledgements fail apart."""
 
-    partition_index: int = Field(description="Partition.")
-    error_code: int = Field(default=0, description="Error of the fetch; 0 is none.")
+    partition_index: PartitionIndex = Field(description="Partition.")
+    error_code: Int32 = Field(default=0, description="Error of the fetch; 0 is none.")
     error_message: str = Field(default="", description="Its text.")
-    acknowledge_error_code: int = Field(default=0, description="Error of the acknowledgements; 0 is none.")
+    acknowledge_error_code: Int32 = Field(default=0, description="Error of the acknowledgements; 0 is none.")
     acknowledge_error_message: str = Field(default="", description="Its text.")
     is_acknowledged: bool = Field(default=False, description="Whether the request had acknowledgements here.")
     acquired_records: list[AcquiredRecords] = Field(default_factory=list, description="What was acquired.")
@@ -107,14 +115,14 @@ class PartitionResponse(Message):
 class TopicResponse(Message):
     """The answer for one topic."""
 
-    topic_id: str = Field(description="Topic id.")
+    topic_id: Name = Field(description="Topic id.")
     partitions: list[PartitionResponse] = Field(default_factory=list, description="Partitions.")
 
 
 class ShareFetchResponse(ErrorResponse):
     """The answer to a fetch or an acknowledgement."""
 
-    share_session_epoch: int = Field(default=0, description="Epoch of the request that is answered.")
-    acquisition_lock_timeout_ms: int = Field(default=0, description="How long the locks last, in ms.")
-    lock_deadline_ms: int = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")
+    share_session_epoch: Int32 = Field(default=0, description="Epoch of the request that is answered.")
+    acquisition_lock_timeout_ms: Int32 = Field(default=0, description="How long the locks last, in ms.")
+    lock_deadline_ms: Int64 = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")
     responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")

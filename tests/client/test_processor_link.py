@@ -25,9 +25,9 @@ def link(log: LocalLog) -> ProcessorLink:
     return ProcessorLink(log, "g", "member", "client", TOPICS)
 
 
-def answer(correlation_id: int, member_id: str = "member") -> NewRecord:
+def answer(correlation_id: int, member_id: str = "member", group_id: str = "g") -> NewRecord:
     envelope = ResponseEnvelope(
-        api_key=ApiKey.SHARE_FETCH, correlation_id=correlation_id, group_id="g", member_id=member_id
+        api_key=ApiKey.SHARE_FETCH, correlation_id=correlation_id, group_id=group_id, member_id=member_id
     )
     return NewRecord(member_id.encode(), envelope.encoded())
 
@@ -59,6 +59,13 @@ def test_only_the_members_own_answers_are_received_and_each_once(log: LocalLog, 
     assert received(link) == []
     log.append("told", partition, [answer(4)])
     assert received(link) == [4]
+
+
+def test_an_answer_of_another_group_is_passed_over_though_it_names_this_member(
+    log: LocalLog, link: ProcessorLink
+) -> None:
+    log.append("told", partition_for("member", 4), [answer(1, group_id="other"), answer(1), answer(2, group_id="")])
+    assert received(link) == [1]
 
 
 def test_what_was_answered_before_is_not_for_this_member(log: LocalLog, link: ProcessorLink) -> None:
