@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     counts, stop = Counts(), threading.Event()
     with open_log(site.log_path) as log, processor(site) as process:
         log.create_topic(TOPIC, PARTITIONS)
-        await_topics(log, site.settings.processor.request_topic_name)
+        await_topics(log, site.settings.processor.request_topic_name, process)
         threads = [threading.Thread(target=consume, args=(site, n, counts, stop)) for n in range(options.members)]
         threads.append(threading.Thread(target=produce, args=(site, options, counts, stop)))
         threads.append(threading.Thread(target=maintain, args=(site, options.maintenance_minutes * 60, stop)))
@@ -115,8 +115,10 @@ def processor(site: Site) -> Iterator[subprocess.Popen[bytes]]:
         print(f"processor: exit code {process.wait(60)} {time.monotonic() - started:.1f} s after SIGTERM")
 
 
-def await_topics(log: Log, topic: str) -> None:
+def await_topics(log: Log, topic: str, process: subprocess.Popen[bytes]) -> None:
     for _ in range(1_200):
+        if process.poll() is not None:
+            raise SystemExit(f"the processor ended with exit code {process.returncode} at its start")
         try:
             log.describe_topic(topic)
             return
