@@ -30,7 +30,7 @@ from sharegroup.client.group_reader import GroupReader
 @click.option("--offsets", is_flag=True, help="Only the share-partitions.")
 @click.option("--members", is_flag=True, help="Only the members.")
 @click.option("--locks", is_flag=True, help="Only the locks, and all of them.")
-@click.option("--verbose", is_flag=True, help="Show epochs, end offsets and member ids, too.")
+@click.option("--verbose", is_flag=True, help="Show epochs, and the member ids of locks, too.")
 @table_options
 @output_option
 def describe(
@@ -75,12 +75,14 @@ def describe(
 
 
 def _parts(group: GroupDescription, section: str | None, verbose: bool) -> Iterator[RenderableType]:
+    # In the overview the state stands first, and names the group for what follows.
+    is_alone = section is not None
     if section in (None, "state"):
         yield state_table(group, verbose)
     yield from quarantine_text(group)
     if section in (None, "offsets"):
-        yield offsets_table(group, verbose)
+        yield offsets_table(group, verbose, is_alone)
     if section in (None, "members"):
-        yield members_table(group, verbose)
+        yield members_table(group, verbose, is_alone)
     if section == "locks" or (section is None and group.locks):
         yield from locks_table(group, verbose, None if section else SHOWN_LOCKS)

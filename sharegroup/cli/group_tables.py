@@ -57,36 +57,35 @@ def state_table(group: GroupDescription, verbose: bool) -> Table:
     return table(list(cells), [list(cells.values())], numbers=[*epochs, "#MEMBERS"])
 
 
-def offsets_table(group: GroupDescription, verbose: bool) -> RenderableType:
+def offsets_table(group: GroupDescription, verbose: bool, names_group: bool) -> RenderableType:
     """Start offset, lag and records in flight of each share-partition."""
     if not group.partitions:
         return f"Share group '{group.group_id}' has no offset information."
     rows = []
     for found in group.partitions:
         cells: dict[str, object] = {
-            "GROUP": group.group_id,
+            **({"GROUP": group.group_id} if names_group else {}),
             "TOPIC": found.topic,
             "PARTITION": found.partition,
             **({"STATE-EPOCH": found.state_epoch} if verbose else {}),
             "START-OFFSET": found.start_offset,
-            **({"END-OFFSET": found.end_offset} if verbose else {}),
             "LAG": found.lag,
             "IN-FLIGHT": found.in_flight_count,
             "LOCKED": found.locked_count,
         }
         rows.append(cells)
     titles = list(rows[0])
-    return table(titles, [list(cells.values()) for cells in rows], numbers=titles[2:])
+    return table(titles, [list(cells.values()) for cells in rows], numbers=titles[titles.index("PARTITION") :])
 
 
-def members_table(group: GroupDescription, verbose: bool) -> RenderableType:
+def members_table(group: GroupDescription, verbose: bool, names_group: bool) -> RenderableType:
     """Who is in the group, and what each may fetch."""
     if not group.members:
         return f"Share group '{group.group_id}' has no active members."
     rows = []
     for member in group.members:
         cells: dict[str, object] = {
-            "GROUP": group.group_id,
+            **({"GROUP": group.group_id} if names_group else {}),
             "CONSUMER-ID": member.member_id,
             "CLIENT-ID": member.client_id,
             "#PARTITIONS": sum(len(topic.partitions) for topic in member.assignment),
@@ -130,7 +129,9 @@ def locks_table(group: GroupDescription, verbose: bool, most: int | None = None)
 
 
 def quarantine_text(group: GroupDescription) -> Iterator[str]:
-    """Why the group stands still, and how it goes on."""
+    """Why the group, or its dead-letter queue, stands still, and how it goes on."""
+    if group.dead_letter_failure:
+        yield f"DEAD LETTERS WAIT: {group.dead_letter_failure}"
     if not group.quarantine:
         return
     for found in group.quarantine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -52,6 +53,8 @@ class _Program(LazyGroup):
             ctx.exit(exit_code_of(error))
         except Interrupted as interrupted:
             ctx.exit(interrupted.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(Interrupted(signal.SIGINT).exit_code)
         except BrokenPipeError:
             # Whoever read the output has seen enough.
             sys.stdout = None  # nothing is left to be flushed at the end
