@@ -20,6 +20,9 @@ from sharegroup.errors import ConfigurationError
 INT_MAX = 2**31 - 1
 """Largest value of Kafka's configuration type INT."""
 
+LONG_MAX = 2**63 - 1
+"""Largest value of Kafka's configuration type LONG."""
+
 NO_ORIGINS: Mapping[str, str] = {}
 
 
@@ -51,10 +54,18 @@ def order_text(key: str, value: int, relation: str, bound_key: str, bound: int) 
 
 
 def _parse_int(value: object) -> int:
-    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,10}", value):
+    return _parse_number(value, INT_MAX, "INT")
+
+
+def _parse_long(value: object) -> int:
+    return _parse_number(value, LONG_MAX, "LONG")
+
+
+def _parse_number(value: object, highest: int, name: str) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,19}", value):
         value = int(value)
-    if type(value) is not int or not -INT_MAX - 1 <= value <= INT_MAX:
-        raise invalid_value("Not a number of type INT")
+    if type(value) is not int or not -highest - 1 <= value <= highest:
+        raise invalid_value(f"Not a number of type {name}")
     return value
 
 
@@ -83,6 +94,7 @@ def check_topic_name(name: str) -> str:
 
 
 Int = Annotated[int, BeforeValidator(_parse_int)]
+Long = Annotated[int, BeforeValidator(_parse_long)]
 Bool = Annotated[bool, BeforeValidator(_parse_bool)]
 NonEmpty = Annotated[str, Field(min_length=1), Allowed("not empty")]
 TopicName = Annotated[str, AfterValidator(check_topic_name), Allowed("a topic name")]

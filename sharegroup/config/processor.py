@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sharegroup.config.model import Allowed, Config, Int, NonEmpty, TopicName, invalid_relation, invalid_value
+from sharegroup.config.model import Allowed, Config, Int, Long, NonEmpty, TopicName, invalid_relation, invalid_value
 
 
 def _parse_path(value: object) -> object:
@@ -40,7 +40,7 @@ class ProcessorConfig(Config):
     max_requests_per_batch: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="Messages of the request log that one micro-batch takes."
     )
-    audit_retention_ms: Annotated[Int, Field(ge=0, le=3_153_600_000_000)] = Field(
+    audit_retention_ms: Annotated[Long, Field(ge=0, le=3_153_600_000_000)] = Field(
         default=604_800_000, description="Age below which the maintenance never prunes a row of the state table, in ms."
     )
     shuffle_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
