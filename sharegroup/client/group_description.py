@@ -151,6 +151,7 @@ class GroupDescription:
         partitions: by topic and partition.
         locks: the one that ends first comes first.
         quarantine: what failed; empty when the group works.
+        dead_letter_failure: why records stay ARCHIVING: their dead letters cannot be written; empty when they can.
         config: all keys.
     """
 
@@ -162,6 +163,7 @@ class GroupDescription:
     partitions: tuple[PartitionDescription, ...]
     locks: tuple[LockDescription, ...]
     quarantine: tuple[QuarantineDescription, ...]
+    dead_letter_failure: str
     config: tuple[ConfigDescription, ...]
 
     @property
@@ -203,6 +205,7 @@ def described(group: FoldedGroup, end_offsets: EndOffsets, broker: BrokerConfig,
         partitions=tuple(sorted(_partitions(group, end_offsets), key=lambda found: (found.topic, found.partition))),
         locks=tuple(sorted(_locks(group, now_ms), key=lambda lock: (lock.deadline_ms, lock.topic, lock.partition))),
         quarantine=tuple(QuarantineDescription(role.value, why) for role, why in sorted(group.failures.items())),
+        dead_letter_failure=group.dead_letter_failure,
         config=tuple(described_config(metadata.config_overrides, broker)),
     )
 

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from sharegroup.protocol.messages import Int32, Int64, Message, Name
 
+MAX_WRITTEN_RANGES = 1_000
+"""Ranges of one message: each of them is looked for in the state."""
+
 
 class WrittenDeadLetters(Message):
     """Records of one share-partition whose dead letters are in their topic."""
@@ -19,10 +22,10 @@ class WrittenDeadLetters(Message):
 class DlqWritten(Message):
     """Dead letters are written. Names its ranges, so a repeat does no harm: it finds nothing that is ARCHIVING."""
 
-    ranges: list[WrittenDeadLetters] = Field(description="Ranges of offsets.")
+    ranges: list[WrittenDeadLetters] = Field(max_length=MAX_WRITTEN_RANGES, description="Ranges of offsets.")
 
 
 class DlqStatusChanged(Message):
     """Dead letters cannot be written although it was tried again and again, or can be again."""
 
-    failure: str = Field(default="", description="Why they cannot be written; empty when they can.")
+    failure: Name = Field(default="", description="Why they cannot be written; empty when they can.")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sharegroup.actor.effects import DeadLetters
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Headers, Log, LogRecord, NewRecord
+from sharegroup.protocol.dead_letters import MAX_WRITTEN_RANGES
 
-MAX_RECORDS = 1_000
-"""Letters that are made at once."""
+MAX_RECORDS = MAX_WRITTEN_RANGES
+"""Letters that are made at once; of as many ranges at most."""
 MAX_BYTES = 1_048_576
 """Bytes of source records that are copied at once; one record always fits. As in Kafka."""
 

@@ -22,8 +22,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
-from sharegroup.protocol.group_status import GroupStatus
-from sharegroup.protocol.messages import RequestEnvelope, request
+from sharegroup.protocol.messages import MAX_NAME_LENGTH, RequestEnvelope, request
 from sharegroup.spark.dead_letter_records import MAX_BYTES, MAX_RECORDS, dead_letter_records
 from sharegroup.spark.dead_letter_topic import dead_letter_topic
 from sharegroup.state.fold import FoldedState
@@ -152,9 +151,8 @@ class DeadLetterWriter:
                 continue
             config = effective_group_config(broker, group.metadata.config_overrides)
             waiting = all_waiting(group.group_id, group.partitions.values(), config)
-            status = group.status.get(ActorRole.LEADER)
-            if status is not None and status.status is GroupStatus.DEGRADED:
-                self.metrics.failures[group.group_id] = status.reason
+            if group.dead_letter_failure:
+                self.metrics.failures[group.group_id] = group.dead_letter_failure
             if waiting.letters:
                 self.enqueue([waiting])
             else:
@@ -265,7 +263,7 @@ class DeadLetterWriter:
         for group_id in sorted({waiting.group_id for waiting in due}):
             logger.warning(Event("dead_letters_failed", group=group_id, reason=str(error)))
             if any(found.failed_attempts >= ATTEMPTS for found in due if found.group_id == group_id):
-                self._tell_status(group_id, str(error))
+                self._tell_status(group_id, str(error)[:MAX_NAME_LENGTH])
 
     def _tell_status(self, group_id: str, failure: str) -> None:
         """Tell the group when its letters begin to fail for good, fail for another reason, or are all written again."""

@@ -75,6 +75,12 @@ class FoldedGroup:
         """Why each quarantined actor failed; empty when the group works."""
         return {role: row.reason for role, row in self.status.items() if row.status is GroupStatus.FAILED}
 
+    @property
+    def dead_letter_failure(self) -> str:
+        """Why the group's dead letters cannot be written; empty when they can."""
+        row = self.status.get(ActorRole.LEADER)
+        return row.reason if row is not None and row.status is GroupStatus.DEGRADED else ""
+
 
 @dataclass(slots=True)
 class FoldedState:

@@ -233,6 +233,7 @@ class TestStatus:
                 "dead letters are written again",
             )
             assert verify(group.rows, BrokerConfig()).degraded == ({"group-1": failure} if failure else {})
+            assert fold(group.rows).groups["group-1"].dead_letter_failure == failure
         assert findings(group) == []
 
     def test_such_a_group_works_on(self, group: Group, anna: Member) -> None:
