@@ -53,15 +53,16 @@ class CheckpointLock:
         self._file = file
         return True
 
-    def take_over(self, log: Log, config: ProcessorConfig) -> None:
+    def take_over(self, log: Log, config: ProcessorConfig, stop: threading.Event) -> None:
         """Take the lock, from a processor that was fenced before if need be: wait until that one has ended.
 
         Args:
             log: the request log.
             config: names and partition counts of the topics.
+            stop: ends the wait.
 
         Raises:
-            CheckpointInUseError: the other processor does not end.
+            CheckpointInUseError: the other processor does not end, or has not until `stop` was set.
         """
         if self.try_acquire():
             return
@@ -71,15 +72,13 @@ class CheckpointLock:
         tick = NewRecord(_NOBODY.encode(), request(ApiKey.TICK, _NOBODY, Tick()).encoded())
         log.append(config.request_topic_name, partition_for(_NOBODY, config.request_topic_partitions), [tick])
         give_up_at_s = time.monotonic() + _TIMEOUT_S
-        pause = threading.Event()
         while not self.try_acquire():
-            if time.monotonic() > give_up_at_s:
+            if stop.wait(_LOOK_S) or time.monotonic() > give_up_at_s:
                 raise CheckpointInUseError(
-                    f"The checkpoint of {self._path} is in use by process {holder}, which was fenced and has not ended "
-                    f"in {_TIMEOUT_S} s.",
+                    f"The checkpoint of {self._path} is in use by process {holder}, which was fenced and has not "
+                    "ended.",
                     "Kill it, or give this processor another checkpoint.path.",
                 )
-            pause.wait(_LOOK_S)
 
     def release(self) -> None:
         """Give the lock back, if it is held."""

@@ -1,9 +1,10 @@
-"""Whether anything is left to do for a processor: members that may send requests, messages that are not applied."""
+"""How long a processor has had nothing to do: no members that may send requests, no messages to apply."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from sharegroup.actor.effects import Persist
 from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record
@@ -17,9 +18,12 @@ class GroupActivity:
 
     Args:
         takeover: what the processor starts from.
+        monotonic_s: a clock for durations, in seconds.
     """
 
-    def __init__(self, takeover: Takeover) -> None:
+    def __init__(self, takeover: Takeover, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = monotonic_s
+        self._busy_at_s = monotonic_s()
         self._lock = threading.Lock()
         self._members = {
             (group.group_id, member_id)
@@ -32,23 +36,25 @@ class GroupActivity:
         """Take in a batch after its commit."""
         rows = [effect.row for output in outputs for effect in output.effects if isinstance(effect, Persist)]
         with self._lock:
+            self._busy_at_s = self._now_s()
             for output in outputs:
-                self._ends[output.request_partition] = max(
-                    self._ends.get(output.request_partition, 0), output.end_offset
-                )
+                partition = output.request_partition
+                self._ends[partition] = max(self._ends.get(partition, 0), output.end_offset)
             for row in rows:
                 if row.record_type is RecordType.GROUP_METADATA:
                     for fields in row.payload.get("records", []):
                         self._apply(row.group_id, fields)
 
-    def is_over(self, end_offsets: Mapping[int, int]) -> bool:
-        """Whether no group has a member, and every message is applied.
+    def idle_s(self, end_offsets: Mapping[int, int]) -> float:
+        """For how long no group has had a member, every message was applied, and no batch came.
 
         Args:
             end_offsets: partition of the request log → its end offset.
         """
         with self._lock:
-            return not self._members and all(self._ends.get(p, 0) >= end for p, end in end_offsets.items())
+            if self._members or any(self._ends.get(p, 0) < end for p, end in end_offsets.items()):
+                self._busy_at_s = self._now_s()
+            return self._now_s() - self._busy_at_s
 
     def _apply(self, group_id: str, fields: dict[str, object]) -> None:
         match group_record(fields):

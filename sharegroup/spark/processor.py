@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.actor.effects import WriteDeadLetters
 from sharegroup.config.loader import Settings
-from sharegroup.errors import ProcessorStoppedError, ShareGroupError
+from sharegroup.errors import CheckpointInUseError, ProcessorStoppedError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.protocol.api_key import ApiKey
@@ -67,6 +67,7 @@ class Processor:
         self._dead_letters: DeadLetterWriter | None = None
         self._activity: GroupActivity | None = None
         self._failure: BaseException | None = None
+        self._stop = threading.Event()
         self._is_stopping = False
         self.metrics = CommitterMetrics()
 
@@ -80,19 +81,19 @@ class Processor:
         Raises:
             ShareGroupError: what stopped the processor before.
         """
-        stop = stop or threading.Event()
+        self._stop = stop or threading.Event()
         try:
-            if stop.is_set():
+            if self._stop.is_set():
                 return
             self.start()
-            idle_since_s, batches = time.monotonic(), self.metrics.batches
-            while not stop.wait(_SERVE_LOOK_S):
+            while not self._stop.wait(_SERVE_LOOK_S):
                 check_running(self._spark)
                 self.raise_failure()
-                if self._has_work() or self.metrics.batches != batches:
-                    idle_since_s, batches = time.monotonic(), self.metrics.batches
-                elif idle_limit_s is not None and time.monotonic() - idle_since_s >= idle_limit_s:
+                if idle_limit_s is not None and self._idle_s() >= idle_limit_s:
                     break
+        except CheckpointInUseError:
+            if not self._stop.is_set():
+                raise
         finally:
             self.stop()
 
@@ -106,7 +107,10 @@ class Processor:
         """
         config = self._settings.processor
         takeover = take_over(
-            self._log, config, self._settings.broker, lambda: self._checkpoint_lock.take_over(self._log, config)
+            self._log,
+            config,
+            self._settings.broker,
+            lambda: self._checkpoint_lock.take_over(self._log, config, self._stop),
         )
         committer = Committer(
             self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
@@ -209,10 +213,10 @@ class Processor:
             raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._query
 
-    def _has_work(self) -> bool:
+    def _idle_s(self) -> float:
         assert self._activity is not None
         offsets = self._log.offsets(self._settings.processor.request_topic_name)
-        return not self._activity.is_over({partition: found.end_offset for partition, found in offsets.items()})
+        return self._activity.idle_s({partition: found.end_offset for partition, found in offsets.items()})
 
     def _commit_function(
         self, committer: Committer, facts: FactSource, takeover: Takeover

@@ -41,7 +41,7 @@ def locked(config: ProcessorConfig) -> CheckpointLock:
 
 
 def test_a_free_checkpoint_is_taken_without_a_word(config: ProcessorConfig, log: LocalLog) -> None:
-    locked(config).take_over(log, config)
+    locked(config).take_over(log, config, threading.Event())
     assert log.offsets(REQUESTS)[0].end_offset == 0
 
 
@@ -50,7 +50,7 @@ def test_the_younger_waits_until_the_older_has_ended_and_gives_it_cause_to(
 ) -> None:
     older, younger, other = locked(config), locked(config), locked(config)
     assert older.try_acquire()
-    waiting = threading.Thread(target=younger.take_over, args=(log, config))
+    waiting = threading.Thread(target=younger.take_over, args=(log, config, threading.Event()))
     waiting.start()
     eventually(lambda: log.offsets(REQUESTS)[0].end_offset, "there is something to commit for the older")
     assert [decoded_request(record.value).api_key for record in log.read(REQUESTS, 0, 0, 1)] == [ApiKey.TICK]
@@ -70,5 +70,13 @@ def test_an_older_one_that_does_not_end_is_named(
     older = locked(config)
     assert older.try_acquire()
     with pytest.raises(CheckpointInUseError, match="in use by process") as caught:
-        locked(config).take_over(log, config)
+        locked(config).take_over(log, config, threading.Event())
     assert config.checkpoint_path in caught.value.message
+
+
+def test_the_wait_can_be_ended(config: ProcessorConfig, log: LocalLog) -> None:
+    older, stop = locked(config), threading.Event()
+    assert older.try_acquire()
+    stop.set()
+    with pytest.raises(CheckpointInUseError):
+        locked(config).take_over(log, config, stop)
