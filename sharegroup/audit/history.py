@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.runs import Run, RunMap
-from sharegroup.protocol.rows import StateRow, TransitionEntry
+from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 
 @dataclass
@@ -105,6 +105,9 @@ class GroupHistory:
             key = (row.topic_id, row.partition)
             if key not in self.partitions:
                 self.partitions[key] = PartitionHistory(row.topic, row.topic_id, row.partition)
+                if row.record_type is RecordType.TABLE_SNAPSHOT:
+                    # What came before it was pruned, but not the state that it led to.
+                    self.partitions[key].records = RunMap(entry.run for entry in row.runs)
             self.partitions[key].apply(row)
 
     def record_count(self, cause: Cause) -> int:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.audit.history import group_history
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.fold import fold
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
@@ -76,6 +78,17 @@ def test_a_pruned_table_holds(tmp_path: Path, part: float) -> None:
     verification = verify(rows, BROKER)
     assert verification.findings == []
     assert verification.transition_count == sum(len(row.transitions) for row in rows)
+
+
+def test_the_history_of_a_pruned_table_has_what_was_in_flight(tmp_path: Path) -> None:
+    rows = pruned_rows(tmp_path, 0.5)
+    (live,) = fold(rows).groups["group-1"].partitions.values()
+    (history,) = group_history("group-1", rows).partitions.values()
+    assert history.start_offset == live.share_partition.start_offset
+    last = next(reversed(list(live.share_partition.runs)))
+    in_flight = [run for run in history.records if run.last_offset >= live.share_partition.start_offset]
+    assert [(run.state, run.delivery_count) for run in in_flight][-1] == (last.state, last.delivery_count)
+    assert set(group_history("group-1", rows).client_ids) >= {"anna"}
 
 
 def first_batch(rows: list[StateRow]) -> int:
