@@ -1,0 +1,62 @@
+"""The first signal asks, the second one ends; a signal that reaches several processes of a program counts once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+PROGRAM = """
+import sys, threading
+from sharegroup.spark.stop_signals import StopSignals
+
+signals = StopSignals()
+print("listening", flush=True)
+signals.requested.wait()
+print(signals.signal_name, flush=True)
+for line in sys.stdin:
+    signals.told(line.strip(), 2)
+    print("told", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert said(process) == "listening"
+        yield process
+        process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str], listener: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{listener}\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_program_at_once(program: subprocess.Popen[str], number: signal.Signals) -> None:
+    program.send_signal(number)
+    assert said(program) == number.name
+    program.send_signal(number)
+    assert program.wait(60) == 128 + number
+
+
+def test_one_signal_to_python_and_jvm_counts_once(program: subprocess.Popen[str]) -> None:
+    program.send_signal(signal.SIGTERM)
+    assert said(program) == "SIGTERM"
+    tell(program, "jvm")
+    assert said(program) == "told"
+    tell(program, "jvm")
+    assert program.wait(60) == 128 + signal.SIGINT
