@@ -14,7 +14,8 @@ from sharegroup.config.group import effective_group_config
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
-from sharegroup.protocol.rows import RecordType
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
 
@@ -235,6 +236,20 @@ class TestStatus:
             assert verify(group.rows, BrokerConfig()).degraded == ({"group-1": failure} if failure else {})
             assert fold(group.rows).groups["group-1"].dead_letter_failure == failure
         assert findings(group) == []
+
+    def test_a_table_snapshot_holds_it(self, group: Group) -> None:
+        group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))
+        group.settle()
+        folded = fold(group.rows).groups["group-1"]
+        payload = GroupSnapshotPayload(
+            records=[record.model_dump(mode="json") for record in folded.metadata.records()],
+            status=list(folded.status.values()),
+        )
+        snapshot = StateRow(
+            record_type=RecordType.TABLE_SNAPSHOT, group_id="group-1", payload=payload.model_dump(mode="json")
+        )
+        assert verify([snapshot], BrokerConfig()).degraded == {"group-1": "no such topic"}
+        assert fold([snapshot]).groups["group-1"].dead_letter_failure == "no such topic"
 
     def test_such_a_group_works_on(self, group: Group, anna: Member) -> None:
         group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))

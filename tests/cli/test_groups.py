@@ -242,3 +242,18 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     with ProcessorPeer(log, table=table):
         assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
+
+
+def test_dead_letters_that_cannot_be_written_are_shown(cli: CommandLine, log: LocalLog) -> None:
+    degraded = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.DEGRADED, reason="no topic dlq")
+    row = StateRow(
+        record_type=RecordType.GROUP_STATUS,
+        group_id="packers",
+        request_partition=0,
+        request_offset=7,
+        payload=degraded.model_dump(mode="json"),
+    )
+    StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
+    assert "DEAD LETTERS WAIT: no topic dlq" in cli.out("groups", "describe", "--group", "packers")
+    assert described(cli)["dead_letter_failure"] == "no topic dlq"
+    assert "QUARANTINED" not in cli.out("groups", "describe", "--group", "packers")
