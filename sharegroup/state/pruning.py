@@ -32,6 +32,7 @@ from sharegroup.state.reorganization import PATIENCE_S, reorganizing
 from sharegroup.state.schema import utc_date
 
 _TRIES = 20
+_ANNOUNCEMENT_S = 60.0
 _logger = logging.getLogger(__name__)
 
 
@@ -65,43 +66,62 @@ def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_r
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
+    if is_dry_run:
+        return _prunable(path, before_ms)[1]
     open_table(path)
-    with reorganizing(path, patience_s) as is_mine:
+    with translated(path, "pruned"), reorganizing(path, patience_s) as is_mine:
         if not is_mine:
             raise StateTableError(
                 f"State table {path} was being reorganized by another process for {patience_s:g} s.",
                 "Wait for the other maintenance to end, or stop it.",
             )
-        return _pruned(path, before_ms, is_dry_run)
+        # Whoever pruned before may have been killed on the way.
+        _repeated(path, protect_from_deletion)
+        first_kept, pruning = _prunable(path, before_ms)
+        if first_kept is not None and pruning.row_count_by_type:
+            _announce(path, first_kept.batch, before_ms, pruning)
+            _delete(path, first_kept.superseded(before_ms))
+        return pruning
 
 
-def _pruned(path: str, before_ms: int, is_dry_run: bool) -> Pruning:
+@dataclass(frozen=True, slots=True)
+class _FirstKept:
+    """The table snapshot that the pruned table begins with."""
+
+    time_ms: int
+    batch: TableSnapshotPayload
+
+    def superseded(self, before_ms: int) -> str:
+        """The rows that are in the snapshot, as far as they are older than a time."""
+        last = self.batch
+        # A batch id of -1 is that of a fence: the one of the snapshot's leader epoch stays.
+        same_epoch = f"leader_epoch = {last.leader_epoch} AND batch_id >= 0 AND batch_id <= {last.batch_id}"
+        own = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {self.time_ms}"
+        return f"time_ms < {before_ms} AND (leader_epoch < {last.leader_epoch} OR ({same_epoch})) AND NOT ({own})"
+
+
+def _prunable(path: str, before_ms: int) -> tuple[_FirstKept | None, Pruning]:
     first_kept = _first_kept_snapshot(path, before_ms)
     if first_kept is None:
-        return Pruning()
-    payload = TableSnapshotPayload.model_validate(first_kept.payload)
-    predicate = _superseded(payload, first_kept.time_ms, before_ms)
-    pruning = _matching(path, predicate)
-    if pruning.row_count_by_type and not is_dry_run:
-        _announce(path, payload, before_ms, pruning)
-        _delete(path, predicate)
-    return pruning
+        return None, Pruning()
+    return first_kept, _matching(path, first_kept.superseded(before_ms))
 
 
-def _first_kept_snapshot(path: str, before_ms: int) -> StateRow | None:
-    """The first row of the youngest table snapshot whose batches are all older than a time."""
+def _first_kept_snapshot(path: str, before_ms: int) -> _FirstKept | None:
+    """The youngest table snapshot whose batches are all older than a time."""
     youngest_ms = StateTableReader(path).last_snapshot_ms()
     if youngest_ms is None:
         return None
     first_young = _first_young_batch(path, before_ms)
     snapshots = StateTableReader(path).rows([RecordType.TABLE_SNAPSHOT], group_id="")
+    found = (_FirstKept(row.time_ms, TableSnapshotPayload.model_validate(row.payload)) for row in snapshots)
     old = [
-        row
-        for row in snapshots
-        if row.time_ms <= youngest_ms
-        and (first_young is None or (row.payload["leader_epoch"], row.payload["batch_id"]) < first_young)
+        kept
+        for kept in found
+        if kept.time_ms <= youngest_ms
+        and (first_young is None or (kept.batch.leader_epoch, kept.batch.batch_id) < first_young)
     ]
-    return max(old, key=lambda row: row.time_ms, default=None)
+    return max(old, key=lambda kept: kept.time_ms, default=None)
 
 
 def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
@@ -113,13 +133,6 @@ def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
         keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         first = min(keys if first is None else (first, *keys), default=None)
     return first
-
-
-def _superseded(last: TableSnapshotPayload, snapshot_ms: int, before_ms: int) -> str:
-    # A batch id of -1 is that of a fence: the one of the present leader epoch stays.
-    same_epoch = f"leader_epoch = {last.leader_epoch} AND batch_id >= 0 AND batch_id <= {last.batch_id}"
-    snapshot = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {snapshot_ms}"
-    return f"time_ms < {before_ms} AND (leader_epoch < {last.leader_epoch} OR ({same_epoch})) AND NOT ({snapshot})"
 
 
 def _matching(path: str, predicate: str) -> Pruning:
@@ -155,7 +168,14 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
         if not is_committed(path, table, [row], highest_leader_epoch(table)):
             raise CommitFailedError("another process has committed")
 
+    started = time.monotonic()
     _repeated(path, announce)
+    if time.monotonic() - started > _ANNOUNCEMENT_S:
+        # A commit that stood still until the log of its version was cleaned up only seems to have succeeded.
+        raise StateTableError(
+            f"The announcement of a pruning took longer than {_ANNOUNCEMENT_S:g} s; nothing was pruned.",
+            "Look for a slow disk; then run the maintenance again.",
+        )
 
 
 def _delete(path: str, predicate: str) -> None:

@@ -83,7 +83,7 @@ def test_a_marker_of_an_earlier_release_does_not_say_how_many_rows_it_has(rows: 
 
 
 def _drop(index: int) -> Tampering:
-    return lambda rows: rows.pop(index) and None
+    return lambda rows: rows.__delitem__(index)
 
 
 def _change(index: int, **columns: object) -> Tampering:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,10 +136,19 @@ def test_the_table_is_protected_from_other_deletions(table_path: str) -> None:
         prune(table_path, BATCH_MS + 5 * HOUR_MS)
 
 
-def test_the_next_processor_protects_a_table_whose_pruning_was_killed(table_path: str) -> None:
+@pytest.mark.parametrize(
+    "whoever_is_next",
+    [
+        pytest.param(lambda path: StateTableWriter.open(path, {}), id="processor"),
+        pytest.param(lambda path: prune(path, BATCH_MS), id="maintenance"),
+    ],
+)
+def test_a_table_whose_pruning_was_killed_is_protected_again(
+    table_path: str, whoever_is_next: Callable[[str], object]
+) -> None:
     hourly_table(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.appendOnly": "false"})
-    StateTableWriter.open(table_path, {})
+    whoever_is_next(table_path)
     with pytest.raises(CommitFailedError, match="append-only"):
         DeltaTable(table_path).delete("batch_id = 5")
 
