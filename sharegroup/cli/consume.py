@@ -91,7 +91,7 @@ def consume(
     \b
     Example:
       sharegroup consume --topic orders --group orders --max-messages 10 \\
-        --formatter-property print.key=true --formatter-property print.delivery=true
+        --formatter-property print.key=true
     """
     if reject and release:
         raise click.UsageError("At most one of --reject and --release may be specified.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import termios
@@ -36,7 +37,8 @@ class Keyboard:
                 time.sleep(timeout_s)
                 return ""
             ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
-            return sys.stdin.read(1) if ready else ""
+            # Not by sys.stdin, which would keep the keys after this one where `select` does not see them.
+            return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if ready else ""
 
 
 @contextmanager

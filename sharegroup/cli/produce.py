@@ -62,8 +62,9 @@ def produce(
     \b
     Example:
       sharegroup topics produce --topic orders --file orders.txt
-      printf 'source:web\\tanna\\t{"total": 9.5}\\n' | sharegroup topics produce --topic orders \\
-        --reader-property parse.headers=true --reader-property parse.key=true
+      printf 'source:web\\tanna\\t9.5\\n' | sharegroup topics produce \\
+        --topic orders --reader-property parse.headers=true \\
+        --reader-property parse.key=true
     """
     reader = LineReader.from_properties(read_properties(reader_config, reader_properties))
     with log_site(config, overrides, log).open_log() as opened, _input(path) as input_file:

@@ -17,7 +17,6 @@ topics = LazyGroup(
     \b
     Example:
       sharegroup topics create --topic orders --partitions 3
-      printf 'a:1\\nb:2\\n' | sharegroup topics produce --topic orders --reader-property parse.key=true \\
-        --reader-property key.separator=:
+      sharegroup topics produce --topic orders --file orders.txt
     """,
 )
