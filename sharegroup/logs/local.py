@@ -20,6 +20,7 @@ from sharegroup.logs.port import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE_CONFIG,
+    IsolationLevel,
     LogRecord,
     NewRecord,
     PartitionOffsets,
@@ -163,8 +164,9 @@ class LocalLog:
         end_offset: int,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> list[LogRecord]:
-        """Read records of a range of offsets, end exclusive; see `Log.read`."""
+        """Read records of a range of offsets, end exclusive; see `Log.read`. All records are committed."""
         with self._file.snapshot() as connection:
             found = self._partition(connection, topic, partition)
             rows = _read_rows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -20,6 +21,15 @@ TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+
+
+class IsolationLevel(StrEnum):
+    """Which records of transactions a read returns, as `isolation.level` of a Kafka consumer."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    """All of them, aborted ones too, up to the end offset."""
+    READ_COMMITTED = "read_committed"
+    """Committed ones only, up to the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,10 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic's identity and shape; `topic_id` is Kafka's base64 form and differs after delete and re-create."""
+    """A topic's identity and shape; `topic_id` is Kafka's base64 form and differs after delete and re-create.
+
+    `config` has all that was set; Kafka tells its defaults, too.
+    """
 
     name: str
     topic_id: str
@@ -70,13 +83,16 @@ class PartitionOffsets:
 class Log(Protocol):
     """A log that many processes append to and read at once; a context manager that closes itself.
 
-    Every method may raise `LogUnavailableError` (trying again may help) and `LogCorruptedError` (it will not).
+    Every method may raise `LogUnavailableError` (trying again may help), `LogAccessDeniedError` and
+    `LogCorruptedError` (it will not).
     """
 
     def create_topic(
         self, name: str, partition_count: int, config: Mapping[str, str] | None = None, if_not_exists: bool = False
     ) -> TopicDescription:
         """Create a topic; with `if_not_exists` describe the one that is there, whatever its partition count.
+
+        In Kafka it gets the cluster's default replication factor.
 
         Raises:
             TopicExistsError: a topic of that name is there and `if_not_exists` is false.
@@ -97,14 +113,24 @@ class Log(Protocol):
         ...
 
     def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        """Append records at contiguous offsets, all or none, and return the first one's offset.
+        """Append records in their order, and return the first one's offset.
 
-        Without records it returns the end offset. Raises `UnknownTopicError`.
+        Offsets are contiguous, and all records are appended or none, in the local log always, in Kafka up to a megabyte
+        at once. After `LogUnavailableError` a Kafka log may have appended them or not. Without records it returns the
+        end offset.
+
+        Raises:
+            RecordTooLargeError: the log takes no record of this size.
+            UnknownTopicError: there is no such partition.
         """
         ...
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
-        """Append (topic, partition, records) batches, in one transaction where the log can; first offset of each."""
+        """Append (topic, partition, records) batches, in one transaction where the log can; first offset of each.
+
+        A log that cannot (Kafka) appends topic by topic in the order of the batches: before a record of a later topic
+        can be read, those of the earlier ones are there, and after an error some may be there. Raises as `append`.
+        """
         ...
 
     def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
@@ -126,6 +152,7 @@ class Log(Protocol):
         end_offset: int,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> list[LogRecord]:
         """Read the records with start_offset <= offset < end_offset; offsets that do not exist are absent.
 

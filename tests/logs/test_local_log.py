@@ -1,13 +1,10 @@
-"""The local log, seen by one process."""
+"""The local log, seen by one process: what it does beyond the contract of all logs."""
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 import pytest
@@ -15,10 +12,7 @@ import pytest
 from sharegroup.errors import (
     ConfigurationError,
     LogCorruptedError,
-    LogError,
     LogUnavailableError,
-    OffsetOutOfRangeError,
-    TopicExistsError,
     UnknownTopicError,
     UnsupportedFormatVersionError,
 )
@@ -74,30 +68,6 @@ def read_values(log: Log, topic: str = "events", partition: int = 0) -> list[byt
 # Topics
 
 
-def test_a_topic_is_described_as_created(log: LocalLog) -> None:
-    created = log.create_topic("requests", 3, {"message.timestamp.type": "LogAppendTime", "retention.ms": "1000"})
-    assert (created.name, created.partition_count) == ("requests", 3)
-    assert created.config == {"message.timestamp.type": "LogAppendTime", "retention.ms": "1000"}
-    assert log.describe_topic("requests") == created
-    assert log.topics() == [log.describe_topic("events"), created]
-    assert log.offsets("requests") == {partition: PartitionOffsets(0, 0, 0) for partition in range(3)}
-
-
-def test_creating_a_topic_twice(log: LocalLog) -> None:
-    with pytest.raises(TopicExistsError, match="events"):
-        log.create_topic("events", 2)
-    assert log.create_topic("events", 5, if_not_exists=True) == log.describe_topic("events")
-
-
-def test_a_topic_created_again_is_another_topic(log: LocalLog) -> None:
-    first = log.describe_topic("events")
-    log.append("events", 0, values("a"))
-    log.delete_topic("events")
-    assert log.topics() == []
-    assert log.create_topic("events", 2).topic_id != first.topic_id
-    assert read_values(log) == []
-
-
 @pytest.mark.parametrize(
     ("name", "partition_count", "config", "complaint"),
     [
@@ -118,25 +88,6 @@ def test_topics_that_cannot_be(
     assert [topic.name for topic in log.topics()] == ["events"]
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
-        lambda log: log.describe_topic("absent"),
-        lambda log: log.delete_topic("absent"),
-        lambda log: log.offsets("absent"),
-        lambda log: log.append("absent", 0, values("a")),
-        lambda log: log.append("events", 2, values("a")),
-        lambda log: log.read("events", -1, 0, 1),
-        lambda log: log.delete_records("events", 2, 0),
-        lambda log: log.raise_end_offset("events", 2, 0),
-        lambda log: log.wait({("absent", 0): 0}, 0),
-    ],
-)
-def test_unknown_topics_and_partitions(log: LocalLog, operation: Callable[[LocalLog], object]) -> None:
-    with pytest.raises(UnknownTopicError, match=r"absent|events-"):
-        operation(log)
-
-
 # Append and read
 
 
@@ -155,12 +106,6 @@ def test_records_come_back_as_they_were(log: LocalLog) -> None:
     ]
 
 
-def test_appending_nothing_tells_the_end(log: LocalLog) -> None:
-    log.append("events", 0, values("a", "b"))
-    assert log.append("events", 0, []) == 2
-    assert log.offsets("events")[0] == PartitionOffsets(0, 2, 2)
-
-
 def test_append_all_is_one_transaction(log: LocalLog) -> None:
     log.append("events", 0, values("a"))
     batches = [("events", 0, values("b")), ("events", 1, values("c", "d")), ("events", 0, values("e"))]
@@ -168,39 +113,6 @@ def test_append_all_is_one_transaction(log: LocalLog) -> None:
     with pytest.raises(UnknownTopicError):
         log.append_all([("events", 0, values("x")), ("absent", 0, values("y"))])
     assert (read_values(log, partition=0), read_values(log, partition=1)) == ([b"a", b"b", b"e"], [b"c", b"d"])
-
-
-def test_a_record_that_is_not_bytes_is_refused_with_its_batch(log: LocalLog) -> None:
-    with pytest.raises(LogError, match="refused"):
-        log.append("events", 0, [NewRecord(None, b"a"), NewRecord(None, "b")])  # type: ignore[arg-type]
-    assert log.append("events", 0, values("c")) == 0
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "max_records", "max_bytes", "offsets"),
-    [
-        (0, 5, None, None, [0, 1, 2, 3, 4]),
-        (1, 3, None, None, [1, 2]),
-        (3, 99, None, None, [3, 4]),
-        (4, 4, None, None, []),
-        (9, 12, None, None, []),
-        (0, 5, 2, None, [0, 1]),
-        (1, 5, None, 20, [1, 2]),
-        (1, 5, None, 29, [1, 2]),
-        (1, 5, None, 1, [1]),
-        (0, 5, 1, 1_000, [0]),
-    ],
-)
-def test_limits_of_a_read(
-    log: LocalLog, start: int, end: int, max_records: int | None, max_bytes: int | None, offsets: list[int]
-) -> None:
-    log.append("events", 0, [NewRecord(b"12345", b"67890")] * 5)
-    assert [record.offset for record in log.read("events", 0, start, end, max_records, max_bytes)] == offsets
-
-
-def test_headers_count_towards_the_bytes_of_a_read(log: LocalLog) -> None:
-    log.append("events", 0, [NewRecord(None, None, (("name", b"x" * 100),))] * 2)
-    assert len(log.read("events", 0, 0, 2, max_bytes=150)) == 1
 
 
 # Time
@@ -267,22 +179,6 @@ def test_offsets_are_never_given_out_twice(log: LocalLog, path: Path, clock: Clo
         assert again.read("events", 0, 0, 9) == [LogRecord("events", 0, 3, 1_000, None, b"d")]
 
 
-def test_deleting_records_moves_the_start_only_forwards(log: LocalLog) -> None:
-    log.append_all([("events", 0, values("a", "b", "c")), ("events", 1, values("z"))])
-    log.delete_records("events", 0, 2)
-    log.delete_records("events", 0, 1)
-    assert log.offsets("events") == {0: PartitionOffsets(2, 3, 3), 1: PartitionOffsets(0, 1, 1)}
-    assert (read_values(log, partition=0), read_values(log, partition=1)) == ([b"c"], [b"z"])
-
-
-@pytest.mark.parametrize("before_offset", [-1, 4])
-def test_deleting_outside_of_the_log(log: LocalLog, before_offset: int) -> None:
-    log.append("events", 0, values("a", "b", "c"))
-    with pytest.raises(OffsetOutOfRangeError, match=f"offset {before_offset}.*end offset, 3"):
-        log.delete_records("events", 0, before_offset)
-    assert len(read_values(log)) == 3
-
-
 @pytest.mark.parametrize(
     ("present", "raised_to", "offsets"),
     [
@@ -300,77 +196,12 @@ def test_raising_the_end_offset(log: LocalLog, present: list[str], raised_to: in
     assert log.read("events", 0, offsets.end_offset, offsets.end_offset + 1)[0].value == b"next"
 
 
-# Wait
+def test_raising_the_end_of_an_unknown_partition(log: LocalLog) -> None:
+    with pytest.raises(UnknownTopicError, match="events-2"):
+        log.raise_end_offset("events", 2, 0)
 
 
-@pytest.mark.parametrize(
-    ("timestamp_ms", "offset"), [(0, 0), (1_000, 0), (1_001, 1), (2_000, 1), (3_000, 2), (3_001, 3)]
-)
-def test_the_first_offset_as_young_as_a_time(log: LocalLog, timestamp_ms: int, offset: int) -> None:
-    log.create_topic("dated", 1)
-    log.append("dated", 0, [NewRecord(None, b"x", timestamp_ms=stamp) for stamp in (1_000, 2_000, 3_000)])
-    assert log.offset_for_time("dated", 0, timestamp_ms) == offset
-
-
-def test_waiting_for_what_is_there_and_for_what_is_not(log: LocalLog) -> None:
-    log.append("events", 1, values("a"))
-    assert log.wait({("events", 0): 0, ("events", 1): 0}, WAIT_MS)
-    assert not log.wait({("events", 0): 0, ("events", 1): 1}, 30)
-
-
-def test_an_append_ends_the_wait(log: LocalLog, path: Path) -> None:
-    with ThreadPoolExecutor(1) as pool, LocalLog(path) as other:
-        waiting = pool.submit(log.wait, {("events", 0): 0}, WAIT_MS)
-        other.append("events", 1, values("elsewhere"))
-        assert not waiting.done()
-        other.append("events", 0, values("here"))
-        assert waiting.result()
-
-
-def test_closing_ends_the_wait(path: Path, log: LocalLog) -> None:
-    waiter = LocalLog(path)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(waiter.wait, {("events", 0): 0}, WAIT_MS)
-        waiter.close()
-        # The log may be closed before the wait has begun.
-        refused = waiting.exception()
-        assert waiting.result() is False if refused is None else "is closed" in str(refused)
-
-
-# Threads, processes, failures
-
-
-def test_threads_share_one_log(log: LocalLog) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        firsts = list(pool.map(lambda _: log.append("events", 0, values("a", "b")), range(100)))
-    assert sorted(firsts) == list(range(0, 200, 2))
-
-
-def test_a_closed_log_refuses_everything(log: LocalLog) -> None:
-    log.close()
-    log.close()
-    with pytest.raises(LogError, match="is closed"):
-        log.offsets("events")
-
-
-def _use(log: LocalLog, answer: SimpleQueue[str]) -> None:
-    try:
-        log.offsets("events")
-    except LogError as error:
-        answer.put(str(error))
-    else:
-        answer.put("")
-
-
-def test_a_forked_process_must_open_its_own(log: LocalLog) -> None:
-    log.append("events", 0, values("a"))
-    fork = multiprocessing.get_context("fork")
-    answer: SimpleQueue[str] = fork.SimpleQueue()
-    child = fork.Process(target=_use, args=(log, answer))
-    child.start()
-    assert "forked" in answer.get()
-    child.join()
-    assert read_values(log) == [b"a"]
+# Failures
 
 
 def test_a_locked_log_is_unavailable_for_now(path: Path, log: LocalLog) -> None:

@@ -1,0 +1,97 @@
+"""KafkaConfig: the Kafka cluster that holds the logs, and how all clients prove who they are to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from sharegroup.config.model import Allowed, Config, invalid_relation, invalid_value
+
+_SERVER = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
+_HIDDEN = "[hidden]"
+
+_PEM = "Set ssl.ca.location, ssl.certificate.location and ssl.key.location to PEM files, which all clients can read."
+
+
+def _check_servers(value: str) -> str:
+    for server in value.split(","):
+        if value and not _SERVER.fullmatch(server.strip()):
+            raise invalid_value(f"Invalid url in bootstrap.servers: {server.strip()}")
+    return value
+
+
+class KafkaConfig(Config):
+    """Where Kafka is; every client of every program takes its TLS and SASL settings from here.
+
+    Keys have the names of Kafka's own clients, or of confluent-kafka where those need Java. Passwords are shown in
+    no error, log or `repr`.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "sasl.jaas.config": "Set sasl.mechanism, sasl.username and sasl.password instead.",
+        "sasl.mechanisms": "Set sasl.mechanism instead.",
+        "ssl.keystore.certificate.chain": _PEM,
+        "ssl.keystore.key": _PEM,
+        "ssl.keystore.location": _PEM,
+        "ssl.keystore.password": _PEM,
+        "ssl.keystore.type": _PEM,
+        "ssl.truststore.certificates": _PEM,
+        "ssl.truststore.location": _PEM,
+        "ssl.truststore.password": _PEM,
+        "ssl.truststore.type": _PEM,
+    }
+    refusal: ClassVar[str] = "is not known to all clients"
+
+    bootstrap_servers: Annotated[str, AfterValidator(_check_servers), Allowed("host:port, comma-separated")] = Field(
+        default="", description="Brokers to find the cluster by; empty is no Kafka."
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        default="PLAINTEXT", description="Whether connections are encrypted, and whether clients log in."
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
+        default=None, description="How clients log in, with the two SASL protocols."
+    )
+    sasl_username: str = Field(default="", description="Who logs in.")
+    sasl_password: SecretStr = Field(default=SecretStr(""), description="The password of that user.")
+    ssl_ca_location: str = Field(
+        default="", description="PEM file of the authorities that brokers are trusted by; empty is the system's."
+    )
+    ssl_certificate_location: str = Field(default="", description="PEM file of the client's certificate.")
+    ssl_key_location: str = Field(default="", description="PEM file of the client's key.")
+    ssl_key_password: SecretStr = Field(default=SecretStr(""), description="The password of that key.")
+    ssl_endpoint_identification_algorithm: Literal["https", "none"] = Field(
+        default="https", description="Whether a broker's certificate must name its host."
+    )
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> Self:
+        protocol, mechanism = "security.protocol", "sasl.mechanism"
+        is_sasl = self.security_protocol.startswith("SASL_")
+        if is_sasl and not (self.sasl_mechanism and self.sasl_username and self.sasl_password.get_secret_value()):
+            text = f"{protocol} {self.security_protocol} needs {mechanism}, sasl.username and sasl.password"
+            raise invalid_relation(text, protocol, mechanism, "sasl.username", "sasl.password")
+        if not is_sasl and (self.sasl_mechanism or self.sasl_username or self.sasl_password.get_secret_value()):
+            text = f"{protocol} must be SASL_PLAINTEXT or SASL_SSL to log in, not {self.security_protocol}"
+            raise invalid_relation(text, protocol, mechanism, "sasl.username", "sasl.password")
+        return self
+
+    def client_properties(self) -> dict[str, str]:
+        """What confluent-kafka's clients are configured with; holds secrets."""
+        properties: dict[str, str] = {}
+        for key in self.key_names():
+            value = self.value(key)
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            if text:
+                properties[key] = text
+        return properties
+
+    def without_secrets(self, text: str) -> str:
+        """A text, with every secret of this configuration hidden."""
+        for key in self.key_names():
+            value = self.value(key)
+            if isinstance(value, SecretStr) and value.get_secret_value():
+                text = text.replace(value.get_secret_value(), _HIDDEN)
+        return text

@@ -1,0 +1,159 @@
+"""The Kafka log: topics of a Kafka cluster, through the client that needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from types import TracebackType
+from typing import Self
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import TopicExistsError
+from sharegroup.logs.kafka_appender import KafkaAppender
+from sharegroup.logs.kafka_clients import KafkaClients
+from sharegroup.logs.kafka_pool import ClientPool
+from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, RangeReader
+from sharegroup.logs.kafka_topics import KafkaTopics
+from sharegroup.logs.kafka_waiter import GrowthWaiter
+from sharegroup.logs.port import IsolationLevel, LogRecord, NewRecord, PartitionOffsets, TopicDescription
+
+
+class KafkaLog:
+    """A `Log` on a Kafka cluster (tested with 4.3.1 and 3.9.2).
+
+    Any thread may use it; a forked process must open its own. Opening asks nothing of the cluster. Operations ride out
+    an outage that is shorter than the time that they may take.
+
+    Args:
+        config: the cluster, and how to log in.
+        timeout_ms: how long an operation goes on trying while Kafka cannot be reached (`default.api.timeout.ms` of
+            Kafka's own clients).
+
+    Raises:
+        ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
+    """
+
+    def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000) -> None:
+        self._clients = KafkaClients(config, timeout_ms)
+        self._topics = KafkaTopics(self._clients)
+        self._appender = KafkaAppender(self._clients)
+        self._readers = {
+            level: ClientPool(self._clients, partial(RangeReader, self._clients, level)) for level in IsolationLevel
+        }
+        self._waiters = ClientPool(self._clients, partial(GrowthWaiter, self._clients, self._topics))
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> TopicDescription:
+        """Create a topic; see `Log.create_topic`."""
+        try:
+            self._topics.create(name, partition_count, config or {})
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+        return self._topics.awaited(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records; raises `UnknownTopicError`."""
+        self._topics.delete(name)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Describe one topic; raises `UnknownTopicError`."""
+        (found,) = self._topics.describe([name])
+        return found
+
+    def topics(self) -> list[TopicDescription]:
+        """Describe all topics but Kafka's own, by name."""
+        return self._topics.describe(self._topics.names())
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        """Append records, in one batch of the producer's up to a megabyte; see `Log.append`."""
+        return self.append_all([(topic, partition, records)])[0]
+
+    def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        """Append several batches, topic by topic; see `Log.append_all`."""
+        # A producer that asks for a topic that is missing may create it.
+        topics = self._topics.identities(topic for topic, _, _ in batches)
+        for topic, partition, _ in batches:
+            self._topics.check_partition(topic, partition, topics[topic])
+        filled = [batch for batch in batches if batch[2]]
+        firsts = iter(self._appender.append(filled) if filled else ())
+        return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        """Start, end and last stable offset by partition; raises `UnknownTopicError`."""
+        return self._topics.offsets(topic, range(self._topics.identity(topic).partition_count))
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """The first offset as young as a time; see `Log.offset_for_time`."""
+        self._place(topic, partition)
+        found = self._topics.offset_for_time(topic, partition, timestamp_ms)
+        return self._end_offset(topic, partition) if found is None else found
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> list[LogRecord]:
+        """Read records of a range of offsets, end exclusive; see `Log.read`."""
+        is_committed_only = isolation_level is IsolationLevel.READ_COMMITTED
+        while True:
+            place = self._place(topic, partition)
+            found = self._topics.offsets(topic, [partition])[partition]
+            log_end_offset = found.last_stable_offset if is_committed_only else found.end_offset
+            start = max(start_offset, found.start_offset)
+            limits = Limits(min(end_offset, log_end_offset), max_records, max_bytes)
+            if start >= limits.end_offset:
+                return []
+            with self._readers[isolation_level].lent(methodcaller("is_at", place, start)) as reader:
+                try:
+                    return reader.read(place, start, limits)
+                except OffsetsDeletedError:
+                    continue
+
+    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
+        """Block until some partition ends past its position; false when the time is over or the log is closed.
+
+        The brokers answer when there is something; a topic that is deleted meanwhile is noticed within a second.
+        """
+        with self._waiters.lent(methodcaller("follows", positions)) as waiter:
+            return waiter.wait(positions, timeout_ms)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete all records below an offset; see `Log.delete_records`."""
+        self._place(topic, partition)
+        self._topics.delete_records(topic, partition, before_offset)
+
+    def close(self) -> None:
+        """Give all clients back; a `wait` in another thread returns."""
+        self._clients.closed.set()
+        self._appender.close()
+        self._waiters.close()
+        for readers in self._readers.values():
+            readers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _place(self, topic: str, partition: int) -> Place:
+        identity = self._topics.identity(topic)
+        self._topics.check_partition(topic, partition, identity)
+        return Place(topic, identity.topic_id, partition)
+
+    def _end_offset(self, topic: str, partition: int) -> int:
+        return self._topics.offsets(topic, [partition])[partition].end_offset

@@ -1,0 +1,121 @@
+"""Appends to a Kafka cluster, one append at a time, so that its records are one batch of the producer's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import groupby
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from sharegroup.errors import LogError
+from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
+from sharegroup.logs.port import NewRecord
+
+Batch = tuple[str, int, Sequence[NewRecord]]
+"""Topic, partition and records."""
+
+_SETTINGS = {
+    "enable.idempotence": True,
+    "batch.num.messages": 1_000_000,
+    "queue.buffering.max.messages": 0,
+    # How large a record may be is the topic's to say.
+    "message.max.bytes": 1_000_000_000,
+}
+
+
+class _Delivery:
+    """What became of the records of one batch."""
+
+    def __init__(self) -> None:
+        self.first_offset: int | None = None
+        self.error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.error = self.error or error
+        elif self.first_offset is None:
+            self.first_offset = message.offset()
+
+
+class KafkaAppender:
+    """Appends batches; any thread may use it, and waits for the one before."""
+
+    def __init__(self, clients: KafkaClients) -> None:
+        self._clients = clients
+        self._connection = Connection()
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+
+    def append(self, batches: Sequence[Batch]) -> list[int]:
+        """Append batches that have records and whose partitions exist, topic by topic; the first offset of each.
+
+        Raises:
+            LogUnavailableError: Kafka did not answer in time; what was sent may have been appended, or not.
+        """
+        for topic, partition, records in batches:
+            _check_bytes(f"{topic}-{partition}", records)
+        with self._lock:
+            deliveries = [
+                delivery
+                for _, of_topic in groupby(batches, key=lambda batch: batch[0])
+                for delivery in self._delivered(list(of_topic))
+            ]
+        return [delivery.first_offset or 0 for delivery in deliveries]
+
+    def close(self) -> None:
+        """Give the producer back."""
+        with self._lock:
+            self._producer = None
+
+    def _new_producer(self) -> Producer:
+        timeout_ms = self._clients.timeout_ms
+        # A batch leaves when the append is flushed, never before: so it is whole.
+        return self._clients.producer(
+            self._connection, {**_SETTINGS, "message.timeout.ms": timeout_ms, "linger.ms": timeout_ms - 1}
+        )
+
+    def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:
+        action = f"append to partition {', '.join(f'{topic}-{partition}' for topic, partition, _ in batches)}"
+        deadline = self._clients.deadline()
+        self._connection.reset()
+        producer = self._producer or self._new_producer()
+        # Kept only when all goes well: another one starts afresh, without records whose fate is unknown.
+        self._producer = None
+        deliveries = [_Delivery() for _ in batches]
+        try:
+            for (topic, partition, records), delivery in zip(batches, deliveries, strict=True):
+                for record in records:
+                    producer.produce(
+                        topic,
+                        record.value,
+                        record.key,
+                        partition,
+                        on_delivery=delivery,
+                        timestamp=record.timestamp_ms or 0,
+                        headers=list(record.headers) or None,
+                    )
+            while producer.flush(LOOK_S):
+                self._clients.check_connection(action, self._connection, deadline)
+        except KafkaException as failure:
+            producer.purge()
+            raise self._clients.error(action, kafka_error(failure), self._connection) from None
+        except BaseException:
+            producer.purge()
+            raise
+        error = next((delivery.error for delivery in deliveries if delivery.error is not None), None)
+        if error is not None:
+            raise self._clients.error(action, error, self._connection)
+        self._producer = producer
+        return deliveries
+
+
+def _check_bytes(partition: str, records: Sequence[NewRecord]) -> None:
+    """Refuse what the producer would encode by itself."""
+    for record in records:
+        for value in (record.key, record.value, *(value for _, value in record.headers)):
+            if value is not None and not isinstance(value, bytes):
+                raise LogError(
+                    f"A record for partition {partition} was refused: {value!r:.40} is {type(value).__name__}.",
+                    "Give keys, values and header values as bytes.",
+                )

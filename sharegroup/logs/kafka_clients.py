@@ -1,0 +1,185 @@
+"""Clients of one Kafka cluster: how they are made, how long they try, and how their failures are told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
+from sharegroup.logs.kafka_errors import AUTHENTICATION, TRANSIENT, translated
+
+T = TypeVar("T")
+
+LOOK_S = 0.1
+"""After this time a blocked operation looks whether the log was closed or refused."""
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_LIST_S = 5.0
+
+_COMMON = {
+    # A broker that comes back is found within a second; librdkafka's own limit is 10 s.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "retry.backoff.ms": 50,
+    "log_level": 4,
+}
+
+_logger = logging.getLogger(__name__)
+
+
+class Connection:
+    """What the clients of one operation have heard of their connections since it began."""
+
+    def __init__(self) -> None:
+        self.last_error: KafkaError | None = None
+        self.refusal: KafkaError | None = None
+
+    def failed(self, error: KafkaError) -> None:
+        """Take note of an error that no call returns."""
+        if error.code() in AUTHENTICATION:
+            self.refusal = error
+        # That all brokers are down follows from an error that says why.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last_error is None:
+            self.last_error = error
+
+    def reset(self) -> None:
+        """Forget what was heard."""
+        self.last_error = self.refusal = None
+
+
+class KafkaClients:
+    """Makes clients, and waits for their answers; any thread may use it.
+
+    Args:
+        config: the cluster, and how to log in.
+        timeout_ms: how long an operation goes on trying while Kafka cannot be reached.
+
+    Raises:
+        ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
+    """
+
+    def __init__(self, config: KafkaConfig, timeout_ms: int) -> None:
+        if not config.bootstrap_servers:
+            raise ConfigurationError("bootstrap.servers is empty.", "Name a broker of the cluster, host:port.")
+        self.closed = threading.Event()
+        self.name = f"Kafka at {config.bootstrap_servers}"
+        self._config = config
+        self.timeout_ms = timeout_ms
+        self._process_id = os.getpid()
+        self._admin_connection = Connection()
+        self._admin: AdminClient = self._made(
+            lambda settings: AdminClient(settings, logger=_logger), self._admin_connection, {}
+        )
+
+    def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
+        """A new consumer that belongs to no group."""
+        own = {"group.id": "sharegroup-none", "enable.auto.commit": False, **settings}
+        return self._made(lambda merged: Consumer(merged, logger=_logger), connection, own)
+
+    def producer(self, connection: Connection, settings: Mapping[str, object]) -> Producer:
+        """A new producer."""
+        return self._made(lambda merged: Producer(merged, logger=_logger), connection, settings)
+
+    def deadline(self) -> float:
+        """When an operation that begins now gives up, on the monotonic clock."""
+        self.check_usable()
+        return time.monotonic() + self.timeout_ms / 1000
+
+    def check_usable(self) -> None:
+        """Raise `LogError` after `close`, and in a process that was forked."""
+        if os.getpid() != self._process_id:
+            raise LogError(
+                f"{self.name} was opened by process {self._process_id}, which this one was forked from.",
+                "Close it before the fork and open it after, or start processes with the spawn method.",
+            )
+        if self.closed.is_set():
+            raise LogError(f"{self.name} is closed.", "Open it again.")
+
+    def ask(self, action: str, start: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> list[Any]:
+        """What an administrative request answers, in the order of its parts; transient failures are tried again.
+
+        Args:
+            action: what is asked, after "cannot", such as "describe topic orders".
+            start: sends the request, and may be called again.
+
+        Raises:
+            ShareGroupError: the error that the request ended with, after translation.
+        """
+        return self._retried(
+            action,
+            lambda deadline: [self._awaited(action, future, deadline) for future in start(self._admin).values()],
+        )
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, Kafka's own included."""
+        return self._retried("list the topics", lambda _: list(self._admin.list_topics(timeout=_LIST_S).topics))
+
+    def check_connection(self, action: str, connection: Connection, deadline: float) -> None:
+        """Raise when a blocked operation cannot succeed any more: closed, refused, or its time is over."""
+        self.check_usable()
+        if connection.refusal is not None:
+            raise self.error(action, connection.refusal, connection)
+        if time.monotonic() > deadline:
+            raise self.error(action, KafkaError(KafkaError._TIMED_OUT), connection)
+
+    def error(self, action: str, error: KafkaError, connection: Connection) -> ShareGroupError:
+        """This package's error for one of Kafka's; an operation that ran out of time says what was in its way."""
+        told = error
+        if error.code() in TRANSIENT and connection.last_error is not None:
+            told = connection.last_error
+        text = self._config.without_secrets(told.str())
+        if told is not error:
+            text = f"no answer within {self.timeout_ms} ms; {text}"
+        return translated(KafkaError(told.code(), text), f"{self.name} cannot {action}")
+
+    def _retried(self, action: str, attempt: Callable[[float], T]) -> T:
+        deadline = self.deadline()
+        pause_s = _FIRST_PAUSE_S
+        self._admin_connection.reset()
+        while True:
+            try:
+                return attempt(deadline)
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                if error.code() not in TRANSIENT or time.monotonic() + pause_s > deadline:
+                    raise self.error(action, error, self._admin_connection) from None
+            if self.closed.wait(pause_s):
+                self.check_usable()
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _awaited(self, action: str, future: Future[T], deadline: float) -> T:
+        while True:
+            try:
+                return future.result(LOOK_S)
+            except FutureTimeoutError:
+                # The admin client tells of its connections only when it is polled.
+                self._admin.poll(0)
+                self.check_connection(action, self._admin_connection, deadline)
+
+    def _made(self, make: Callable[[dict[str, Any]], T], connection: Connection, own: Mapping[str, object]) -> T:
+        settings = {**_COMMON, **own, **self._config.client_properties(), "error_cb": connection.failed}
+        try:
+            return make(settings)
+        except KafkaException as failure:
+            text = self._config.without_secrets(kafka_error(failure).str())
+            raise ConfigurationError(
+                f"The client of {self.name} does not accept its configuration: {text}.",
+                "Check the settings of section kafka.",
+            ) from None
+
+
+def kafka_error(failure: KafkaException) -> KafkaError:
+    """The error in an exception."""
+    error = failure.args[0]
+    return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(error))

@@ -1,0 +1,113 @@
+"""From errors of confluent-kafka to this package's."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from sharegroup.errors import (
+    ConfigurationError,
+    LogAccessDeniedError,
+    LogError,
+    LogUnavailableError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    ShareGroupError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+
+TRANSIENT = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._NOENT,  # no leader is known for a partition
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Codes that pass by themselves: trying again may help."""
+
+AUTHENTICATION = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+"""Codes of a log-in that was refused: trying again does not help."""
+
+_DENIED = AUTHENTICATION | {
+    KafkaError._SSL,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.ILLEGAL_SASL_STATE,
+    KafkaError.SECURITY_DISABLED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+
+UNKNOWN_TOPIC = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Codes of a topic or partition that is not there."""
+
+_NOT_ACCEPTABLE = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
+
+_KINDS: tuple[tuple[frozenset[int], type[ShareGroupError], str], ...] = (
+    (TRANSIENT, LogUnavailableError, "Check bootstrap.servers and that the brokers run, and try again."),
+    (
+        _DENIED,
+        LogAccessDeniedError,
+        "Check security.protocol, the sasl.* and ssl.* settings, and the rights that the brokers grant this user.",
+    ),
+    (UNKNOWN_TOPIC, UnknownTopicError, "Create it, or check the name and bootstrap.servers."),
+    (_NOT_ACCEPTABLE, ConfigurationError, "Change the topic's name, partition count or configuration."),
+    (frozenset({KafkaError.TOPIC_ALREADY_EXISTS}), TopicExistsError, "Choose another name or delete it."),
+    (frozenset({KafkaError.OFFSET_OUT_OF_RANGE}), OffsetOutOfRangeError, "Give an offset that the partition has."),
+    (
+        frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}),
+        RecordTooLargeError,
+        "Send less at once, or raise the topic's max.message.bytes.",
+    ),
+)
+
+
+def translated(error: KafkaError, what: str) -> ShareGroupError:
+    """This package's error for one of Kafka's.
+
+    Args:
+        error: what the client or the broker said; must hold no secret.
+        what: what failed and where, as the beginning of a sentence, such as "Kafka at host:9092 cannot append to
+            partition orders-0".
+    """
+    for codes, kind, remedy in _KINDS:
+        if error.code() in codes:
+            return kind(f"{what}: {error.str()}.", remedy)
+    return LogError(f"{what}: {error.str()} ({error.name()}).")

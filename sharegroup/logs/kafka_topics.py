@@ -1,0 +1,184 @@
+"""Topics of a Kafka cluster: created, described, deleted; where their partitions start and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel as KafkaIsolationLevel
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # re-exports
+
+from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, UnknownTopicError
+from sharegroup.logs.kafka_clients import KafkaClients
+from sharegroup.logs.port import IsolationLevel, PartitionOffsets, TopicDescription
+
+_CLUSTER_DEFAULT = -1
+_NO_RECORD = -1
+_PROPAGATION_PAUSE_S = 0.01
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_ISOLATION_LEVELS = {
+    IsolationLevel.READ_UNCOMMITTED: KafkaIsolationLevel.READ_UNCOMMITTED,
+    IsolationLevel.READ_COMMITTED: KafkaIsolationLevel.READ_COMMITTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """Which topic a name stands for now."""
+
+    topic_id: str
+    partition_count: int
+    is_internal: bool = False
+
+
+class KafkaTopics:
+    """The administrator's view of a cluster; any thread may use it."""
+
+    def __init__(self, clients: KafkaClients) -> None:
+        self._clients = clients
+
+    def create(self, name: str, partition_count: int, config: Mapping[str, str]) -> None:
+        """Create a topic with the cluster's default replication factor; raises `TopicExistsError`."""
+        if partition_count < 1:
+            # Kafka takes -1 for its own default.
+            raise ConfigurationError(
+                f"The partition count of topic {name} is {partition_count}.", "It must be at least 1."
+            )
+        topic = NewTopic(name, partition_count, _CLUSTER_DEFAULT, config=dict(config))
+        self._clients.ask(f"create topic {name!r}", lambda admin: admin.create_topics([topic]))
+
+    def awaited(self, name: str) -> TopicDescription:
+        """The description of a topic that was created just now: brokers learn of it from the controller."""
+        deadline = self._clients.deadline()
+        while True:
+            try:
+                (found,) = self.describe([name])
+                return found
+            except UnknownTopicError:
+                if time.monotonic() > deadline:
+                    raise
+            self._clients.closed.wait(_PROPAGATION_PAUSE_S)
+
+    def names(self) -> list[str]:
+        """All topics but Kafka's own, by name."""
+        names = sorted(self._clients.topic_names())
+        return [name for name, identity in self.identities(names).items() if not identity.is_internal]
+
+    def delete(self, name: str) -> None:
+        """Delete a topic, and wait until the brokers know it no more."""
+        doomed = self.identity(name)
+        self._clients.ask(f"delete topic {name}", lambda admin: admin.delete_topics([name]))
+        deadline = self._clients.deadline()
+        while self._found(name) == doomed and time.monotonic() < deadline:
+            self._clients.closed.wait(_PROPAGATION_PAUSE_S)
+
+    def describe(self, names: Iterable[str]) -> list[TopicDescription]:
+        """Identity and configuration of topics; raises `UnknownTopicError`."""
+        identities = self.identities(names)
+        resources = {ConfigResource(ConfigResource.Type.TOPIC, name): name for name in identities}
+        action = f"describe the configuration of {_listed(identities)}"
+        configs = self._clients.ask(action, lambda admin: admin.describe_configs(list(resources))) if resources else []
+        return [
+            TopicDescription(
+                name,
+                identity.topic_id,
+                identity.partition_count,
+                {entry.name: entry.value for entry in config.values() if entry.value is not None},
+            )
+            for (name, identity), config in zip(identities.items(), configs, strict=True)
+        ]
+
+    def identity(self, name: str) -> TopicIdentity:
+        """Which topic has this name; raises `UnknownTopicError`."""
+        return self.identities([name])[name]
+
+    def identities(self, names: Iterable[str]) -> dict[str, TopicIdentity]:
+        """Which topics have these names; raises `UnknownTopicError`."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
+        found = self._clients.ask(
+            f"describe {_listed(wanted)}", lambda admin: admin.describe_topics(TopicCollection(wanted))
+        )
+        return {
+            topic.name: TopicIdentity(_kafka_form(str(topic.topic_id)), len(topic.partitions), topic.is_internal)
+            for topic in found
+        }
+
+    def check_partition(self, topic: str, partition: int, identity: TopicIdentity) -> None:
+        """Raise `UnknownTopicError` when the topic has no such partition."""
+        if not 0 <= partition < identity.partition_count:
+            raise UnknownTopicError(
+                f"{self._clients.name} has no partition {topic}-{partition}.",
+                f"The topic has {identity.partition_count} partitions, from 0 on.",
+            )
+
+    def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
+        """Start and end offsets of partitions that exist."""
+        found = {partition: TopicPartition(topic, partition) for partition in partitions}
+        # Asked in this order, so that what happens in between leaves start <= last stable <= end.
+        wanted = (
+            (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+            (_LATEST, IsolationLevel.READ_COMMITTED),
+            (_LATEST, IsolationLevel.READ_UNCOMMITTED),
+        )
+        answers = self._clients.ask(
+            f"tell the offsets of topic {topic}",
+            lambda admin: {
+                (place, number): future
+                for number, (spec, isolation_level) in enumerate(wanted)
+                for place, future in admin.list_offsets(
+                    dict.fromkeys(found.values(), spec), isolation_level=_ISOLATION_LEVELS[isolation_level]
+                ).items()
+            },
+        )
+        offsets = [answer.offset for answer in answers]
+        starts, stable, ends = (offsets[at : at + len(found)] for at in range(0, len(offsets), max(len(found), 1)))
+        return {
+            partition: PartitionOffsets(start, end, min(last_stable, end))
+            for partition, start, last_stable, end in zip(found, starts, stable, ends, strict=True)
+        }
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset as young as a time; None when there is no such record."""
+        place = TopicPartition(topic, partition)
+        spec = OffsetSpec.for_timestamp(max(timestamp_ms, 0))
+        (answer,) = self._clients.ask(
+            f"look up a time in partition {topic}-{partition}", lambda admin: admin.list_offsets({place: spec})
+        )
+        return None if answer.offset == _NO_RECORD else int(answer.offset)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete the records below an offset; raises `OffsetOutOfRangeError`."""
+        action = f"delete the records of partition {topic}-{partition} below offset {before_offset}"
+        place = TopicPartition(topic, partition, before_offset)
+        try:
+            if before_offset >= 0:  # Kafka takes -1 for the end
+                self._clients.ask(action, lambda admin: admin.delete_records([place]))
+                return
+        except OffsetOutOfRangeError:
+            pass
+        end = self.offsets(topic, [partition])[partition].end_offset
+        raise OffsetOutOfRangeError(
+            f"Records of partition {topic}-{partition} cannot be deleted up to offset {before_offset}.",
+            f"Give an offset from 0 to the end offset, {end}.",
+        )
+
+    def _found(self, name: str) -> TopicIdentity | None:
+        try:
+            return self.identity(name)
+        except UnknownTopicError:
+            return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"topic {', '.join(names)}"
+
+
+def _kafka_form(topic_id: str) -> str:
+    # librdkafka writes standard base64, Kafka the URL-safe alphabet.
+    return topic_id.replace("+", "-").replace("/", "_")

@@ -1,0 +1,220 @@
+"""A real Kafka broker for tests: one KRaft node in a folder of its own, at random ports, killed at the end."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.logs.kafka import KafkaLog
+from tests.support.eventually import eventually
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+USERS = {"admin": "admin-secret-Zq7", "alice": "alice-secret-Xw4"}
+"""Who can log in at the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
+
+_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_STARTS = 3
+_PR_SET_PDEATHSIG = 1
+
+
+class KafkaBroker:
+    """One node, broker and controller; its log is `broker.log` in its folder.
+
+    Whoever comes by the plain listener may do everything. At the SASL listener the authorizer grants nothing but what
+    was allowed.
+
+    Args:
+        version: of the jars in build/jars/broker-<version>.
+        folder: for configuration, data and log.
+        with_tls: whether there is an SSL listener, too, whose authority is `ca.pem` in the folder.
+    """
+
+    def __init__(self, version: str, folder: Path, with_tls: bool = False) -> None:
+        self.version = version
+        self.folder = folder
+        self._with_tls = with_tls
+        self._jars = ROOT / "build" / "jars" / f"broker-{version}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, int] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Address of the plain listener."""
+        return f"127.0.0.1:{self._ports['plain']}"
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """Address of the SASL listener."""
+        return f"127.0.0.1:{self._ports['sasl']}"
+
+    @property
+    def tls_bootstrap_servers(self) -> str:
+        """Address of the SSL listener."""
+        return f"localhost:{self._ports['tls']}"
+
+    def open_log(self) -> KafkaLog:
+        """A log on it, by the plain listener."""
+        return KafkaLog(KafkaConfig(bootstrap_servers=self.bootstrap_servers))
+
+    def start(self) -> None:
+        """Start it, for the first time or again at the same ports, and wait until it accepts connections."""
+        if self._ports:
+            self._run()
+            return
+        if not (self._jars / ".retrieved").exists():
+            raise AssertionError(f"{self._jars} is missing: run make setup JAR_SETS='spark broker-{self.version}'")
+        # Another program may take a port between its choice and its use.
+        for attempt in range(_STARTS):
+            self._format()
+            try:
+                self._run()
+                return
+            except AssertionError:
+                if attempt == _STARTS - 1:
+                    raise
+
+    def kill(self) -> None:
+        """End it as a power failure would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _java(self) -> str:
+        home = os.environ.get("JAVA_HOME")
+        return f"{home}/bin/java" if home else "java"
+
+    def _format(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self._ports = _free_ports("plain", "controller", "sasl", "tls")
+        if self._with_tls:
+            self._make_certificate()
+        (self.folder / "server.properties").write_text(self._properties())
+        (self.folder / "log4j.properties").write_text(
+            "log4j.rootLogger=WARN, stdout\n"
+            "log4j.appender.stdout=org.apache.log4j.ConsoleAppender\n"
+            "log4j.appender.stdout.layout=org.apache.log4j.PatternLayout\n"
+            "log4j.appender.stdout.layout.ConversionPattern=%d %p %m (%c)%n\n"
+        )
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        options = ["format", "--cluster-id", cluster_id, "--config", "server.properties"]
+        with (self.folder / "broker.log").open("ab") as log:
+            subprocess.run(
+                self._command("kafka.tools.StorageTool", *options), cwd=self.folder, stdout=log, stderr=log, check=True
+            )
+
+    def _run(self) -> None:
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", "server.properties"),
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+        try:
+            eventually(self._accepts, f"Kafka {self.version} accepts connections", 60)
+        except AssertionError as failure:
+            self.kill()
+            text = (self.folder / "broker.log").read_text(errors="replace")[-3_000:]
+            raise AssertionError(f"{failure}; the end of its log:\n{text}") from None
+
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        log = ("-Dlog4j.configuration=file:log4j.properties", "-Dorg.apache.logging.log4j.level=WARN")
+        return [self._java(), *_JVM, *log, "-cp", f"{self._jars}/*", main_class, *arguments]
+
+    def _accepts(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"Kafka {self.version} ended with code {self._process.returncode}"
+        try:
+            with socket.create_connection(("127.0.0.1", self._ports["plain"]), 1):
+                return True
+        except OSError:
+            return False
+
+    def _make_certificate(self) -> None:
+        keytool = self._java().removesuffix("java") + "keytool"
+        store = ("-keystore", "broker.p12", "-storepass", "changeit", "-alias", "broker")
+        name = ("-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1")
+        for arguments in (
+            ("-genkeypair", "-keyalg", "RSA", "-keysize", "2048", "-validity", "2", "-storetype", "PKCS12", *name),
+            ("-exportcert", "-rfc", "-file", "ca.pem"),
+        ):
+            subprocess.run([keytool, *arguments, *store], cwd=self.folder, check=True, capture_output=True)
+
+    def _properties(self) -> str:
+        users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        listeners = {"PLAIN": "plain", "SASL": "sasl", **({"TLS": "tls"} if self._with_tls else {})}
+        addresses = ",".join(f"{name}://localhost:{self._ports[port]}" for name, port in listeners.items())
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@localhost:{self._ports['controller']}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAIN",
+            "listeners": f"{addresses},CONTROLLER://localhost:{self._ports['controller']}",
+            "advertised.listeners": addresses,
+            "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:admin",
+            "log.dirs": str(self.folder / "data"),
+            "auto.create.topics.enable": "true",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            # Retention and compaction happen while a test waits for them.
+            "log.initial.task.delay.ms": 100,
+            "log.retention.check.interval.ms": 200,
+            "log.cleaner.backoff.ms": 100,
+            "log.cleaner.dedupe.buffer.size": 2_097_152,
+            "log.segment.delete.delay.ms": 0,
+        }
+        if self._with_tls:
+            settings |= {
+                "ssl.keystore.location": str(self.folder / "broker.p12"),
+                "ssl.keystore.password": "changeit",
+                "ssl.keystore.type": "PKCS12",
+            }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _free_ports(*names: str) -> dict[str, int]:
+    sockets = [socket.socket() for _ in names]
+    try:
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return {name: opened.getsockname()[1] for name, opened in zip(names, sockets, strict=True)}
+    finally:
+        for opened in sockets:
+            opened.close()
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed leaves no broker behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
