@@ -1,0 +1,194 @@
+"""A member in a process of its own: `python -m tests.crash.member_process SPECIFICATION`, a JSON file.
+
+What it does is in its ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.kafka_types import KafkaError, KafkaException
+from sharegroup.client.message import Message
+from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
+from sharegroup.core.record_state import AcknowledgeType as EngineType
+from sharegroup.logs.local import LocalLog
+from tests.crash import clock
+from tests.crash.ledger import Delivery, LedgerWriter, Word
+from tests.crash.process_group import ProcessGroup
+
+_TYPES = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
+_REQUEST_TIMEOUT_MS = 6_000
+_MAX_WAIT_MS = 4_000
+_HOLD_S = 1.0
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What a member is to do.
+
+    Attributes:
+        folder: the site's folder.
+        group_id: the share group.
+        client_id: its name, and that of its ledger.
+        topics: what it subscribes to.
+        role: `worker` acknowledges at once, `holder` renews its locks first, `spark` is a Spark worker whose first
+            two ranges meet a handler that raises and one that hangs.
+        sink: file that a worker writes each accepted record to; none by default.
+        max_poll_records: as the consumer's configuration.
+    """
+
+    folder: str
+    group_id: str
+    client_id: str
+    topics: list[str]
+    role: str = "worker"
+    sink: str = ""
+    max_poll_records: int = 100
+
+    @property
+    def ledger_path(self) -> Path:
+        return ledgers_folder(Path(self.folder), self.group_id) / f"{self.client_id}.jsonl"
+
+
+def ledgers_folder(folder: Path, group_id: str) -> Path:
+    """Where the ledgers are of all members that a group ever had."""
+    return folder / "members" / group_id
+
+
+class MemberProcess(ProcessGroup):
+    """The process of a member."""
+
+    def __init__(self, specification: Specification) -> None:
+        self.ledger_path = specification.ledger_path
+        path = self.ledger_path.with_suffix(".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(specification)))
+        # Only a worker needs Spark, which takes long to import.
+        module = "spark_member_process" if specification.role == "spark" else "member_process"
+        super().__init__(f"tests.crash.{module}", [str(path)], path.with_suffix(".log"))
+
+
+def main(path: Path) -> None:
+    """Be a member until killed."""
+    spec = Specification(**json.loads(path.read_text()))
+    clock.follow(Path(spec.folder))
+    ledger = LedgerWriter(spec.ledger_path)
+    stop = threading.Event()
+    {"worker": _work, "holder": _hold}[spec.role](spec, ledger, stop)
+
+
+def _work(spec: Specification, ledger: LedgerWriter, stop: threading.Event) -> None:
+    """Poll, decide, commit; errors that may pass are written down."""
+    config: dict[str, object] = {
+        "log.path": f"{spec.folder}/log.db",
+        "group.id": spec.group_id,
+        "client.id": spec.client_id,
+        "share.acknowledgement.mode": "explicit",
+        "max.poll.records": spec.max_poll_records,
+        "fetch.max.wait.ms": _MAX_WAIT_MS,
+        "request.timeout.ms": _REQUEST_TIMEOUT_MS,
+    }
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe(spec.topics)
+        while not stop.is_set():
+            try:
+                messages = list(consumer.poll(timeout=0.2))
+            except KafkaException as error:
+                if error.args[0].fatal() or error.args[0].code() != KafkaError._TRANSPORT:
+                    raise
+                ledger.met(error)
+                stop.wait(0.2)
+                continue
+            if messages:
+                ledger.delivered(map(_delivery, messages))
+                _commit(spec, consumer, messages, ledger)
+
+
+def _commit(spec: Specification, consumer: ShareConsumer, messages: list[Message], ledger: LedgerWriter) -> None:
+    try:
+        _write(spec.sink, messages)
+    except OSError as error:
+        ledger.met(error)
+        said = dict.fromkeys(map(_delivery, messages), "release")
+    else:
+        said = {delivery: _decision(delivery) for delivery in map(_delivery, messages)}
+    for message in messages:
+        consumer.acknowledge(message, _TYPES[said[_delivery(message)]])
+    outcome = consumer.commit_sync(timeout=60)
+    errors = {(found.topic, found.partition): error for found, error in outcome.items()}
+    ledger.said(
+        Word(d.topic, d.partition, d.offset, word, errors.get((d.topic, d.partition)) is None)
+        for d, word in said.items()
+    )
+
+
+def _decision(delivery: Delivery) -> str:
+    if delivery.offset % 29 == 5:
+        return "reject"
+    return "release" if delivery.offset % 17 == 3 and delivery.delivery_count == 1 else "accept"
+
+
+def _write(sink: str, messages: list[Message]) -> None:
+    if sink:
+        with open(sink, "ab", buffering=0) as file:
+            for message in messages:
+                file.write(str(message.value()).encode())
+            os.fsync(file.fileno())
+
+
+def _delivery(message: Message) -> Delivery:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return Delivery(topic, partition, offset, message.delivery_count() or 0)
+
+
+def _hold(spec: Specification, ledger: LedgerWriter, stop: threading.Event) -> None:
+    """Keep each acquisition for two renewals, then accept it."""
+    fetch = FetchSettings(
+        max_records=spec.max_poll_records, max_wait_ms=_MAX_WAIT_MS, request_timeout_ms=_REQUEST_TIMEOUT_MS
+    )
+    with LocalLog(f"{spec.folder}/log.db") as log:
+        member = GroupMember(log, MemberSettings(group_id=spec.group_id, client_id=spec.client_id, fetch=fetch))
+        member.subscribe(spec.topics)
+        while not stop.is_set():
+            taken = member.next_acquisition(200)
+            if taken is None:
+                continue
+            ledger.delivered(
+                Delivery(held.topic, held.partition, offset, held.delivery_count)
+                for held in taken.ranges
+                for offset in range(held.first_offset, held.last_offset + 1)
+            )
+            for kind in (EngineType.RENEW, EngineType.RENEW, EngineType.ACCEPT):
+                stop.wait(_HOLD_S)
+                member.acknowledge(held.acknowledgement(kind) for held in taken.ranges)
+                if not _confirmed(member, ledger):
+                    break
+        member.close(30_000)
+
+
+def _confirmed(member: GroupMember, ledger: LedgerWriter) -> bool:
+    """Write down what became of the acknowledgements; whether all of them took effect."""
+    results = member.flush(60_000)
+    ledger.said(
+        Word(
+            result.topic, result.partition, offset, acknowledgement.acknowledge_type.name.lower(), result.error is None
+        )
+        for result in results
+        for acknowledgement in result.acknowledgements
+        for offset in acknowledgement.offsets
+    )
+    return all(result.error is None for result in results)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,61 @@
+"""A process with all that it starts, as one group that tests signal; its output goes to a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class ProcessGroup:
+    """Runs `python -m MODULE ARGUMENTS` in a session of its own.
+
+    Args:
+        module: the module to run.
+        arguments: its arguments.
+        output_path: where its output goes.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], output_path: Path) -> None:
+        self._output_path = output_path
+        with output_path.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=_ROOT,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL to all of them at once."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def await_end(self, timeout_s: float = 240) -> int:
+        """Wait until it ended by itself; its exit code."""
+        return self._process.wait(timeout_s)
+
+    @property
+    def output(self) -> str:
+        """What it has printed."""
+        return self._output_path.read_text(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            os.killpg(self._process.pid, number)
