@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-DEFAULT = "1:24000"
-MESSAGES_PER_RUN = 6_000
+DEFAULT = "1:20000"
+MESSAGES_PER_RUN = 5_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

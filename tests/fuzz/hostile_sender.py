@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import ApiKey
 from tests.fuzz.mutation import damaged, mutated, to_bytes
-from tests.fuzz.shared_log import REQUEST_PARTITIONS, SharedGroup
 
 Body = dict[str, Any]
 
@@ -27,22 +26,45 @@ REQUESTS = (
 """Kinds that are answered."""
 FACTS = (
     ApiKey.LOG_OFFSETS,
+    ApiKey.DLQ_WRITTEN,
+    ApiKey.DLQ_STATUS_CHANGED,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
     ApiKey.SHARE_GROUP_STATE_INITIALIZED,
     ApiKey.SHARE_GROUP_CONFIG_CHANGED,
+    ApiKey.DLQ_WRITTEN,
+    ApiKey.DLQ_STATUS_CHANGED,
     ApiKey.TICK,
 )
 """Kinds that only the processor itself should send."""
 
 _CONFIG = {
     "share.auto.offset.reset": ["earliest", "latest", "by_duration:P1D", "by_duration:P9999999999D", "soon"],
-    "share.record.lock.duration.ms": ["15000", "30000", "0", "-1", "1e3", "99999999999999999999"],
+    "share.record.lock.duration.ms": ["1000", "0", "-1", "1e3", "99999999999999999999"],
     "share.delivery.count.limit": ["5", "10", "2", "0", "11"],
     "share.isolation.level": ["read_committed", "read_uncommitted", "chaos"],
     "share.partition.max.record.locks": ["100", "4000", "5"],
-    "errors.deadletterqueue.topic.name": ["dlq", ""],
+    "errors.deadletterqueue.topic.name": ["no topic", ""],
     "no.such.key": ["1"],
 }
+
+
+@dataclass
+class Victim:
+    """What the sender knows of a group.
+
+    Attributes:
+        group_id: the group.
+        topic: what its members read.
+        topic_id: the topic's id.
+        end_offset: about where its partitions end.
+        member_epochs: member id → epoch, of the members whose name the sender takes now and then.
+    """
+
+    group_id: str
+    topic: str
+    topic_id: str
+    end_offset: int = 0
+    member_epochs: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +90,18 @@ class HostileSender:
         random: what it chooses by.
         target: the group that it attacks as a member would.
         outlaw: the group in which it plays the processor, too.
+        partition_count: partitions of the request log.
     """
 
-    def __init__(self, random: Random, target: SharedGroup, outlaw: SharedGroup) -> None:
+    def __init__(self, random: Random, target: Victim, outlaw: Victim, partition_count: int) -> None:
         self._random = random
         self._target = target
         self._outlaw = outlaw
+        self._partition_count = partition_count
         self._correlation_id = 1_000_000
         self._session_epochs: dict[str, int] = {}
         self._sent: list[Attack] = []
-        self._member_epochs: dict[str, dict[str, int]] = {}
-        self.look_around()
-        self._bodies: dict[int, Callable[[SharedGroup, str], Body]] = {
+        self._bodies: dict[int, Callable[[Victim, str], Body]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
@@ -90,13 +112,11 @@ class HostileSender:
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._state_topics,
             ApiKey.SHARE_GROUP_STATE_INITIALIZED: self._state_topics,
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: lambda group, member_id: {"overrides": self._config()},
+            ApiKey.DLQ_WRITTEN: self._dlq_written,
+            ApiKey.DLQ_STATUS_CHANGED: lambda group, member_id: {"failure": self._random.choice(["", "no topic"])},
+            ApiKey.DLQ_WRITTEN: self._dlq_written,
+            ApiKey.DLQ_STATUS_CHANGED: lambda group, member_id: {"failure": self._random.choice(["", "no topic"])},
         }
-
-    def look_around(self) -> None:
-        """Learn who is a member, and its epoch."""
-        for group in (self._target, self._outlaw):
-            members = group.coordinator.group.state.members.values()
-            self._member_epochs[group.group_id] = {member.member_id: member.member_epoch for member in members}
 
     def attack(self) -> Attack:
         """The next record."""
@@ -130,9 +150,9 @@ class HostileSender:
         random = self._random
         if random.random() < 0.1:
             nothing = [None, b"", b"null", b"[]", b"5", b'"text"', b"[" * 3_000, random.randbytes(50), b"x" * 200_000]
-            return Attack(random.choice(nothing), random.randrange(REQUEST_PARTITIONS))
+            return Attack(random.choice(nothing), random.randrange(self._partition_count))
         value = damaged(to_bytes(self._envelope(self._outlaw), random), random)
-        return Attack(value, partition_for(self._outlaw.group_id, REQUEST_PARTITIONS))
+        return Attack(value, partition_for(self._outlaw.group_id, self._partition_count))
 
     def _replay(self) -> Attack:
         """What somebody has sent before, once more."""
@@ -144,7 +164,7 @@ class HostileSender:
     def _misplaced(self) -> Attack:
         """A good request in the partition of other groups."""
         right = self._addressed(self._envelope(self._target))
-        return Attack(right.value, 1 - right.partition, right.asked)
+        return Attack(right.value, (right.partition + 1) % self._partition_count, right.asked)
 
     def _addressed(self, envelope: dict[str, Any]) -> Attack:
         is_answered = envelope["api_key"] in REQUESTS and envelope["reply_partition"] >= 0
@@ -154,14 +174,14 @@ class HostileSender:
     def _partition(self, envelope: Any) -> int:
         group_id = envelope.get("group_id") if isinstance(envelope, dict) else None
         is_text = isinstance(group_id, str) and group_id.isascii()
-        return partition_for(group_id if is_text else "", REQUEST_PARTITIONS)  # type: ignore[arg-type]
+        return partition_for(group_id if is_text else "", self._partition_count)  # type: ignore[arg-type]
 
-    def _envelope(self, group: SharedGroup) -> dict[str, Any]:
+    def _envelope(self, group: Victim) -> dict[str, Any]:
         random = self._random
         # Far apart, so that a changed one is not the next one.
         self._correlation_id += 10
         api_key = random.choice([*REQUESTS, *FACTS]) if group is self._outlaw else random.choice([*REQUESTS, FACTS[-1]])
-        known = sorted(self._member_epochs[group.group_id])
+        known = sorted(group.member_epochs)
         is_impostor = bool(known) and random.random() < 0.1
         member_id = random.choice(known) if is_impostor else random.choice(STRANGERS)
         return {
@@ -183,11 +203,11 @@ class HostileSender:
             self._session_epochs[member_id] = 0
         return self._random.choice([epoch, epoch, epoch, epoch, 0, 1, -1, epoch - 1, epoch + 7])
 
-    def _offset(self, group: SharedGroup) -> int:
-        end = group.topics["orders"][1][0].end
+    def _offset(self, group: Victim) -> int:
+        end = group.end_offset
         return self._random.choice([self._random.randint(0, end), self._random.randint(0, end), end, end + 1, 0, 10**9])
 
-    def _topics(self, group: SharedGroup, says: bool) -> list[Body]:
+    def _topics(self, group: Victim, says: bool) -> list[Body]:
         random = self._random
         partitions: list[Body] = []
         for _ in range(random.choice([0, 1, 1, 2])):
@@ -198,10 +218,10 @@ class HostileSender:
                 types = [random.choice([0, 1, 2, 3, 4, 100])] * random.choice([1, 1, 1, 3])
                 batches.append({"first_offset": first, "last_offset": last, "acknowledge_types": types, "reason": "no"})
             partitions.append({"partition_index": random.choice([0, 0, 1, 2, 9]), "acknowledgement_batches": batches})
-        topic_id = random.choice([group.topics["orders"][0]] * 4 + ["other-id", "payments-id"])
+        topic_id = random.choice([group.topic_id] * 4 + ["other-id", "payments-id"])
         return [{"topic_id": topic_id, "partitions": partitions}]
 
-    def _fetch(self, group: SharedGroup, member_id: str) -> Body:
+    def _fetch(self, group: Victim, member_id: str) -> Body:
         random = self._random
         return {
             "share_session_epoch": self._session_epoch(member_id),
@@ -210,33 +230,33 @@ class HostileSender:
             "batch_size": random.choice([1, 500, 2**31 - 1]),
             "acquire_mode": random.choice(["batch_optimized", "record_limit"]),
             "topics": self._topics(group, random.random() < 0.4),
-            "forgotten_topics_data": [{"topic_id": "orders-id", "partitions": [random.choice([0, 5, -1])]}],
+            "forgotten_topics_data": [{"topic_id": group.topic_id, "partitions": [random.choice([0, 5, -1])]}],
         }
 
-    def _acknowledge(self, group: SharedGroup, member_id: str) -> Body:
+    def _acknowledge(self, group: Victim, member_id: str) -> Body:
         return {"share_session_epoch": self._session_epoch(member_id), "topics": self._topics(group, says=True)}
 
-    def _heartbeat(self, group: SharedGroup, member_id: str) -> Body:
+    def _heartbeat(self, group: Victim, member_id: str) -> Body:
         random = self._random
-        epoch = self._member_epochs[group.group_id].get(member_id, 0)
-        topics = [["orders"], ["orders", "payments"], ["nowhere"], ["^or.*"], [], None, ["a" * 300]]
+        epoch = group.member_epochs.get(member_id, 0)
+        topics = [[group.topic], [group.topic, "payments"], ["nowhere"], ["^or.*"], [], None, ["a" * 300]]
         return {
             "member_epoch": random.choice([epoch, epoch, 0, -1, epoch + 1, epoch - 1, 2**31 - 1]),
             "rack_id": random.choice([None, "", "rack"]),
             "subscribed_topic_names": random.choice(topics),
         }
 
-    def _alter_config(self, group: SharedGroup, member_id: str) -> Body:
+    def _alter_config(self, group: Victim, member_id: str) -> Body:
         return {"set": self._config(), "delete": self._random.choice([[], ["share.isolation.level"], ["no.such.key"]])}
 
     def _config(self) -> dict[str, str]:
         keys = self._random.sample(sorted(_CONFIG), self._random.choice([0, 1, 1, 2]))
         return {key: self._random.choice(_CONFIG[key]) for key in keys}
 
-    def _log_offsets(self, group: SharedGroup, member_id: str) -> Body:
+    def _log_offsets(self, group: Victim, member_id: str) -> Body:
         random = self._random
         offsets = [0, 5, 100, 2**40, 2**63 - 1]
-        topic = random.choice(["orders", "payments", f"made-up-{random.randrange(10**6)}"])
+        topic = random.choice([group.topic, "payments", f"made-up-{random.randrange(10**6)}"])
         partitions = [
             {
                 "partition_index": random.choice([0, 1, 2, 50, 2**31 - 1]),
@@ -249,12 +269,37 @@ class HostileSender:
         ]
         count = random.choice([0, 1, 2, 3, 40])
         return {
-            "topics": [{"topic": topic, "topic_id": f"{topic}-id", "partition_count": count, "partitions": partitions}]
+            "topics": [
+                {
+                    "topic": topic,
+                    "topic_id": group.topic_id if topic == group.topic else f"{topic}-id",
+                    "partition_count": count,
+                    "partitions": partitions,
+                }
+            ]
         }
 
-    def _state_topics(self, group: SharedGroup, member_id: str) -> Body:
+    def _dlq_written(self, group: Victim, member_id: str) -> Body:
         random = self._random
-        topic = random.choice(["orders", "payments", f"made-up-{random.randrange(10**6)}"])
+        first_offset = random.choice([0, 5, 100, 2**63 - 1])
+        written = {
+            "topic_id": random.choice(["orders-id", "payments-id", "made-up-id"]),
+            "partition_index": random.choice([0, 1, 7]),
+            "first_offset": first_offset,
+            "last_offset": random.choice([first_offset, 0, 50, 2**63 - 1]),
+        }
+        return {"ranges": [written] * random.choice([0, 1, 3])}
+
+    def _dlq_written(self, group: Victim, member_id: str) -> Body:
+        first = self._offset(group)
+        last = first + self._random.choice([0, 5, -1, 2**62])
+        return {
+            "ranges": [{"topic_id": group.topic_id, "partition_index": 0, "first_offset": first, "last_offset": last}]
+        }
+
+    def _state_topics(self, group: Victim, member_id: str) -> Body:
+        random = self._random
+        topic = random.choice([group.topic, "payments", f"made-up-{random.randrange(10**6)}"])
         partitions = [
             {
                 "partition_index": random.choice([0, 1, 2, 7, 2**31 - 1]),
@@ -264,5 +309,11 @@ class HostileSender:
         ]
         return {
             "state_epoch": random.choice([0, 1, 2**31 - 1, -1]),
-            "topics": [{"topic_id": f"{topic}-id", "topic": topic, "partitions": partitions}],
+            "topics": [
+                {
+                    "topic_id": group.topic_id if topic == group.topic else f"{topic}-id",
+                    "topic": topic,
+                    "partitions": partitions,
+                }
+            ],
         }

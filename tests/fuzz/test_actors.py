@@ -16,12 +16,12 @@ from sharegroup.protocol.messages import decoded_request
 from tests.actor.group_harness import LogPartition
 from tests.fuzz.conftest import MESSAGES_PER_RUN
 from tests.fuzz.honest_member import HonestMember
-from tests.fuzz.hostile_sender import HostileSender
+from tests.fuzz.hostile_sender import HostileSender, Victim
 from tests.fuzz.shared_log import REQUEST_PARTITIONS, Actors, SharedGroup, SharedLog, destinations, run_batch
 
 BROKER = BrokerConfig(group_share_max_size=6, group_share_max_share_sessions=10, group_share_assignors="all")
-MESSAGES_PER_TURN = 150
-RECORDS_PER_TURN = 8
+MESSAGES_PER_TURN = 500
+RECORDS_PER_TURN = 20
 LARGEST_STATE_BYTES = 3_000_000
 MEMBERS_CAUSES = {*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE}
 """Why a lock ends before its time."""
@@ -45,7 +45,8 @@ class Fuzz:
             for group in (self.target, *self.others)
             for name in ("anna", "ben")
         ]
-        self.sender = HostileSender(random, self.target, self.outlaw)
+        self.victims = [Victim(group.group_id, "orders", "orders-id") for group in (self.target, self.outlaw)]
+        self.sender = HostileSender(random, *self.victims, REQUEST_PARTITIONS)
         self.sent: Counter[tuple[str, int]] = Counter()
         """(member id, correlation id) of a good envelope → how often it was sent."""
         self.largest_state_bytes = 0
@@ -53,7 +54,7 @@ class Fuzz:
     def run(self, message_count: int) -> None:
         self.turn()
         for _ in range(-(-message_count // MESSAGES_PER_TURN)):
-            self.sender.look_around()
+            self.look_around()
             for _ in range(MESSAGES_PER_TURN):
                 attack = self.sender.attack()
                 self.shared.append(attack.value, attack.partition)
@@ -62,6 +63,13 @@ class Fuzz:
             self.grow()
             self.turn()
             self.largest_state_bytes = max(self.largest_state_bytes, *self.shared.state_sizes().values())
+
+    def look_around(self) -> None:
+        """Let the sender know who the members are, and where the log ends."""
+        for group, victim in zip((self.target, self.outlaw), self.victims, strict=True):
+            victim.end_offset = group.topics["orders"][1][0].end
+            members = group.coordinator.group.state.members.values()
+            victim.member_epochs = {member.member_id: member.member_epoch for member in members}
 
     def drain(self) -> None:
         """Let the members finish, now that nobody disturbs them."""
