@@ -21,7 +21,7 @@ from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.messages import parsed
-from sharegroup.protocol.rows import StateRow
+from sharegroup.protocol.rows import RecordType, StateRow
 
 
 class NamedSharePartition(Protocol):
@@ -33,9 +33,9 @@ class NamedSharePartition(Protocol):
     share_partition: SharePartition
 
 
-def given_up(rows: Iterable[StateRow]) -> tuple[DeadLetters, ...]:
-    """The records that became ARCHIVING in a batch, by its rows; touching ones that are alike together."""
-    return tuple(
+def given_up(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> list[WriteDeadLetters]:
+    """The wish for the letters of what became ARCHIVING in a batch, by its rows; none when nothing did."""
+    letters = tuple(
         _joined(
             DeadLetters(
                 row.topic,
@@ -51,6 +51,13 @@ def given_up(rows: Iterable[StateRow]) -> tuple[DeadLetters, ...]:
             if entry.to_state is RecordState.ARCHIVING
         )
     )
+    return [_wish(group_id, config, letters)] if letters else []
+
+
+def queue_changed(group_id: str, before: GroupConfig, after: GroupConfig) -> list[WriteDeadLetters]:
+    """The wish that what waits goes by a new configuration; none when that has the same dead-letter queue."""
+    wish = _wish(group_id, after, ())
+    return [wish] if wish != _wish(group_id, before, ()) else []
 
 
 def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config: GroupConfig) -> WriteDeadLetters:
@@ -73,20 +80,7 @@ def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config
         for run in found.share_partition.runs
         if run.state is RecordState.ARCHIVING
     )
-    return write_dead_letters(group_id, config, tuple(letters), replaces_waiting=True)
-
-
-def write_dead_letters(
-    group_id: str, config: GroupConfig, letters: tuple[DeadLetters, ...], replaces_waiting: bool = False
-) -> WriteDeadLetters:
-    """The effect that has letters written as the group's configuration says."""
-    return WriteDeadLetters(
-        group_id,
-        config.errors_deadletterqueue_topic_name,
-        config.errors_deadletterqueue_copy_record_enable,
-        letters,
-        replaces_waiting,
-    )
+    return _wish(group_id, config, tuple(letters), replaces_waiting=True)
 
 
 def finish_written(
@@ -102,12 +96,27 @@ def finish_written(
             led.record(finished, message.time_ms, message.offset)
 
 
-def status_of(message: LoggedRequest) -> GroupStatusPayload:
-    """What a change of the writer's status means for the group."""
+def status_row(message: LoggedRequest) -> StateRow:
+    """The row that says what a change of the writer's status means for the group."""
     failure = parsed(DlqStatusChanged, message.envelope.body).failure
-    if failure:
-        return GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.DEGRADED, reason=failure)
-    return GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.ACTIVE, reason="dead letters are written again")
+    payload = GroupStatusPayload(
+        role=ActorRole.LEADER,
+        status=GroupStatus.DEGRADED if failure else GroupStatus.ACTIVE,
+        reason=failure or "dead letters are written again",
+    )
+    return StateRow(record_type=RecordType.GROUP_STATUS, payload=payload.model_dump(mode="json"))
+
+
+def _wish(
+    group_id: str, config: GroupConfig, letters: tuple[DeadLetters, ...], replaces_waiting: bool = False
+) -> WriteDeadLetters:
+    return WriteDeadLetters(
+        group_id,
+        config.errors_deadletterqueue_topic_name,
+        config.errors_deadletterqueue_copy_record_enable,
+        letters,
+        replaces_waiting,
+    )
 
 
 def _reason(*, is_rejected: bool) -> DeadLetterReason:

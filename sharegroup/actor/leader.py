@@ -13,7 +13,7 @@ from typing import Any
 from sharegroup.actor.acknowledgements import acknowledge
 from sharegroup.actor.answers import grouped_by_topic, response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
-from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, status_of, write_dead_letters
+from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, queue_changed, status_row
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import serve_fetches
 from sharegroup.actor.led_partition import LedPartition
@@ -34,9 +34,8 @@ from sharegroup.protocol.facts import (
     StatePartition,
     StateTopic,
 )
-from sharegroup.protocol.group_status import GroupStatusPayload
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed, request
-from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -80,7 +79,7 @@ class Leader:
         self._config = effective_group_config(context.broker, self._overrides)
         self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
         self._effects: list[Effect] = []
-        self._statuses: list[tuple[int, GroupStatusPayload]] = []
+        self._status_rows: list[tuple[int, StateRow]] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
@@ -116,12 +115,11 @@ class Leader:
         for session, body in answers:
             self._answer(session, body)
         rows = self._rows(last_offset, time)
-        letters = given_up(row.row for row in rows)
-        if letters:
-            self._effects.append(write_dead_letters(self._context.group_id, self._config, letters))
-        effects = [*self._effects, *rows, *self._status_rows(time), *self._watches()]
+        letters = given_up(self._context.group_id, self._config, (row.row for row in rows))
+        statuses = [Persist(self._context.addressed(row, offset, time)) for offset, row in self._status_rows]
+        effects = [*self._effects, *rows, *statuses, *letters, *self._watches()]
         effects.append(Wake(self._context.group_id, ActorRole.LEADER, self._next_deadline_ms()))
-        self._effects = []
+        self._effects, self._status_rows = [], []
         return effects
 
     @property
@@ -310,18 +308,16 @@ class Leader:
 
     def _config_changed(self, message: LoggedRequest) -> None:
         overrides = parsed(ShareGroupConfigChanged, message.envelope.body).overrides
-        dlq_before = write_dead_letters(self._context.group_id, self._config, ())
+        before = self._config
         self._config = effective_group_config(self._context.broker, overrides)
         self._overrides = overrides
-        dlq = write_dead_letters(self._context.group_id, self._config, ())
-        if dlq != dlq_before:
-            self._effects.append(dlq)
+        self._effects += queue_changed(self._context.group_id, before, self._config)
 
     def _dlq_written(self, message: LoggedRequest) -> None:
         finish_written(message, self._partitions, self.limits)
 
     def _dlq_status_changed(self, message: LoggedRequest) -> None:
-        self._statuses.append((message.offset, status_of(message)))
+        self._status_rows.append((message.offset, status_row(message)))
 
     def _resume(self, message: LoggedRequest) -> None:
         # While the group was quarantined, it did not hear which letters were written.
@@ -357,18 +353,6 @@ class Leader:
             for led, row in rows
             if row is not None
         ]
-
-    def _status_rows(self, time: BatchTime) -> list[Persist]:
-        rows = [
-            Persist(
-                self._context.addressed(
-                    StateRow(record_type=RecordType.GROUP_STATUS, payload=status.model_dump(mode="json")), offset, time
-                )
-            )
-            for offset, status in self._statuses
-        ]
-        self._statuses = []
-        return rows
 
     def _watches(self) -> list[Effect]:
         waiting = {key for session in self._sessions if session.pending for key in session.partitions}

@@ -258,8 +258,7 @@ class DeadLetterWriter:
         now_s = self._clock_s()
         for waiting in due:
             waiting.failed_attempts += 1
-            backoff_s = _FIRST_BACKOFF_S * 2 ** (waiting.failed_attempts - 1)
-            waiting.due_s = now_s + (backoff_s if waiting.failed_attempts < ATTEMPTS else _LATER_INTERVAL_S)
+            waiting.due_s = now_s + _backoff_s(waiting.failed_attempts)
         for group_id in sorted({waiting.group_id for waiting in due}):
             logger.warning(Event("dead_letters_failed", group=group_id, reason=str(error)))
             if any(found.failed_attempts >= ATTEMPTS for found in due if found.group_id == group_id):
@@ -290,3 +289,7 @@ class DeadLetterWriter:
             for queue in self._queues.values()
             for found in queue.waiting
         )
+
+
+def _backoff_s(failed_attempts: int) -> float:
+    return _LATER_INTERVAL_S if failed_attempts >= ATTEMPTS else _FIRST_BACKOFF_S * 2 ** (failed_attempts - 1)

@@ -233,6 +233,15 @@ class TestFailures:
             desk.writer.write_due()
         assert tried_at == [0, 1, 3, 7, 15, 45, 75, 105]
 
+    def test_it_is_tried_for_days(self, desk: Desk, log: FailingLog) -> None:
+        log.failing = frozenset({DLQ})
+        desk.write(letters(log, 0, 0))
+        desk.advance(100_000)
+        assert desk.writer.metrics.failed_appends > 3_000
+        log.failing = frozenset()
+        desk.advance(30)
+        assert desk.offsets() == [0]
+
     def test_the_group_is_told_once_after_the_fifth_and_once_when_it_is_well(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
         desk.write(letters(log, 0, 1))
