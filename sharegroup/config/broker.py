@@ -2,7 +2,8 @@
 
 Hard bounds are those of Kafka 4.3's ShareGroupConfig, GroupCoordinatorConfig and ShareCoordinatorConfig (spec 002,
 "Configuration reference"), with one exception: `group.share.max.partition.max.record.locks` goes up to 10,000,000
-instead of 10,000, because state costs per run of records here, not per record.
+instead of 10,000, because state costs per run of records here, not per record. The `errors.deadletterqueue` key is of
+Kafka 4.4 (KIP-1191).
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ def yaml_file(folder: Path, text: str) -> Path:
         ("group.share.session.timeout.ms", 45000),
         ("share.coordinator.cold.partition.snapshot.interval.ms", 300000),
         ("share.coordinator.snapshot.update.records.per.snapshot", 500),
+        ("errors.deadletterqueue.auto.create.topics.enable", False),
     ],
 )
 def test_broker_default_is_kafkas(key: str, default: object) -> None:
