@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ BROKER = BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=3)
 ORDERS_0 = ("orders-id", 0)
 
 
+@cache
 def batches_of_a_group() -> list[list[StateRow]]:
     """Batches in which two members work, one leaves, and the configuration changes; a few seconds apart."""
     group = group_with(4_000, broker=BROKER)

@@ -19,7 +19,7 @@ from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import MEMBERS, Operation, Walk, folded_positions
 from tests.state.state_rows import marker_row
 
-ROUNDS = 12
+ROUNDS = 7
 """Maintenance processes that are killed one after the other."""
 KINDS = ("acquire", "acquire", "acknowledge", "acknowledge", "close")
 

@@ -70,7 +70,7 @@ def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTabl
     assert fold(snapshot).groups["group-1"].failures == {ActorRole.LEADER: "batch 5"}
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     tmp_path: Path, batches: list[list[Operation]]
@@ -98,7 +98,7 @@ def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
     writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
     counts = []
-    for day in range(1, 41):
+    for day in range(1, 16):
         for batch_id in range(3 * day, 3 * day + 3):
             writer.append(batch_rows(batch_id, time_ms=BATCH_MS + day * DAY_MS))
         writer.maintain()
