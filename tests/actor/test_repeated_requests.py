@@ -1,0 +1,165 @@
+"""Repeated, late and overtaken requests: exactly what is answered (KIP-932, "Share sessions", "Member epochs")."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import (
+    FencedMemberEpochError,
+    InvalidRecordStateError,
+    InvalidShareSessionEpochError,
+    ShareSessionNotFoundError,
+    UnknownMemberIdError,
+)
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, ShareGroupHeartbeatRequest
+from sharegroup.protocol.share_fetch import FINAL_EPOCH
+from tests.actor.group_harness import group_with, joined
+
+ORDERS_0 = ("orders-id", 0)
+ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+OLD, UNKNOWN = InvalidShareSessionEpochError.code, ShareSessionNotFoundError.code
+KEPT = "the kept answer"
+
+
+class Conversation:
+    """A member that has sent an opening fetch (0), a fetch (1) and an acknowledgement (2); all bytes are kept."""
+
+    def __init__(self) -> None:
+        self.group = group_with(30)
+        (self.anna,) = joined(self.group, "anna")
+        self.sent: list[bytes] = []
+        for act in (self._open, self._fetch, self._acknowledge):
+            act()
+            self.sent.append(self.group.log[-1].value)
+            self.group.settle()
+        self.told = list(self.group.responses)
+
+    def again(self, value: bytes) -> int | str | None:
+        """What the same bytes bring now: an error code, or the kept answer, or nothing."""
+        rows = len(self.group.rows)
+        self.group.append(value)
+        answers = self.group.settle().responses
+        assert len(self.group.rows) == rows, "a repeat must change nothing"
+        if not answers:
+            return None
+        (answer,) = answers
+        return KEPT if answer in self.told else int(answer.body["error_code"])
+
+    def _open(self) -> None:
+        self.anna.send_fetch(max_records=5, max_wait_ms=0)
+
+    def _fetch(self) -> None:
+        self.anna.send_fetch(max_records=5, max_wait_ms=0)
+
+    def _acknowledge(self) -> None:
+        self.anna.send_acknowledge({ORDERS_0: [(0, 4, ACCEPT)]})
+
+
+class TestShareSession:
+    @pytest.mark.parametrize(("request_number", "outcome"), [(2, KEPT), (1, OLD)])
+    def test_a_request_again(self, request_number: int, outcome: int | str) -> None:
+        conversation = Conversation()
+        for _ in range(2):
+            assert conversation.again(conversation.sent[request_number]) == outcome
+
+    def test_an_opening_again_opens_again_and_what_the_member_holds_stays_locked(self) -> None:
+        conversation = Conversation()
+        conversation.group.append(conversation.sent[0])
+        (answer,) = conversation.group.settle().responses
+        assert "error_code" not in answer.body
+        assert answer.body.get("share_session_epoch", 0) == 0
+        anna = conversation.anna
+        assert anna.fetch(epoch=3, max_wait_ms=0).error_code == OLD
+        assert anna.acknowledge({ORDERS_0: [(5, 9, ACCEPT)]}, epoch=1).acknowledge_errors == {ORDERS_0: 0}
+
+    @pytest.mark.parametrize(
+        ("epochs", "codes"),
+        [
+            ([3, 4, 5], [0, 0, 0]),
+            ([4, 3, 4], [OLD, 0, 0]),
+            ([3, 3, 4], [0, OLD, 0]),
+            ([2, 3], [OLD, 0]),
+            ([FINAL_EPOCH, 3], [0, UNKNOWN]),
+            ([3, FINAL_EPOCH, FINAL_EPOCH], [0, 0, UNKNOWN]),
+            ([0, 3, 1], [0, OLD, 0]),
+        ],
+        ids=["in order", "overtaken", "same epoch, other request", "late", "after the end", "end twice", "opened anew"],
+    )
+    @pytest.mark.parametrize("is_one_batch", [False, True])
+    def test_requests_in_this_order(self, epochs: list[int], codes: list[int], is_one_batch: bool) -> None:
+        conversation = Conversation()
+        group, anna = conversation.group, conversation.anna
+        sent = []
+        for epoch in epochs:
+            opens = epoch == 0
+            sent.append(anna.send_fetch(epoch=0, max_records=0) if opens else anna.send_acknowledge({}, epoch))
+            if not is_one_batch:
+                group.settle()
+        group.settle()
+        assert [anna.answer_to(correlation_id).error_code for correlation_id in sent] == codes
+
+    def test_an_acknowledgement_judged_before_finds_its_records_gone(self) -> None:
+        conversation = Conversation()
+        anna = conversation.anna
+        said = {ORDERS_0: [(5, 9, ACCEPT)]}
+        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: 0}
+        # Below the start offset anything is accepted without effect; above it the record must be held.
+        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.fetch(max_records=5, max_wait_ms=0).record_count == 5
+        assert anna.acknowledge({ORDERS_0: [(12, 12, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.acknowledge({ORDERS_0: [(12, 12, ACCEPT)]}).acknowledge_errors == {
+            ORDERS_0: InvalidRecordStateError.code
+        }
+
+
+@pytest.mark.parametrize("acknowledge_type", AcknowledgeType)
+def test_who_acknowledges_for_another_changes_nothing(acknowledge_type: AcknowledgeType) -> None:
+    group = group_with(30)
+    anna, ben = joined(group, "anna", "ben")
+    anna.fetch([ORDERS_0], max_records=5)
+    ben.fetch([], max_records=0)
+    before = group.leader.partitions[ORDERS_0].to_plain()
+    assert ben.acknowledge({ORDERS_0: [(0, 4, acknowledge_type)]}).acknowledge_errors == {
+        ORDERS_0: InvalidRecordStateError.code
+    }
+    assert group.leader.partitions[ORDERS_0].to_plain() == before
+
+
+class TestHeartbeats:
+    @pytest.mark.parametrize(
+        ("epochs", "codes"),
+        [
+            ([JOIN_EPOCH, JOIN_EPOCH], [0, 0]),
+            ([None, None], [0, 0]),
+            ([LEAVE_EPOCH, LEAVE_EPOCH], [0, UnknownMemberIdError.code]),
+            ([LEAVE_EPOCH, None], [0, UnknownMemberIdError.code]),
+            ([LEAVE_EPOCH, JOIN_EPOCH], [0, 0]),
+            ([1_000, None], [FencedMemberEpochError.code, 0]),
+        ],
+        ids=["join twice", "same twice", "leave twice", "late after leaving", "leave and join", "from the future"],
+    )
+    @pytest.mark.parametrize("is_one_batch", [False, True])
+    def test_in_this_order(self, epochs: list[int | None], codes: list[int], is_one_batch: bool) -> None:
+        group = group_with(10)
+        (anna,) = joined(group, "anna")
+        sent = []
+        for epoch in epochs:
+            topics = ["orders"] if epoch == JOIN_EPOCH else None
+            sent.append(anna.send_heartbeat(epoch, topics))
+            if not is_one_batch:
+                group.settle()
+        group.settle()
+        answers = {r.correlation_id: r.body.get("error_code", 0) for r in group.responses if r.member_id == "anna"}
+        assert [answers[correlation_id] for correlation_id in sent] == codes
+
+    def test_the_same_bytes_again_change_nothing_and_are_answered_again(self) -> None:
+        group = group_with(10)
+        (anna,) = joined(group, "anna")
+        body = ShareGroupHeartbeatRequest(member_epoch=anna.member_epoch)
+        rows = len(group.rows)
+        for _ in range(3):
+            group.append(anna.envelope(ApiKey.SHARE_GROUP_HEARTBEAT, body, 7))
+            assert [answer.correlation_id for answer in group.settle().responses] == [7]
+        assert len(group.rows) == rows
