@@ -156,7 +156,15 @@ def activated() -> dict[str, str]:
 def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs until the block ends; then it is interrupted as by Ctrl-C."""
     with (folder / f"{Path(command[1]).name}.log").open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, env=activated(), stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=activated(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A terminal's Ctrl-C is heard; a test run in the background would hand down that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     try:
         yield process
     finally:
