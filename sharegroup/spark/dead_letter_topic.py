@@ -11,7 +11,7 @@ GROUP_ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
 """Topic configuration key of Kafka 4.4: whether groups may use the topic as dead-letter queue."""
 
 _CREATED_PARTITIONS = 1
-_CREATED_CONFIG = {GROUP_ENABLE_CONFIG: "true", TIMESTAMP_TYPE_CONFIG: CREATE_TIME}
+_CREATED_CONFIG = {TIMESTAMP_TYPE_CONFIG: CREATE_TIME}
 
 
 def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may_create: bool) -> TopicDescription:
@@ -40,7 +40,7 @@ def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may
         topic = log.describe_topic(name)
     except UnknownTopicError:
         if may_create:
-            return log.create_topic(name, _CREATED_PARTITIONS, _CREATED_CONFIG, if_not_exists=True)
+            return _created(log, name)
         raise ConfigurationError(
             f"Dead-letter topic {name} does not exist, and errors.deadletterqueue.auto.create.topics.enable is false.",
             "Create it, or set the key to true.",
@@ -52,3 +52,12 @@ def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may
             f"Set {GROUP_ENABLE_CONFIG} of the topic to true, or errors.deadletterqueue.topic.name to another one.",
         )
     return topic
+
+
+def _created(log: Log, name: str) -> TopicDescription:
+    enabled = {GROUP_ENABLE_CONFIG: "true", **_CREATED_CONFIG}
+    try:
+        return log.create_topic(name, _CREATED_PARTITIONS, enabled, if_not_exists=True)
+    except ConfigurationError:
+        # Brokers before Kafka 4.4 refuse the key.
+        return log.create_topic(name, _CREATED_PARTITIONS, _CREATED_CONFIG, if_not_exists=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,15 @@ from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLet
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause
-from sharegroup.errors import LogUnavailableError
+from sharegroup.errors import ConfigurationError, LogUnavailableError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LogRecord, NewRecord
+from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.protocol.rows import RecordType
 from sharegroup.spark.dead_letter_records import MAX_RECORDS
+from sharegroup.spark.dead_letter_topic import GROUP_ENABLE_CONFIG, dead_letter_topic
 from sharegroup.spark.dead_letter_writer import DeadLetterWriter
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, group_with, joined
@@ -41,6 +42,17 @@ class FailingLog(LocalLog):
             if topic in self.failing:
                 raise LogUnavailableError(f"The topic {topic} does not answer.")
         return super().append_all(batches)
+
+
+class OlderLog(LocalLog):
+    """A log that refuses topic configuration that it does not know, as a broker does."""
+
+    def create_topic(
+        self, name: str, partition_count: int, config: Mapping[str, str] | None = None, if_not_exists: bool = False
+    ) -> TopicDescription:
+        if GROUP_ENABLE_CONFIG in (config or {}):
+            raise ConfigurationError(f"Unknown topic config name: {GROUP_ENABLE_CONFIG}")
+        return super().create_topic(name, partition_count, config, if_not_exists)
 
 
 class Desk:
@@ -311,6 +323,13 @@ def test_a_missing_topic_is_created_when_it_may_be(log: FailingLog) -> None:
     assert topic.partition_count == 1
     assert topic.config == {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
     assert desk.offsets("dlq.new") == [2]
+
+
+def test_a_log_that_does_not_know_the_key_of_dead_letter_topics_has_them_without_it(tmp_path: Path) -> None:
+    with OlderLog(tmp_path / "log.db") as log:
+        topic = dead_letter_topic(log, "dlq.new", (), may_create=True)
+        assert (topic.partition_count, topic.config) == (1, {"message.timestamp.type": "CreateTime"})
+        assert dead_letter_topic(log, "dlq.new", (), may_create=False) == topic
 
 
 class TestThread:
