@@ -95,7 +95,7 @@ class ShardReplay:
         return response, records
 
     def _summary(self, addressed: Json) -> Json:
-        addressed.pop("leader_epoch")  # a summary is never fenced: Kafka does not look at it
+        addressed.pop("leader_epoch", None)  # a summary is never fenced: Kafka does not look at it
         summary = self._shard.read_summary(ReadShareGroupStateSummary(**addressed))
         return {
             "state_epoch": summary.state_epoch,

@@ -25,7 +25,7 @@ from sharegroup.protocol.share_state_records import (
 )
 from tests.support.kafka_json import key_json, value_json
 
-GOLDEN = Path(__file__).parent / "golden" / "kafka_4.3.1" / "share_group_state.jsonl"
+GOLDEN = Path(__file__).parent / "golden" / "kafka_4.3.1" / "record_shapes.jsonl"
 """Written by a Kafka 4.3.1 broker, and decoded by its own tool; one record of each shape that was seen."""
 
 GOLDEN_LINES = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
