@@ -17,6 +17,8 @@ from sharegroup.protocol.marker import BatchMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.bootstrap import read_identity
 from sharegroup.spark.recovery import Takeover, take_over
+from sharegroup.state.maintenance import take_snapshot
+from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
 from tests.actor.group_harness import group_with, joined
 
@@ -176,6 +178,29 @@ def test_requests_that_were_deleted_before_the_restart_are_not_waited_for(place:
     place.log.delete_records(REQUESTS, 0, 4)
     place.lose_the_checkpoint()
     assert place.take_over().identity.start_offsets == {0: 4, 1: 0}
+
+
+def test_a_table_that_was_pruned_to_its_snapshot_is_enough(place: Place) -> None:
+    first = place.take_over()
+    place.append_requests(5)
+    commit(first, 0, {0: 4, 1: 2}, rows_of_a_group())
+    before = place.take_over().folded.groups["group-1"]
+    maintain(place.config.state_table_path)
+    assert place.rows(RecordType.BATCH_MARKER) == []
+    again = place.take_over()
+    assert again.last_marker == (0, {0: 4, 1: 2})
+    place.lose_the_checkpoint()
+    recovered = place.take_over()
+    assert recovered.identity.start_offsets == {0: 4, 1: 2}
+    assert recovered.folded.groups["group-1"].metadata.records() == before.metadata.records()
+    (now,), (then,) = recovered.folded.groups["group-1"].partitions.values(), before.partitions.values()
+    assert list(now.share_partition.runs) == list(then.share_partition.runs)
+
+
+def maintain(state_table_path: str) -> None:
+    """Snapshot the table, and prune all that is in the snapshot."""
+    assert take_snapshot(state_table_path, BATCH_MS + 1)
+    assert prune(state_table_path, 4_102_444_800_000).row_count_by_type
 
 
 # Refusals.
