@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sharegroup.audit.history import group_history
@@ -89,16 +89,20 @@ class Job:
 
     def close(self) -> None:
         """Kill what is left of it."""
-        if self._has_processes():
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def _has_processes(self) -> bool:
-        try:
-            os.killpg(self._process.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        """Whether any process of its session runs; one that ended and was not waited for does not."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(session) == self._process.pid and state != "Z":
+                return True
+        return False
 
 
 class Deployment:
@@ -110,7 +114,9 @@ class Deployment:
         (folder / "handlers.py").write_text(HANDLER)
 
     def processor(self, *flags: str) -> Job:
-        return self._started("share_group_processor.py", *flags)
+        # So that a worker has every partition although one that was killed is still a member.
+        assignors = ("--set", "group.share.assignors=all")
+        return self._started("share_group_processor.py", *assignors, *flags)
 
     def worker(self, *flags: str) -> Job:
         who = ("--group", GROUP, "--topic", "orders", "--handler", "handlers:accept_all")

@@ -223,10 +223,12 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
             begun.set()
             go_on.wait()
 
-    with working(site, group_id, topic, Hangs()):
-        assert begun.wait(60)
-    released = site.until(lambda: transitions(site, group_id, Cause.SESSION_CLOSE), "its records are released")
-    go_on.set()
+    try:
+        with working(site, group_id, topic, Hangs()):
+            assert begun.wait(60)
+        released = site.until(lambda: transitions(site, group_id, Cause.SESSION_CLOSE), "its records are released")
+    finally:
+        go_on.set()
     assert offsets(released) == list(range(5))
     assert {entry.delivery_count for entry in released} == {1}
 
@@ -242,7 +244,7 @@ def test_once_ends_when_nothing_is_left(site: Site) -> None:
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
     for handler in (ReleasesAtFirst(), Seen()):
         assert site.spark is not None
-        process(site.spark, config, handler, once_timeout_s=60)
+        process(site.spark, config, handler, once_timeout_s=300)
         assert site.is_drained(group_id, topic)
     assert handler.calls == 0, "the second run finds nothing"
 
@@ -251,7 +253,7 @@ def test_once_ends_when_the_topic_does_not_exist(site: Site) -> None:
     seen = Seen()
     config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
     assert site.spark is not None
-    process(site.spark, config, seen, once_timeout_s=60)
+    process(site.spark, config, seen, once_timeout_s=300)
     assert seen.calls == 0
 
 
