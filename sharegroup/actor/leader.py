@@ -46,6 +46,9 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchResponse,
 )
 
+MAX_RANGES_PER_ANSWER = 10_000
+"""Ranges of `batch_size` records that one answer has room for: they take about a megabyte."""
+
 _BELOW_ALL_OFFSETS = -1
 
 
@@ -182,7 +185,7 @@ class Leader:
         wait_ms = 0 if acknowledged or not body.max_records else longest_ms
         session.pending = PendingFetch(
             message.envelope.model_copy(update={"body": {}}),
-            body.max_records,
+            min(body.max_records, MAX_RANGES_PER_ANSWER * body.batch_size),
             body.batch_size,
             body.acquire_mode,
             message.time_ms + wait_ms,

@@ -12,7 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
+from sharegroup.errors import (
+    ConfigurationError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.local_headers import decode_headers, encode_headers
 from sharegroup.logs.log_clock import LogClock
@@ -32,6 +38,9 @@ StoredRow = tuple[int, int, bytes | None, bytes | None, bytes | None]
 """A record as stored: offset, timestamp in milliseconds, key, value, encoded headers."""
 
 _LEGAL_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+MAX_RECORD_BYTES = 104_857_600
+"""Bytes of a record's key, value and headers, as many as Kafka's `socket.request.max.bytes` has for a request."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 6.0
@@ -289,6 +298,8 @@ class LocalLog:
         found = self._partition(connection, topic, partition)
         if not records:
             return found.end_offset
+        for record in records:
+            _check_size(topic, partition, record)
         stamp_all = found.is_log_append_time()
         now_ms = self._clock.now_ms(found.last_timestamp_ms) if stamp_all else self._clock.wall_ms()
         connection.executemany(
@@ -366,6 +377,15 @@ def _check_topic(name: str, partition_count: int, config: Mapping[str, str]) -> 
         raise ConfigurationError(
             f"{TIMESTAMP_TYPE_CONFIG} of topic {name} is {timestamp_type!r}.",
             f"Use {CREATE_TIME} or {LOG_APPEND_TIME}.",
+        )
+
+
+def _check_size(topic: str, partition: int, record: NewRecord) -> None:
+    size_bytes = len(record.key or b"") + len(record.value or b"") + len(encode_headers(record.headers) or b"")
+    if size_bytes > MAX_RECORD_BYTES:
+        raise RecordTooLargeError(
+            f"A record for partition {topic}-{partition} has {size_bytes} bytes; the most is {MAX_RECORD_BYTES}.",
+            "Append less in one record.",
         )
 
 

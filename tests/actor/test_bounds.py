@@ -9,6 +9,7 @@ import pytest
 
 from sharegroup.actor import log_offsets
 from sharegroup.actor.effects import Respond, Undecodable
+from sharegroup.actor.leader import MAX_RANGES_PER_ANSWER
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS
 from sharegroup.actor.undecodable import MAX_REQUEST_BYTES, judged
 from sharegroup.config.broker import BrokerConfig
@@ -115,6 +116,14 @@ class TestShareSessions:
         group.advance(45_001)
         assert not gone.answer_to(parked).is_parked
         assert ben.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+
+
+def test_an_answer_has_a_largest_number_of_ranges() -> None:
+    group = group_with(*[3_000] * 6)
+    (anna,) = joined(group, "anna")
+    fetched = anna.fetch([("orders-id", index) for index in range(6)], max_records=2**31 - 1, batch_size=1)
+    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_ANSWER
+    assert fetched.record_count == MAX_RANGES_PER_ANSWER
 
 
 class TestGroups:

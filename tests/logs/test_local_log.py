@@ -13,10 +13,11 @@ from sharegroup.errors import (
     ConfigurationError,
     LogCorruptedError,
     LogUnavailableError,
+    RecordTooLargeError,
     UnknownTopicError,
     UnsupportedFormatVersionError,
 )
-from sharegroup.logs.local import LocalLog
+from sharegroup.logs.local import MAX_RECORD_BYTES, LocalLog
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
@@ -296,3 +297,10 @@ def test_a_file_that_vanished_does_not_come_back_empty(path: Path, log: LocalLog
             pass
     file.close()
     assert not path.exists()
+
+
+def test_a_record_that_is_too_large_is_refused_and_so_is_what_was_to_be_appended_with_it(log: LocalLog) -> None:
+    records = [NewRecord(None, b"small"), NewRecord(b"k", bytes(MAX_RECORD_BYTES))]
+    with pytest.raises(RecordTooLargeError, match=rf"events-0 has {MAX_RECORD_BYTES + 1} bytes"):
+        log.append("events", 0, records)
+    assert log.offsets("events")[0].end_offset == 0
