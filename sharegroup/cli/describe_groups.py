@@ -14,8 +14,8 @@ from sharegroup.cli.group_tables import (
     locks_table,
     members_table,
     offsets_table,
-    quarantine_text,
     state_table,
+    trouble_text,
 )
 from sharegroup.cli.output import JSON, output_option, print_json, print_text
 from sharegroup.cli.site import table_options, table_site
@@ -79,7 +79,7 @@ def _parts(group: GroupDescription, section: str | None, verbose: bool) -> Itera
     is_alone = section is not None
     if section in (None, "state"):
         yield state_table(group, verbose)
-    yield from quarantine_text(group)
+    yield from trouble_text(group)
     if section in (None, "offsets"):
         yield offsets_table(group, verbose, is_alone)
     if section in (None, "members"):

@@ -128,18 +128,22 @@ def locks_table(group: GroupDescription, verbose: bool, most: int | None = None)
         yield f"{counted(len(group.locks) - len(shown), 'more lock')}: see --locks."
 
 
-def quarantine_text(group: GroupDescription) -> Iterator[str]:
-    """Why the group, or its dead-letter queue, stands still, and how it goes on."""
+def trouble_text(group: GroupDescription) -> Iterator[str]:
+    """What an administrator has to see to: why the group stands still, or why its dead letters wait."""
+    yield from troubles(group)
+    if group.quarantine:
+        yield (
+            "Its requests are refused until it is resumed. See to the cause, then run: "
+            f"sharegroup groups resume --group {group.group_id}"
+        )
+
+
+def troubles(group: GroupDescription) -> Iterator[str]:
+    """One line for each thing that is wrong with a group."""
+    for failed in group.quarantine:
+        yield f"QUARANTINED: {failed.reason}"
     if group.dead_letter_failure:
         yield f"DEAD LETTERS WAIT: {group.dead_letter_failure}"
-    if not group.quarantine:
-        return
-    for found in group.quarantine:
-        yield f"QUARANTINED: {found.reason}"
-    yield (
-        "Its requests are refused until it is resumed. See to the cause, then run: "
-        f"sharegroup groups resume --group {group.group_id}"
-    )
 
 
 def remaining(lock: LockDescription) -> str:

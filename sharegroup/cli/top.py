@@ -12,7 +12,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.live import Live
 
-from sharegroup.cli.group_tables import duration_text, remaining, summary
+from sharegroup.cli.group_tables import duration_text, remaining, summary, troubles
 from sharegroup.cli.interruption import interruption
 from sharegroup.cli.keyboard import keyboard
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, stdout_console, table
@@ -104,7 +104,7 @@ class _Frame:
             for group in self.groups
         ]
         found: list[RenderableType] = [table(titles, rows, numbers=titles[2:])]
-        found += [f"{group.group_id}: {failed.reason}" for group in self.groups for failed in group.quarantine]
+        found += [f"{group.group_id}: {trouble}" for group in self.groups for trouble in troubles(group)]
         return [*found, f"error: {self.error}"] if self.error else found
 
 

@@ -238,7 +238,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     assert "QUARANTINED: leader failed on message 7" in shown
     assert "sharegroup groups resume --group packers" in shown
     assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
-    assert "packers: leader failed on message 7" in cli.out("top", "--once")
+    assert "packers: QUARANTINED: leader failed on message 7" in cli.out("top", "--once")
     with ProcessorPeer(log, table=table):
         assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
@@ -257,3 +257,20 @@ def test_dead_letters_that_cannot_be_written_are_shown(cli: CommandLine, log: Lo
     assert "DEAD LETTERS WAIT: no topic dlq" in cli.out("groups", "describe", "--group", "packers")
     assert described(cli)["dead_letter_failure"] == "no topic dlq"
     assert "QUARANTINED" not in cli.out("groups", "describe", "--group", "packers")
+
+
+def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> None:
+    waiting = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.DEGRADED, reason="no topic dead-orders")
+    row = StateRow(
+        record_type=RecordType.GROUP_STATUS,
+        group_id="packers",
+        request_partition=0,
+        request_offset=7,
+        payload=waiting.model_dump(mode="json"),
+    )
+    StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
+    shown = cli.out("groups", "describe", "--group", "packers")
+    assert "DEAD LETTERS WAIT: no topic dead-orders" in shown
+    assert "resume" not in shown
+    assert described(cli)["dead_letter_failure"] == "no topic dead-orders"
+    assert "packers: DEAD LETTERS WAIT: no topic dead-orders" in cli.out("top", "--once")

@@ -1,0 +1,82 @@
+"""What is written about the command line is so: the commands of the README, and the JSON documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.exit_code import ExitCode
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.state.writer import StateTableWriter
+from tests.cli.conftest import CommandLine
+from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import eventually
+
+ROOT = Path(__file__).parents[2]
+(TRANSCRIPT,) = re.findall(
+    r"<!-- commands -->\n```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+)
+COMMAND_LINE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+DOCUMENTS = dict(re.findall(r"<!-- json: (.+?) -->\n```json\n(.*?)```", COMMAND_LINE, re.DOTALL))
+
+
+def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("SHAREGROUP_", "COLUMNS"))}
+    environment = {**plain, "PATH": os.pathsep.join([str(Path(sys.executable).parent), plain["PATH"]])}
+    shown = re.split(r"^\$ ", TRANSCRIPT, flags=re.MULTILINE)[1:]
+    assert len(shown) >= 6
+    with LocalLog(tmp_path / "build" / "local" / "log.db") as log:
+        table = StateTableWriter.open(str(tmp_path / "build" / "local" / "state"), {})
+        with ProcessorPeer(log, table=table):
+            for entry in shown:
+                command, _, output = entry.replace("\\\n", " ").partition("\n")
+                ran = subprocess.run(
+                    ["bash", "-c", f"{command} 2>&1"], cwd=tmp_path, env=environment, capture_output=True, check=False
+                )
+                assert without_padding(ran.stdout.decode()) == without_padding(output), command
+
+
+@pytest.mark.usefixtures("log")
+def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
+    log.create_topic("orders", 1)
+    log.append("orders", 0, [NewRecord(None, b"v")] * 30)
+    admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
+    config: dict[str, object] = {"log.path": str(cli.folder / "events.log"), "group.id": "packers"}
+    with ShareConsumer(config) as member:
+        member.subscribe(["orders"])
+        assert len(member.poll(20)) == 30
+        eventually(lambda: cli.json("groups", "list")[0]["locked_count"] == 30, "the table shows the locks")
+        for command in ("topics describe", "groups list", "groups describe"):
+            flags = {"groups describe": ["--all-groups"], "topics describe": ["--topic", "orders"]}.get(command, [])
+            assert shape(cli.json(*command.split(), *flags)) == shape(json.loads(DOCUMENTS[command])), command
+    line = cli.out("consume", "--topic", "orders", "--group", "packers", "--max-messages", "1", "--output", "json")
+    assert shape(json.loads(line)) == shape(json.loads(DOCUMENTS["consume"]))
+
+
+def test_exit_codes_are_those_of_all_programs() -> None:
+    codes = re.findall(r"^\| ([0-9, ]+) \|", COMMAND_LINE, re.MULTILINE)
+    never = {ExitCode.FENCED}
+    assert codes == [*(str(code.value) for code in ExitCode if code not in never), "130, 143"]
+
+
+def shape(document: object) -> object:
+    """Names and nesting of a JSON document, with the first entry standing for each list."""
+    if isinstance(document, dict):
+        return {key: shape(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [shape(document[0])] if document and isinstance(document[0], dict) else []
+    return None
+
+
+def without_padding(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
