@@ -100,10 +100,10 @@ def test_sections_have_the_columns_of_kafkas_tool(cli: CommandLine, member: Shar
 
 def test_the_overview_has_all_sections(cli: CommandLine, member: ShareConsumer) -> None:
     titles = [line.split()[:3] for line in cli.out("groups", "describe", "--all-groups").splitlines() if line]
-    assert [title for title in titles if title[0] in ("GROUP", "TOPIC")] == [
+    assert [title for title in titles if title[0] in ("GROUP", "TOPIC", "CONSUMER-ID")] == [
         ["GROUP", "STATE", "#MEMBERS"],
-        ["GROUP", "TOPIC", "PARTITION"],
-        ["GROUP", "CONSUMER-ID", "CLIENT-ID"],
+        ["TOPIC", "PARTITION", "START-OFFSET"],
+        ["CONSUMER-ID", "CLIENT-ID", "#PARTITIONS"],
         ["TOPIC", "PARTITION", "OFFSETS"],
     ]
 
