@@ -73,7 +73,7 @@ def write_bootstrap(
     folder.mkdir(parents=True, exist_ok=True)
     for group in folded.groups.values():
         for role, state in recovered_states(group, broker, time_ms).items():
-            _path(folder, group.group_id, role).write_bytes(state.encoded())
+            bootstrap_path(folder, group.group_id, role).write_bytes(state.encoded())
     # In one step: a processor that is killed here must leave no identity, or a whole one.
     written = folder / f"{_IDENTITY}.new"
     written.write_text(json.dumps(asdict(identity)))
@@ -82,7 +82,7 @@ def write_bootstrap(
 
 def bootstrap_state(folder: Path, group_id: str, role: ActorRole) -> ActorState:
     """The first state of an actor: what a recovery wrote, or nothing."""
-    path = _path(folder, group_id, role)
+    path = bootstrap_path(folder, group_id, role)
     return ActorState.decoded(path.read_bytes()) if path.exists() else ActorState()
 
 
@@ -105,7 +105,8 @@ def recovered_states(group: FoldedGroup, broker: BrokerConfig, time_ms: int) -> 
     return {role: ActorState(plain[role], time_ms, group.failures.get(role, "")) for role in ActorRole}
 
 
-def _path(folder: Path, group_id: str, role: ActorRole) -> Path:
+def bootstrap_path(folder: Path, group_id: str, role: ActorRole) -> Path:
+    """File of an actor's first state in that folder."""
     # Group ids may hold any character and be long; a hash is a file name everywhere.
     digest = hashlib.sha256(group_id.encode()).hexdigest()
     return folder / f"{digest}.{role.value}.state"

@@ -18,6 +18,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.loader import Settings
 from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import InvalidRequestError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
@@ -215,16 +216,23 @@ class Site:
 
     def responses(self, group_id: str) -> list[ResponseEnvelope]:
         """All answers of a group, by partition of the response log."""
-        answers = [
+        return [answer for answer in self.all_responses() if answer.group_id == group_id]
+
+    def all_responses(self) -> list[ResponseEnvelope]:
+        """The answers of all groups, by partition of the response log."""
+        return [
             decoded_response(record.value)
             for partition, found in self.log.offsets(RESPONSES).items()
             for record in self.log.read(RESPONSES, partition, found.start_offset, found.end_offset)
         ]
-        return [answer for answer in answers if answer.group_id == group_id]
 
 
 def _is_envelope(value: bytes | None) -> bool:
-    return value is not None and value.startswith(b'{"v":1,')
+    try:
+        decoded_request(value)
+    except InvalidRequestError:
+        return False
+    return True
 
 
 def places(messages: Iterable[Message]) -> set[tuple[int | None, int | None]]:

@@ -230,13 +230,13 @@ def test_whoever_can_be_answered_is_answered(site: Site) -> None:
     assert codes() == {1: version, 2: invalid, 3: invalid, 4: version, 5: version, 6: invalid, 7: invalid}
 
 
-def test_a_message_in_another_groups_partition_is_not_of_its_history(site: Site) -> None:
+def test_a_message_in_another_groups_partition_is_refused_and_not_of_its_history(site: Site) -> None:
     group_id = site.new_group()
-    metrics = site.running_processor().metrics
-    before = metrics.undecodable_messages
-    value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id)
+    value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, correlation_id=77)
     site.append_request(value, 1 - partition_for(group_id, REQUEST_PARTITIONS))
-    site.until(lambda: metrics.undecodable_messages > before, "it is counted")
+    (answer,) = site.until(lambda: [a for a in site.responses(group_id) if a.correlation_id == 77], "it is answered")
+    assert answer.body["error_code"] == InvalidRequestError.code
+    assert "is not in partition" in answer.body["error_message"]
     assert site.folded(group_id).metadata.members == {}
 
 
