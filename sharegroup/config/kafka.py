@@ -8,12 +8,16 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from sharegroup.config.model import Allowed, Config, invalid_relation, invalid_value
+from sharegroup.config.model import HIDDEN, Allowed, Config, invalid_relation, invalid_value
 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
-_HIDDEN = "[hidden]"
 
 _PEM = "Set ssl.ca.location, ssl.certificate.location and ssl.key.location to PEM files, which all clients can read."
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether the value of a key, known or misspelt, must not be shown."""
+    return key.startswith(("sasl.", "ssl.")) or "password" in key or "secret" in key
 
 
 def _check_servers(value: str) -> str:
@@ -51,9 +55,9 @@ class KafkaConfig(Config):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="Whether connections are encrypted, and whether clients log in."
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        default=None, description="How clients log in, with the two SASL protocols."
-    )
+    sasl_mechanism: Annotated[
+        Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], Allowed("`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`")
+    ] = Field(default="", description="How clients log in, with the two SASL protocols.")
     sasl_username: str = Field(default="", description="Who logs in.")
     sasl_password: SecretStr = Field(default=SecretStr(""), description="The password of that user.")
     ssl_ca_location: str = Field(
@@ -93,5 +97,5 @@ class KafkaConfig(Config):
         for key in self.key_names():
             value = self.value(key)
             if isinstance(value, SecretStr) and value.get_secret_value():
-                text = text.replace(value.get_secret_value(), _HIDDEN)
+                text = text.replace(value.get_secret_value(), HIDDEN)
         return text

@@ -10,7 +10,7 @@ All values are read as text, like those of Kafka's tools, so that every source h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +19,8 @@ import yaml
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.consumer import ShareConsumerConfig
 from sharegroup.config.group import GroupConfig, check_overrides
-from sharegroup.config.model import Config, nearest
+from sharegroup.config.kafka import KafkaConfig, is_secret_key
+from sharegroup.config.model import HIDDEN, Config, nearest
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.errors import ConfigurationError
@@ -28,6 +29,7 @@ ENVIRONMENT_PREFIX = "SHAREGROUP_"
 GROUPS = "groups"
 SECTIONS: Mapping[str, type[Config]] = {
     "processor": ProcessorConfig,
+    "kafka": KafkaConfig,
     "broker": BrokerConfig,
     "consumer": ShareConsumerConfig,
     "worker": WorkerConfig,
@@ -78,6 +80,7 @@ class Settings:
         groups: group id → the group's own keys and values.
         consumer: keys and values that consumers start from.
         worker: keys and values that workers start from.
+        kafka: the Kafka cluster of the logs, if they are in one.
     """
 
     processor: ProcessorConfig
@@ -85,6 +88,7 @@ class Settings:
     groups: Mapping[str, Mapping[str, str]]
     consumer: Mapping[str, str]
     worker: Mapping[str, str]
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
 
     def consumer_config(self, properties: Mapping[str, object] | None = None) -> ShareConsumerConfig:
         """The configuration of one consumer: its own properties over the settings.
@@ -129,6 +133,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequ
         groups={group_id: _values(settings) for group_id, settings in groups.items()},
         consumer=_defaults(ShareConsumerConfig, found["consumer"]),
         worker=_defaults(WorkerConfig, found["worker"]),
+        kafka=_build(KafkaConfig, found["kafka"]),
     )
 
 
@@ -165,8 +170,9 @@ def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[Place, Setti
 
 def _read_flags(overrides: Sequence[str]) -> Iterator[tuple[Place, Setting]]:
     for override in overrides:
-        origin = f"flag --set {override}"
         key, equals, value = override.partition("=")
+        shown = f"{key}={HIDDEN}" if is_secret_key(key.strip()) else override
+        origin = f"flag --set {shown}"
         if not equals:
             raise ConfigurationError(f"A setting has the form key=value (from {origin}).")
         yield _place(key.strip(), origin), Setting(value.strip(), origin)

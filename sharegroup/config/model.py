@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sharegroup.errors import ConfigurationError
@@ -24,6 +24,9 @@ LONG_MAX = 2**63 - 1
 """Largest value of Kafka's configuration type LONG."""
 
 NO_ORIGINS: Mapping[str, str] = {}
+
+HIDDEN = "[hidden]"
+"""What stands for a secret in errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +207,13 @@ class Config(BaseModel):
             case "less_than_equal":
                 reason = f"Value must be no more than {context['le']}"
             case "literal_error":
-                reason = f"String must be one of: {', '.join(get_args(cls.model_fields[attribute].annotation))}"
+                allowed = filter(None, get_args(cls.model_fields[attribute].annotation))
+                reason = f"String must be one of: {', '.join(allowed)}"
             case "string_too_short" | "too_short":
                 reason = "Value must not be empty"
             case _:
                 reason = error["msg"]
-        message = f"Invalid value {error['input']} for configuration {key}: {reason}"
+        is_secret = attribute in cls.model_fields and cls.model_fields[attribute].annotation is SecretStr
+        shown = HIDDEN if is_secret else error["input"]
+        message = f"Invalid value {shown} for configuration {key}: {reason}"
         return ConfigurationError(f"{message}{from_origins([key], origins)}.")

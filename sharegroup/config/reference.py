@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Literal, get_args, get_origin
 
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig
 from sharegroup.config.consumer import ShareConsumerConfig
 from sharegroup.config.group import GroupConfig
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import environment_variable
 from sharegroup.config.model import Allowed, Config
 from sharegroup.config.processor import ProcessorConfig
@@ -29,7 +31,7 @@ A value is taken from the first of these that has it:
 1. a flag: `--set max.poll.records=100`;
 2. an environment variable: `SHAREGROUP_` and the key in capitals with underscores for dots,
    like `{environment_variable("max.poll.records")}`; an unknown variable with this prefix is an error;
-3. the YAML file, in which keys may be nested under `processor`, `broker`, `consumer` or `worker`
+3. the YAML file, in which keys may be nested under `processor`, `kafka`, `broker`, `consumer` or `worker`
    (`conf/local.yaml` is an example);
 4. the default.
 
@@ -49,10 +51,12 @@ def configuration_reference() -> str:
     sections = (
         (_INTRODUCTION,),
         _section("Processor", _description(ProcessorConfig), ProcessorConfig),
+        _section("Kafka", _description(KafkaConfig), KafkaConfig),
         _section("Broker", _description(BrokerConfig), BrokerConfig),
         _section("Groups", _GROUPS, GroupConfig),
         _section("Consumer", _description(ShareConsumerConfig), ShareConsumerConfig),
         _section("Worker", _description(WorkerConfig), WorkerConfig),
+        _refused(KafkaConfig, "Keys of Kafka's Java clients that are written otherwise here"),
         _refused(BrokerConfig, "Broker keys of Kafka that have no meaning here"),
         _refused(ShareConsumerConfig, "Consumer keys of Kafka that members of a share group cannot set"),
     )
@@ -97,7 +101,7 @@ def _default(key: str, field: FieldInfo) -> str:
             return f"`{setting.default_key}`"
     if field.is_required():
         return "required"
-    if field.default == "":
+    if field.default in ("", SecretStr("")):
         return "empty"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 

@@ -16,6 +16,7 @@ from sharegroup.logs.kafka_pool import ClientPool
 from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, RangeReader
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.kafka_waiter import GrowthWaiter
+from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import IsolationLevel, LogRecord, NewRecord, PartitionOffsets, TopicDescription
 
 
@@ -38,8 +39,10 @@ class KafkaLog:
         self._clients = KafkaClients(config, timeout_ms)
         self._topics = KafkaTopics(self._clients)
         self._appender = KafkaAppender(self._clients)
+        self._clock = LogClock()
         self._readers = {
-            level: ClientPool(self._clients, partial(RangeReader, self._clients, level)) for level in IsolationLevel
+            level: ClientPool(self._clients, partial(RangeReader, self._clients, level, self._clock))
+            for level in IsolationLevel
         }
         self._waiters = ClientPool(self._clients, partial(GrowthWaiter, self._clients, self._topics))
 
@@ -128,6 +131,10 @@ class KafkaLog:
         """
         with self._waiters.lent(methodcaller("follows", positions)) as waiter:
             return waiter.wait(positions, timeout_ms)
+
+    def now_ms(self) -> int:
+        """The log's time; see `Log.now_ms`. It is this machine's, or the brokers' by the latest stamp that was read."""
+        return self._clock.now_ms()
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""

@@ -25,7 +25,6 @@ LOOK_S = 0.1
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
-_LIST_S = 5.0
 
 _COMMON = {
     # A broker that comes back is found within a second; librdkafka's own limit is 10 s.
@@ -123,7 +122,10 @@ class KafkaClients:
 
     def topic_names(self) -> list[str]:
         """The names of all topics, Kafka's own included."""
-        return self._retried("list the topics", lambda _: list(self._admin.list_topics(timeout=_LIST_S).topics))
+        return self._retried(
+            "list the topics",
+            lambda deadline: list(self._admin.list_topics(timeout=max(deadline - time.monotonic(), LOOK_S)).topics),
+        )
 
     def check_connection(self, action: str, connection: Connection, deadline: float) -> None:
         """Raise when a blocked operation cannot succeed any more: closed, refused, or its time is over."""
@@ -152,6 +154,8 @@ class KafkaClients:
                 return attempt(deadline)
             except KafkaException as failure:
                 error = kafka_error(failure)
+                # The admin client tells of its connections only when it is polled.
+                self._admin.poll(0)
                 if error.code() not in TRANSIENT or time.monotonic() + pause_s > deadline:
                     raise self.error(action, error, self._admin_connection) from None
             if self.closed.wait(pause_s):
@@ -163,7 +167,6 @@ class KafkaClients:
             try:
                 return future.result(LOOK_S)
             except FutureTimeoutError:
-                # The admin client tells of its connections only when it is polled.
                 self._admin.poll(0)
                 self.check_connection(action, self._admin_connection, deadline)
 

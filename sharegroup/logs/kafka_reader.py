@@ -6,10 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import cast
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
 
 from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients
 from sharegroup.logs.kafka_errors import TRANSIENT
+from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Headers, IsolationLevel, LogRecord
 
 _SETTINGS = {
@@ -61,8 +62,9 @@ class RangeReader:
     It is assigned a partition only while it reads: at the end of the log it would fetch without a pause.
     """
 
-    def __init__(self, clients: KafkaClients, isolation_level: IsolationLevel) -> None:
+    def __init__(self, clients: KafkaClients, isolation_level: IsolationLevel, clock: LogClock) -> None:
         self._clients = clients
+        self._clock = clock
         self._connection = Connection()
         self._consumer = clients.consumer(self._connection, {**_SETTINGS, "isolation.level": isolation_level.value})
         self._is_assigned = False
@@ -84,7 +86,7 @@ class RangeReader:
             self._fetched.clear()
         self._place, self._position = place, start_offset
         try:
-            return [_record(place, message) for message in self._messages(place, limits)]
+            messages = self._messages(place, limits)
         except BaseException:
             self._place = None
             raise
@@ -92,6 +94,9 @@ class RangeReader:
             if self._is_assigned:
                 self._consumer.unassign()
                 self._is_assigned = False
+        if messages and messages[-1].timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+            self._clock.now_ms(messages[-1].timestamp()[1])
+        return [_record(place, message) for message in messages]
 
     def close(self) -> None:
         """Give the consumer back."""

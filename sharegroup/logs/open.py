@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LOCAL_PREFIX = "local://"
+_KAFKA_PREFIX = "kafka://"
 
 
-def open_log(url_or_path: str, must_exist: bool = False) -> Log:
-    """Open the log at an address: a path, or `local:///absolute/path`, is a local log.
+def open_log(address: str | KafkaConfig, must_exist: bool = False) -> Log:
+    """Open the log at an address.
 
     Args:
-        url_or_path: the address.
+        address: a path, or `local:///absolute/path`, is a local log; `kafka://host:port`, with more brokers after
+            commas, is Kafka without TLS and without a log-in; a configuration is Kafka.
         must_exist: whether a local log that is missing is an error; else it is created.
 
     Raises:
@@ -24,11 +27,22 @@ def open_log(url_or_path: str, must_exist: bool = False) -> Log:
         LogError: there is no local log at that path, but it must exist.
         LogUnavailableError, LogCorruptedError, UnsupportedFormatVersionError: as `LocalLog`.
     """
-    path = url_or_path.removeprefix(_LOCAL_PREFIX)
-    is_local_url = path != url_or_path
+    if isinstance(address, KafkaConfig):
+        return _open_kafka(address)
+    if address.startswith(_KAFKA_PREFIX):
+        return _open_kafka(KafkaConfig(bootstrap_servers=address.removeprefix(_KAFKA_PREFIX)))
+    path = address.removeprefix(_LOCAL_PREFIX)
+    is_local_url = path != address
     if (is_local_url and not path.startswith("/")) or not path or (not is_local_url and _SCHEME.match(path)):
         raise ConfigurationError(
-            f"The log address {url_or_path!r} is of no supported kind.",
-            "Give a path such as ./events.log, or local:///absolute/path.",
+            f"The log address {address!r} is of no supported kind.",
+            "Give a path such as ./events.log, local:///absolute/path, or kafka://host:port.",
         )
     return LocalLog(path, must_exist=must_exist)
+
+
+def _open_kafka(config: KafkaConfig) -> Log:
+    # Imported here because programs on a local log, such as the command line, start faster without Kafka's client.
+    from sharegroup.logs.kafka import KafkaLog
+
+    return KafkaLog(config)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError
+from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.open import open_log
 from sharegroup.logs.partitioner import partition_for
@@ -61,7 +63,7 @@ def test_open_a_local_log(tmp_path: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "kafka://broker:9092", "localhost:9092", "file:///tmp/x", "local:/x", "local://", "local://x/y"]
+    "address", ["", "kafka:broker:9092", "localhost:9092", "file:///tmp/x", "local:/x", "local://", "local://x/y"]
 )
 def test_addresses_of_no_supported_kind(address: str) -> None:
     with pytest.raises(ConfigurationError, match=r"local:///absolute/path"):
@@ -77,3 +79,18 @@ def test_a_log_that_must_exist_is_not_created(tmp_path: Path) -> None:
         log.create_topic("orders", 1)
     with open_log(str(path), must_exist=True) as log:
         assert log.describe_topic("orders").partition_count == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["kafka://broker:9092", "kafka://b1:9092,b2:9092", KafkaConfig(bootstrap_servers="broker:9092")]
+)
+def test_open_a_kafka_log(address: str | KafkaConfig) -> None:
+    # Opening asks nothing of the cluster.
+    with open_log(address) as log:
+        assert isinstance(log, KafkaLog)
+
+
+@pytest.mark.parametrize("address", ["kafka://", "kafka://broker", "kafka://broker:9092/path", KafkaConfig()])
+def test_kafka_addresses_without_a_broker(address: str | KafkaConfig) -> None:
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
+        open_log(address)

@@ -269,6 +269,14 @@ def test_a_log_that_stamps_records_never_goes_back(site: Site, log: Log) -> None
     assert stamps == sorted(stamps)
 
 
+def test_the_time_of_the_log_is_no_earlier_than_a_stamp_that_was_read(site: Site, log: Log) -> None:
+    requests = log.create_topic(site.name("requests"), 1, STAMPED).name
+    log.append(requests, 0, values("a"))
+    (record,) = log.read(requests, 0, 0, 1)
+    first, second = log.now_ms(), log.now_ms()
+    assert record.timestamp_ms <= first <= second
+
+
 @pytest.mark.parametrize(
     ("timestamp_ms", "offset"), [(-1, 0), (0, 0), (1_000, 0), (1_001, 1), (2_000, 1), (3_000, 2), (3_001, 3)]
 )

@@ -510,7 +510,13 @@ SAMPLES: dict[str, str] = {
     "group.share.min.heartbeat.interval.ms": "4999",
     "group.share.min.session.timeout.ms": "44999",
     "share.coordinator.snapshot.update.records.per.snapshot": "499",
+    "bootstrap.servers": "broker:9092",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "ssl.endpoint.identification.algorithm": "none",
 }
+# One of these alone is refused.
+LOGIN = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=user", "sasl.password=password")
 
 
 def sample(key: str) -> str:
@@ -522,6 +528,8 @@ def sample(key: str) -> str:
 
 def text_of(settings: Settings, flat_key: str) -> str:
     section, key = FLAT_KEYS[flat_key]
+    if section == "kafka":
+        return settings.kafka.client_properties()[key]
     configs: dict[str, Config] = {
         "processor": settings.processor,
         "broker": settings.broker,
@@ -537,7 +545,7 @@ def text_of(settings: Settings, flat_key: str) -> str:
 @pytest.mark.parametrize("key", sorted(FLAT_KEYS))
 def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
     place, value = FLAT_KEYS[key], sample(key)
-    flags = [flag for flag in FLAGS if not flag.startswith(f"{key}=")]
+    flags = [flag for flag in (*FLAGS, *LOGIN) if not flag.startswith(f"{key}=")]
     nested = yaml_file(tmp_path, f"{place.section}:\n  {place.key}: {value}\n")
     assert text_of(load_settings(nested, {}, flags), key) == value
     flat = yaml_file(tmp_path, f"{key}: {value}\n")

@@ -1,0 +1,49 @@
+"""Topics and clients for tests that need what only Kafka has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from sharegroup.logs.kafka import KafkaLog
+from tests.support.kafka_broker import KafkaBroker
+
+
+@pytest.fixture
+def broker(kafka_4_3_1: KafkaBroker) -> KafkaBroker:
+    return kafka_4_3_1
+
+
+@pytest.fixture
+def log(kafka_log_4_3_1: KafkaLog) -> KafkaLog:
+    return kafka_log_4_3_1
+
+
+@pytest.fixture
+def events(log: KafkaLog) -> str:
+    """A topic of one partition that no other test has."""
+    return log.create_topic(f"events-{uuid4().hex[:8]}", 1).name
+
+
+@pytest.fixture
+def begin(broker: KafkaBroker) -> Iterator[Callable[[str, Sequence[str]], Producer]]:
+    """Begins a transaction with these values in partition 0; the producer commits or aborts it."""
+    opened: list[Producer] = []
+
+    def begun(topic: str, texts: Sequence[str]) -> Producer:
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"test-{uuid4().hex}", "linger.ms": 0}
+        )
+        opened.append(producer)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for text in texts:
+            producer.produce(topic, text.encode(), partition=0)
+        assert producer.flush(30) == 0
+        return producer
+
+    yield begun
+    opened.clear()

@@ -1,0 +1,73 @@
+"""A broker that is not there: at the start, for a while, for too long."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import LogUnavailableError
+from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.port import NewRecord, PartitionOffsets
+from tests.support.kafka_broker import KafkaBroker
+
+WAIT_MS = 60_000
+
+
+def values(*texts: str) -> list[NewRecord]:
+    return [NewRecord(None, text.encode()) for text in texts]
+
+
+@pytest.fixture
+def unused_address() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_a_broker_that_is_down_at_the_start(unused_address: str) -> None:
+    with KafkaLog(KafkaConfig(bootstrap_servers=unused_address), timeout_ms=700) as log:
+        for operation in (
+            lambda: log.describe_topic("events"),
+            lambda: log.append("events", 0, values("a")),
+            lambda: log.topics(),
+            lambda: log.wait({("events", 0): 0}, 100),
+        ):
+            with pytest.raises(LogUnavailableError, match=f"{unused_address}.*700 ms.*refused") as failure:
+                operation()
+            assert "Check bootstrap.servers" in failure.value.remedy
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_broker_that_goes_down_and_comes_back(tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "broker") as broker, broker.open_log() as log, ThreadPoolExecutor(3) as pool:
+        log.create_topic("events", 1)
+        assert log.append("events", 0, values("before")) == 0
+        assert log.wait({("events", 0): 0}, WAIT_MS)
+        waiting = pool.submit(log.wait, {("events", 0): 1}, WAIT_MS)
+
+        broker.kill()
+        appending = pool.submit(log.append, "events", 0, values("during", "the outage"))
+        reading = pool.submit(log.read, "events", 0, 0, 1)
+        with KafkaLog(KafkaConfig(bootstrap_servers=broker.bootstrap_servers), timeout_ms=500) as impatient:
+            with pytest.raises(LogUnavailableError):
+                impatient.append("events", 0, values("never"))
+            broker.start()
+            assert appending.result() == 1
+            assert [record.value for record in reading.result()] == [b"before"]
+            assert waiting.result()
+            assert impatient.append("events", 0, values("after")) == 3
+
+        assert log.offsets("events")[0] == PartitionOffsets(0, 4, 4)
+        assert [record.value for record in log.read("events", 0, 0, 4)] == [
+            b"before",
+            b"during",
+            b"the outage",
+            b"after",
+        ]

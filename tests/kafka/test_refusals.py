@@ -1,0 +1,97 @@
+"""What a broker refuses: who may not log in, what nobody was granted, what is too large."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import LogAccessDeniedError, LogUnavailableError, RecordTooLargeError
+from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.port import NewRecord
+from tests.support.kafka_broker import USERS, KafkaBroker
+
+
+def logged_in(broker: KafkaBroker, user: str, password: str) -> KafkaConfig:
+    return KafkaConfig(
+        bootstrap_servers=broker.sasl_bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username=user,
+        sasl_password=password,
+    )
+
+
+def grant(broker: KafkaBroker, topic: str, operation: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    binding = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
+    )
+    for future in admin.create_acls([binding]).values():
+        future.result()
+
+
+def test_a_wrong_password_is_refused_at_once(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    password = "wrong-password-Kp9"
+    config = logged_in(broker, "alice", password)
+    with KafkaLog(config) as log, pytest.raises(LogAccessDeniedError, match="Authentication failed") as failure:
+        log.describe_topic("events")
+    assert "sasl." in failure.value.remedy
+    assert password not in f"{failure.value!r} {failure.value} {config!r} {config} {caplog.text}"
+
+
+OPERATIONS: dict[AclOperation, Callable[[KafkaLog, str], object]] = {
+    AclOperation.DESCRIBE: lambda log, topic: log.offsets(topic),
+    AclOperation.DESCRIBE_CONFIGS: lambda log, topic: log.describe_topic(topic),
+    AclOperation.READ: lambda log, topic: (log.read(topic, 0, 0, 1), log.wait({(topic, 0): 0}, 1_000)),
+    AclOperation.WRITE: lambda log, topic: log.append(topic, 0, [NewRecord(None, b"b")]),
+    AclOperation.DELETE: lambda log, topic: (log.delete_records(topic, 0, 1), log.delete_topic(topic)),
+}
+
+
+def test_each_operation_needs_its_right(broker: KafkaBroker, log: KafkaLog, events: str) -> None:
+    log.append(events, 0, [NewRecord(None, b"a")])
+    with KafkaLog(logged_in(broker, "alice", USERS["alice"])) as of_alice:
+        with pytest.raises(LogAccessDeniedError, match="create topic"):
+            of_alice.create_topic(f"new-{uuid4().hex[:8]}", 1)
+        for right, operation in OPERATIONS.items():
+            with pytest.raises(LogAccessDeniedError, match=events) as failure:
+                operation(of_alice, events)
+            assert "rights" in failure.value.remedy
+            grant(broker, events, right)
+            operation(of_alice, events)
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_tls(tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "broker", with_tls=True) as broker:
+        secured = {"bootstrap_servers": broker.tls_bootstrap_servers, "security_protocol": "SSL"}
+        with KafkaLog(KafkaConfig(**secured, ssl_ca_location=str(broker.folder / "ca.pem"))) as log:
+            assert log.topics() == []
+        distrustful = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
+        with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
+            distrustful.topics()
+        plain = KafkaLog(KafkaConfig(bootstrap_servers=broker.tls_bootstrap_servers), timeout_ms=1_500)
+        with plain, pytest.raises(LogUnavailableError):
+            plain.topics()
+
+
+def test_a_record_that_is_too_large(log: KafkaLog, events: str) -> None:
+    with pytest.raises(RecordTooLargeError, match=f"{events}-0") as failure:
+        log.append(events, 0, [NewRecord(None, bytes(2_000_000))])
+    assert "max.message.bytes" in failure.value.remedy
+    assert log.append(events, 0, [NewRecord(None, b"small")]) == 0

@@ -1,0 +1,97 @@
+"""The configuration of Kafka clients: what is accepted, what is passed on, what is never shown."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.config.loader import load_settings
+from sharegroup.errors import ConfigurationError
+
+SECRET = "hunter2-Qx8"
+PATHS = "processor:\n  log.path: log\n  state.table.path: state\n  checkpoint.path: checkpoint\n"
+SASL = {
+    "bootstrap.servers": "b1:9093, b2:9093",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "alice",
+    "sasl.password": SECRET,
+    "ssl.ca.location": "/etc/ca.pem",
+}
+
+
+def test_what_is_set_reaches_the_clients() -> None:
+    config = KafkaConfig.from_mapping(SASL)
+    assert config.client_properties() == {**SASL, "ssl.endpoint.identification.algorithm": "https"}
+    assert KafkaConfig(bootstrap_servers="b:1").client_properties() == {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "PLAINTEXT",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+
+
+def test_secrets_are_not_shown() -> None:
+    config = KafkaConfig.from_mapping({**SASL, "ssl.key.password": "key-password"})
+    for text in (repr(config), str(config), config.model_dump_json(), repr(config.model_dump())):
+        assert SECRET not in text
+        assert "key-password" not in text
+    assert config.without_secrets(f"login of alice with {SECRET} failed") == "login of alice with [hidden] failed"
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"bootstrap.servers": "broker"}, "Invalid url in bootstrap.servers: broker"),
+        ({"bootstrap.servers": "b:9092,,c:9092"}, "Invalid url in bootstrap.servers"),
+        ({"bootstrap.servers": "http://b:9092"}, "Invalid url in bootstrap.servers: http://b:9092"),
+        ({"security.protocol": "TLS"}, "String must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"sasl.mechanism": "GSSAPI"}, "String must be one of: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"sasl.password": ""}, "SASL_SSL needs sasl.mechanism, sasl.username and sasl.password"),
+        ({"sasl.mechanism": ""}, "SASL_SSL needs sasl.mechanism"),
+        ({"security.protocol": "SSL"}, "security.protocol must be SASL_PLAINTEXT or SASL_SSL to log in, not SSL"),
+        ({"sasl.password": 17}, r"Invalid value \[hidden\] for configuration sasl.password"),
+        ({"sasl.jaas.config": "module required;"}, "sasl.jaas.config is not known to all clients.*sasl.username"),
+        ({"ssl.truststore.location": "x.jks"}, "ssl.truststore.location is not known.*PEM"),
+        ({"sasl.pasword": SECRET}, "Unknown configuration sasl.pasword.*Did you mean sasl.password?"),
+    ],
+)
+def test_what_cannot_be(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint) as refusal:
+        KafkaConfig.from_mapping({**SASL, **change})
+    assert SECRET not in str(refusal.value)
+
+
+def test_the_settings_of_a_program(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"{PATHS}kafka:\n  bootstrap.servers: [b1:9092, b2:9092]\n  security.protocol: SASL_SSL\n")
+    environ = {"SHAREGROUP_SASL_MECHANISM": "PLAIN", "SHAREGROUP_SASL_PASSWORD": SECRET}
+    settings = load_settings(file, environ, ["sasl.username=alice", "ssl.ca.location=ca.pem"])
+    assert settings.kafka.client_properties() == {
+        "bootstrap.servers": "b1:9092,b2:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": SECRET,
+        "ssl.ca.location": "ca.pem",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+    assert SECRET not in repr(settings)
+    assert load_settings(None, {}, [line.strip().replace(": ", "=") for line in PATHS.splitlines()[1:]]).kafka == (
+        KafkaConfig()
+    )
+
+
+@pytest.mark.parametrize(
+    "override",
+    [f"sasl.password={SECRET}", f"sasl.pasword={SECRET}", f"sasl.jaas.config={SECRET}", f"ssl.key.passwort={SECRET}"],
+)
+def test_a_secret_in_a_wrong_flag_is_not_shown(tmp_path: Path, override: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(PATHS)
+    with pytest.raises(ConfigurationError, match=r"flag --set \S+=\[hidden\]") as refusal:
+        load_settings(file, {}, [override])
+    assert SECRET not in str(refusal.value)
