@@ -13,10 +13,9 @@ from sharegroup.coordinator.share_state_requests import (
     ReadShareGroupStateSummary,
     WriteShareGroupState,
 )
-from sharegroup.core.record_state import RecordState
-from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import ApiError
 from sharegroup.protocol.share_state_records import ShareSnapshot, ShareStateRecord, ShareUpdate, decoded, encoded
+from tests.conformance.quadruples import quadruples, state_batches
 from tests.support.kafka_json import Json, key_json, value_json
 
 
@@ -73,7 +72,7 @@ class ShardReplay:
             case "initialize":
                 records = self._shard.initialize(InitializeShareGroupState(**addressed), self._now_ms)
             case "write":
-                addressed["state_batches"] = _state_batches(step["state_batches"])
+                addressed["state_batches"] = state_batches(step["state_batches"])
                 records = self._shard.write(WriteShareGroupState(**addressed), self._now_ms)
             case "read":
                 state, records = self._shard.read(ReadShareGroupState(**addressed), self._now_ms)
@@ -105,10 +104,6 @@ class ShardReplay:
         }
 
 
-def _state_batches(quadruples: list[list[int]]) -> tuple[StateBatch, ...]:
-    return tuple(StateBatch(first, last, count, RecordState(state)) for first, last, state, count in quadruples)
-
-
 def _only(fields: Json, *names: str) -> Json:
     return {name: fields[name] for name in names}
 
@@ -120,10 +115,7 @@ def _snapshot_json(snapshot: ShareSnapshot) -> Json:
         "leader_epoch": snapshot.leader_epoch,
         "start_offset": snapshot.start_offset,
         "delivery_complete_count": snapshot.delivery_complete_count,
-        "state_batches": [
-            [batch.first_offset, batch.last_offset, int(batch.delivery_state), batch.delivery_count]
-            for batch in snapshot.state_batches
-        ],
+        "state_batches": quadruples(snapshot.state_batches),
         "create_ts": snapshot.create_timestamp,
         "write_ts": snapshot.write_timestamp,
     }

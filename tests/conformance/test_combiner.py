@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.core.record_state import RecordState
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.core.state_batches import StateBatch, combined
-
-Quadruple = list[int]
-"""First offset, last offset, state, delivery count."""
-
-
-def state_batches(quadruples: list[Quadruple]) -> list[StateBatch]:
-    return [StateBatch(first, last, count, RecordState(state)) for first, last, state, count in quadruples]
-
-
-def quadruples(batches: list[StateBatch]) -> list[Quadruple]:
-    return [[b.first_offset, b.last_offset, int(b.delivery_state), b.delivery_count] for b in batches]
+from tests.conformance.quadruples import Quadruple, quadruples, state_batches
 
 
 def as_runs(batches: list[StateBatch]) -> list[Quadruple]:
