@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharegroup.client.kafka_types import KafkaError, KafkaException
 from sharegroup.client.settings import FetchSettings, LinkTopics, MemberSettings
 from sharegroup.config.consumer import CONSUMER_REFUSED, ShareConsumerConfig
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError
 
 LOG_PATH = "log.path"
+BOOTSTRAP_SERVERS = "bootstrap.servers"
+_KAFKA_KEYS = KafkaConfig.key_names()
 _LINK_KEYS = ("request.topic.name", "response.topic.name")
 
 
@@ -20,12 +24,12 @@ class ConsumerSettings:
     """What a share consumer was told.
 
     Attributes:
-        log_path: address of the log; takes the place of `bootstrap.servers`.
+        log: path or address of the log, or the Kafka cluster that it is in.
         consumer: the consumer's own configuration.
         member: settings of its group member.
     """
 
-    log_path: str
+    log: str | KafkaConfig
     consumer: ShareConsumerConfig
     member: MemberSettings
 
@@ -48,20 +52,28 @@ def consumer_settings(config: object) -> ConsumerSettings:
         )
     if not config.get("group.id"):
         raise ValueError("Failed to create consumer: group.id must be set")
-    own = {key: value for key, value in config.items() if key != LOG_PATH and key not in _LINK_KEYS}
+    own = {key: config[key] for key in config if key not in (LOG_PATH, *_KAFKA_KEYS, *_LINK_KEYS)}
     try:
-        if "bootstrap.servers" in config:
-            raise ConfigurationError("bootstrap.servers has no meaning here.", f"Set {LOG_PATH} instead.")
-        if not config.get(LOG_PATH):
-            raise ConfigurationError(
-                f"Missing required configuration {LOG_PATH} which has no default value.",
-                f"Set {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
-            )
+        log = _log(config)
         consumer = ShareConsumerConfig.from_mapping(own)
     except ConfigurationError as error:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
     names = {f"{key.replace('.', '_')}": str(config[key]) for key in _LINK_KEYS if key in config}
-    return ConsumerSettings(str(config[LOG_PATH]), consumer, _member_settings(consumer, LinkTopics(**names)))
+    return ConsumerSettings(log, consumer, _member_settings(consumer, LinkTopics(**names)))
+
+
+def _log(config: Mapping[str, object]) -> str | KafkaConfig:
+    path, servers = config.get(LOG_PATH), config.get(BOOTSTRAP_SERVERS)
+    if path and servers:
+        raise ConfigurationError(f"{LOG_PATH} and {BOOTSTRAP_SERVERS} are both set.", "A consumer has one log.")
+    if servers:
+        return KafkaConfig.from_mapping({key: config[key] for key in _KAFKA_KEYS if key in config})
+    if not path:
+        raise ConfigurationError(
+            f"Missing required configuration {BOOTSTRAP_SERVERS} or {LOG_PATH}, which have no default value.",
+            f"Set {BOOTSTRAP_SERVERS} for Kafka, or {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
+        )
+    return str(path)
 
 
 def _member_settings(consumer: ShareConsumerConfig, topics: LinkTopics) -> MemberSettings:

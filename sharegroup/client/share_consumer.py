@@ -43,7 +43,8 @@ class ShareConsumer:
     acknowledges each record, before it polls again. Both as recorded of confluent-kafka (KIP-932).
 
     Args:
-        config: Kafka's keys (see `ShareConsumerConfig`), and `log.path` in place of `bootstrap.servers`;
+        config: Kafka's keys (see `ShareConsumerConfig` and `KafkaConfig`), with `log.path` in place of
+            `bootstrap.servers` for a log on this machine;
             `request.topic.name` and `response.topic.name` where the processor has other names for them.
 
     Raises:
@@ -58,7 +59,7 @@ class ShareConsumer:
         self._member_settings = settings.member
         self._is_implicit = settings.consumer.share_acknowledgement_mode == "implicit"
         with _as_kafka_exception():
-            self._log = open_log(settings.log_path)
+            self._log = open_log(settings.log)
         self._reader = RecordReader(self._log, settings.consumer.fetch_max_bytes)
         self._guard = SingleThreadGuard()
         self._callback = CommitCallbackQueue()

@@ -155,7 +155,12 @@ class TestConfiguration:
             (
                 {"group.id": "g", "bootstrap.servers": "x"},
                 KafkaException,
-                r"bootstrap\.servers .* Set log\.path instead",
+                r"Invalid url in bootstrap\.servers: x",
+            ),
+            (
+                {"group.id": "g", "bootstrap.servers": "x:1", "log.path": "x"},
+                KafkaException,
+                r"log\.path and bootstrap\.servers are both set",
             ),
             (
                 {"group.id": "g", "log.path": "x", "max.poll.records": 0},

@@ -11,6 +11,9 @@ from confluent_kafka import Producer
 from sharegroup.logs.kafka import KafkaLog
 from tests.support.kafka_broker import KafkaBroker
 
+Begin = Callable[[str, Sequence[str]], Producer]
+"""Begins a transaction in a topic with these values."""
+
 
 @pytest.fixture
 def broker(kafka_4_3_1: KafkaBroker) -> KafkaBroker:
@@ -29,7 +32,7 @@ def events(log: KafkaLog) -> str:
 
 
 @pytest.fixture
-def begin(broker: KafkaBroker) -> Iterator[Callable[[str, Sequence[str]], Producer]]:
+def begin(broker: KafkaBroker) -> Iterator[Begin]:
     """Begins a transaction with these values in partition 0; the producer commits or aborts it."""
     opened: list[Producer] = []
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import IsolationLevel, NewRecord, PartitionOffsets
+from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 WAIT_MS = 20_000
-
-Begin = Callable[[str, Sequence[str]], Producer]
 
 
 def offsets_of(log: KafkaLog, topic: str, start: int, end: int, isolation_level: IsolationLevel) -> list[int]:
