@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, table
 from sharegroup.cli.processor_options import admin_client, timeout_option
 from sharegroup.cli.properties import parse_pairs
-from sharegroup.cli.site import Site, table_options, table_site
+from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.client.group_description import ConfigDescription
 from sharegroup.client.group_reader import GroupReader
 
@@ -22,7 +20,7 @@ from sharegroup.client.group_reader import GroupReader
 @click.option("--describe", "is_description", is_flag=True, help="Show the keys that the group has set.")
 @click.option("--all", "shows_all", is_flag=True, help="With --describe: all keys, as they are in force.")
 @timeout_option
-@table_options
+@needs_state_table
 @output_option
 def configure(
     group_id: str,
@@ -32,10 +30,7 @@ def configure(
     is_description: bool,
     shows_all: bool,
     timeout_ms: int,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
-    state_table: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Show or change a group's configuration; the flags are those of kafka-configs.
@@ -52,7 +47,6 @@ def configure(
         raise click.UsageError("Give either --alter or --describe.")
     if alter != bool(add_config or delete_config):
         raise click.UsageError("--alter goes with --add-config, --delete-config, or both.")
-    site = table_site(config, overrides, log, state_table)
     if alter:
         _alter(site, group_id, add_config, delete_config, timeout_ms, output)
     else:

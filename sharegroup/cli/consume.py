@@ -16,7 +16,7 @@ from sharegroup.cli.interruption import Interruption, interruption
 from sharegroup.cli.message_format import FORMATTER_PROPERTIES, MessageFormat, json_line
 from sharegroup.cli.output import JSON, output_option
 from sharegroup.cli.properties import read_properties
-from sharegroup.cli.site import Site, log_options, log_site
+from sharegroup.cli.site import Site, needs_log
 from sharegroup.client.kafka_types import KafkaException
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
@@ -61,7 +61,7 @@ _MAX_POLL_RECORDS = "max.poll.records"
     help="Configuration of the consumer, over that of the configuration file; repeatable.",
 )
 @click.option("--command-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
-@log_options
+@needs_log
 @output_option
 def consume(
     topic: str,
@@ -77,9 +77,7 @@ def consume(
     value_deserializer: str | None,
     command_properties: tuple[str, ...],
     command_config: Path | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Print the messages of a topic, and accept each; the flags are those of kafka-console-share-consumer.
@@ -101,7 +99,6 @@ def consume(
         **read_properties(formatter_config, formatter_properties),
     }
     line_of = json_line if output == JSON else MessageFormat.from_properties(properties).line
-    site = log_site(config, overrides, log)
     _check_topic(site, topic)
     consumer_config = _consumer_config(site, group, read_properties(command_config, command_properties), max_messages)
     acknowledge_type = (

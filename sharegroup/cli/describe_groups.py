@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 from rich.console import RenderableType
@@ -18,7 +17,7 @@ from sharegroup.cli.group_tables import (
     trouble_text,
 )
 from sharegroup.cli.output import JSON, output_option, print_json, print_text
-from sharegroup.cli.site import table_options, table_site
+from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.client.group_description import GroupDescription
 from sharegroup.client.group_reader import GroupReader
 
@@ -31,7 +30,7 @@ from sharegroup.client.group_reader import GroupReader
 @click.option("--members", is_flag=True, help="Only the members.")
 @click.option("--locks", is_flag=True, help="Only the locks, and all of them.")
 @click.option("--verbose", is_flag=True, help="Show epochs, and the member ids of locks, too.")
-@table_options
+@needs_state_table
 @output_option
 def describe(
     group_ids: tuple[str, ...],
@@ -41,10 +40,7 @@ def describe(
     members: bool,
     locks: bool,
     verbose: bool,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
-    state_table: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Show a group: state, quarantine, share-partitions, members and the locks that end first.
@@ -64,7 +60,6 @@ def describe(
     if sum(chosen.values()) > 1:
         raise click.UsageError("Give at most one of --state, --offsets, --members and --locks.")
     section = next((name for name, is_chosen in chosen.items() if is_chosen), None)
-    site = table_site(config, overrides, log, state_table)
     with site.open_log() as opened:
         reader = GroupReader(opened, site.state_table_path, site.settings.broker)
         found = reader.groups() if all_groups else [reader.group(group_id) for group_id in group_ids]

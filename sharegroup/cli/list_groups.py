@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from sharegroup.cli.group_tables import groups_table, summary
 from sharegroup.cli.output import JSON, output_option, print_json, print_text
-from sharegroup.cli.site import table_options, table_site
+from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.client.group_description import GroupStateName
 from sharegroup.client.group_reader import GroupReader
 
@@ -21,14 +19,11 @@ from sharegroup.client.group_reader import GroupReader
     multiple=True,
     help="Only groups in this state; repeatable.",
 )
-@table_options
+@needs_state_table
 @output_option
 def list_groups(
     states: tuple[str, ...],
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
-    state_table: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """List all share groups with their state, members and lag.
@@ -37,7 +32,6 @@ def list_groups(
     Example:
       sharegroup groups list --state Stable
     """
-    site = table_site(config, overrides, log, state_table)
     with site.open_log() as opened:
         groups = GroupReader(opened, site.state_table_path, site.settings.broker).groups()
     found = [group for group in groups if not states or group.state in states]

@@ -19,7 +19,7 @@ from sharegroup.cli.interruption import Interrupted, Interruption, interruption
 from sharegroup.cli.line_reader import READER_PROPERTIES, LineReader
 from sharegroup.cli.output import JSON, counted, output_option, print_json
 from sharegroup.cli.properties import read_properties
-from sharegroup.cli.site import log_options, log_site
+from sharegroup.cli.site import Site, needs_log
 from sharegroup.errors import ConfigurationError, InputLineError, LogError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 20
     help=f"How a line is read, as by Kafka's console producer; repeatable. Keys: {', '.join(READER_PROPERTIES)}.",
 )
 @click.option("--reader-config", type=click.Path(dir_okay=False, path_type=Path), help="File with such properties.")
-@log_options
+@needs_log
 @output_option
 def produce(
     topic: str,
@@ -48,9 +48,7 @@ def produce(
     partition: int | None,
     reader_properties: tuple[str, ...],
     reader_config: Path | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Produce one record from each line of a file or of standard input.
@@ -67,7 +65,7 @@ def produce(
         --reader-property parse.key=true
     """
     reader = LineReader.from_properties(read_properties(reader_config, reader_properties))
-    with log_site(config, overrides, log).open_log() as opened, _input(path) as input_file:
+    with site.open_log() as opened, _input(path) as input_file:
         partition_count = opened.describe_topic(topic).partition_count
         if partition is not None and partition >= partition_count:
             raise ConfigurationError(

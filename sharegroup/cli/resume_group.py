@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from sharegroup.cli.output import JSON, output_option, print_json, print_text
 from sharegroup.cli.processor_options import admin_client, timeout_option
-from sharegroup.cli.site import log_options, log_site
+from sharegroup.cli.site import Site, needs_log
 
 
 @click.command()
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
 @timeout_option
-@log_options
+@needs_log
 @output_option
-def resume(
-    group_id: str, timeout_ms: int, config: Path | None, overrides: tuple[str, ...], log: str | None, output: str
-) -> None:
+def resume(group_id: str, timeout_ms: int, site: Site, output: str) -> None:
     """Let a quarantined group go on; needs a running processor.
 
     A group is quarantined when one of its messages made it fail unexpectedly; `groups describe` says why. The message
@@ -28,7 +24,6 @@ def resume(
     Example:
       sharegroup groups resume --group orders
     """
-    site = log_site(config, overrides, log)
     with site.open_log() as opened:
         admin_client(opened, site).resume_group(group_id, timeout_ms / 1000)
     if output == JSON:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -21,7 +22,7 @@ DEFAULT_CONFIG = Path("conf/local.yaml")
 _FLAGS = {"log.path": "--log", "state.table.path": "--state-table"}
 _NOT_USED = "not-used-by-this-command"
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,33 @@ class Site:
         return open_log(self.log_address, must_exist)
 
 
-def log_options(command: Command) -> Command:
-    """Flags of a command that needs the log."""
+def needs_log(command: Command) -> Command:
+    """Give a command the log's flags, and what they select as `site`."""
+
+    @functools.wraps(command)
+    def with_site(*, config: Path | None, overrides: tuple[str, ...], log: str | None, **others: object) -> object:
+        return command(site=_site(config, (*overrides, f"state.table.path={_NOT_USED}"), log), **others)
+
+    return _log_options(with_site)
+
+
+def needs_state_table(command: Command) -> Command:
+    """Give a command the flags of the log and of the state table, and what they select as `site`."""
+
+    @functools.wraps(command)
+    def with_site(
+        *, config: Path | None, overrides: tuple[str, ...], log: str | None, state_table: str | None, **others: object
+    ) -> object:
+        table = [f"state.table.path={state_table}"] if state_table else []
+        return command(site=_site(config, (*overrides, *table), log), **others)
+
+    option = click.option(
+        "--state-table", metavar="PATH", help="The Delta state table; short for --set state.table.path=PATH."
+    )
+    return _log_options(option(with_site))
+
+
+def _log_options(command: Command) -> Command:
     log = click.option("--log", metavar="PATH", help="The log; short for --set log.path=PATH.")
     overrides = click.option(
         "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set one key of the configuration; repeatable."
@@ -61,32 +87,6 @@ def log_options(command: Command) -> Command:
         help=f"Configuration file; {DEFAULT_CONFIG} when it is there.",
     )
     return config(overrides(log(command)))
-
-
-def table_options(command: Command) -> Command:
-    """Flags of a command that needs the log and the state table."""
-    table = click.option(
-        "--state-table", metavar="PATH", help="The Delta state table; short for --set state.table.path=PATH."
-    )
-    return log_options(table(command))
-
-
-def log_site(config: Path | None, overrides: tuple[str, ...], log: str | None) -> Site:
-    """The site of a command with `log_options`.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or the log's is missing.
-    """
-    return _site(config, (*overrides, f"state.table.path={_NOT_USED}"), log)
-
-
-def table_site(config: Path | None, overrides: tuple[str, ...], log: str | None, state_table: str | None) -> Site:
-    """The site of a command with `table_options`.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or the log's or the state table's is missing.
-    """
-    return _site(config, (*overrides, *([f"state.table.path={state_table}"] if state_table else [])), log)
 
 
 def _site(config: Path | None, overrides: tuple[str, ...], log: str | None) -> Site:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 from rich.console import Group, RenderableType
@@ -16,7 +15,7 @@ from sharegroup.cli.group_tables import duration_text, remaining, summary, troub
 from sharegroup.cli.interruption import interruption
 from sharegroup.cli.keyboard import keyboard
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, stdout_console, table
-from sharegroup.cli.site import table_options, table_site
+from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.client.group_description import GroupDescription
 from sharegroup.client.group_reader import GroupReader
 from sharegroup.errors import ShareGroupError
@@ -35,15 +34,12 @@ _RATE_WINDOW_S = 10
     help="Seconds from one view to the next.",
 )
 @click.option("--once", is_flag=True, help="Show one view and exit; so without a terminal, too.")
-@table_options
+@needs_state_table
 @output_option
 def top(
     interval_s: float,
     once: bool,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
-    state_table: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Watch all share groups: state, members, lag, locks, records accepted a second, quarantine. The key q quits.
@@ -55,7 +51,6 @@ def top(
     Example:
       sharegroup top --interval 1
     """
-    site = table_site(config, overrides, log, state_table)
     with site.open_log() as opened:
         reader = GroupReader(opened, site.state_table_path, site.settings.broker)
         frame = _frame(reader)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
 from sharegroup.cli.properties import parse_pairs
-from sharegroup.cli.site import log_options, log_site
+from sharegroup.cli.site import Site, needs_log
 from sharegroup.logs.port import Log, TopicDescription
 
 _INTERNAL_PREFIX = "__"
@@ -25,16 +23,14 @@ _INTERNAL_PREFIX = "__"
     help="Configuration of the topic, like message.timestamp.type=LogAppendTime; repeatable.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic is there, whatever its partitions.")
-@log_options
+@needs_log
 @output_option
 def create(
     topic: str,
     partitions: int,
     topic_config: tuple[str, ...],
     if_not_exists: bool,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    log: str | None,
+    site: Site,
     output: str,
 ) -> None:
     """Create a topic; the log, too, when there is none yet.
@@ -43,7 +39,6 @@ def create(
     Example:
       sharegroup topics create --topic orders --partitions 3
     """
-    site = log_site(config, overrides, log)
     with site.open_log(must_exist=False) as opened:
         created = opened.create_topic(topic, partitions, parse_pairs(topic_config), if_not_exists)
         if output == JSON:
@@ -54,18 +49,16 @@ def create(
 
 @click.command("list")
 @click.option("--exclude-internal", is_flag=True, help="Leave out topics whose names begin with __.")
-@log_options
+@needs_log
 @output_option
-def list_topics(
-    exclude_internal: bool, config: Path | None, overrides: tuple[str, ...], log: str | None, output: str
-) -> None:
+def list_topics(exclude_internal: bool, site: Site, output: str) -> None:
     """List all topics.
 
     \b
     Example:
       sharegroup topics list --exclude-internal
     """
-    with log_site(config, overrides, log).open_log() as opened:
+    with site.open_log() as opened:
         found = [
             topic for topic in opened.topics() if not (exclude_internal and topic.name.startswith(_INTERNAL_PREFIX))
         ]
@@ -78,18 +71,16 @@ def list_topics(
 
 @click.command()
 @click.option("--topic", "names", metavar="TOPIC", multiple=True, help="The topic; repeatable. All when left out.")
-@log_options
+@needs_log
 @output_option
-def describe(
-    names: tuple[str, ...], config: Path | None, overrides: tuple[str, ...], log: str | None, output: str
-) -> None:
+def describe(names: tuple[str, ...], site: Site, output: str) -> None:
     """Show topics with the offsets of their partitions: that of the first record, and that of the next one to come.
 
     \b
     Example:
       sharegroup topics describe --topic orders
     """
-    with log_site(config, overrides, log).open_log() as opened:
+    with site.open_log() as opened:
         found = [opened.describe_topic(name) for name in names] if names else opened.topics()
         partitions = {topic.name: _partitions(opened, topic.name) for topic in found}
     if output == JSON:

@@ -29,6 +29,7 @@ COMMAND_LINE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
 DOCUMENTS = dict(re.findall(r"<!-- json: (.+?) -->\n```json\n(.*?)```", COMMAND_LINE, re.DOTALL))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("SHAREGROUP_", "COLUMNS"))}
@@ -46,7 +47,6 @@ def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
                 assert without_padding(ran.stdout.decode()) == without_padding(output), command
 
 
-@pytest.mark.usefixtures("log")
 def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
     log.create_topic("orders", 1)
     log.append("orders", 0, [NewRecord(None, b"v")] * 30)
