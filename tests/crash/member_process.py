@@ -24,8 +24,8 @@ from tests.crash.ledger import Delivery, LedgerWriter, Word
 from tests.crash.process_group import ProcessGroup
 
 _TYPES = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
-_REQUEST_TIMEOUT_MS = 6_000
-_MAX_WAIT_MS = 4_000
+_REQUEST_TIMEOUT_MS = 4_000
+_MAX_WAIT_MS = 2_500
 _HOLD_S = 1.0
 
 

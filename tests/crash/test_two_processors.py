@@ -14,8 +14,8 @@ from tests.crash.workload import workload
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-_BEYOND_EVERY_TIMEOUT_S = 9.0
-_TIMEOUTS = {"share_record_lock_duration_ms": "3000", "share_session_timeout_ms": "5000"}
+_BEYOND_EVERY_TIMEOUT_S = 6.0
+_TIMEOUTS = {"share_record_lock_duration_ms": "3000", "share_session_timeout_ms": "4000"}
 
 
 def test_the_older_of_two_processors_stops(deployment: Deployment) -> None:
@@ -29,7 +29,7 @@ def test_the_older_of_two_processors_stops(deployment: Deployment) -> None:
 
 def test_a_processor_that_was_paused_beyond_every_timeout_goes_on(deployment: Deployment) -> None:
     with workload(deployment, **_TIMEOUTS) as load:
-        with deployment.recovering("SIGSTOP for 9 s"):
+        with deployment.recovering("SIGSTOP for 6 s"):
             deployment.processor.pause()
             pass_by(_BEYOND_EVERY_TIMEOUT_S)
             deployment.processor.resume()
