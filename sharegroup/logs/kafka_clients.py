@@ -46,7 +46,8 @@ class Connection:
 
     def failed(self, error: KafkaError) -> None:
         """Take note of an error that no call returns."""
-        if error.code() in AUTHENTICATION:
+        # A producer that may not write fails for good.
+        if error.code() in AUTHENTICATION or error.fatal():
             self.refusal = error
         # That all brokers are down follows from an error that says why.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last_error is None:

@@ -17,6 +17,8 @@ PartitionKey = tuple[str, int]
 _SETTINGS = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
+    # The end offset counts, not the last stable one.
+    "isolation.level": "read_uncommitted",
     # A partition that is newly watched waits for the fetch that is under way.
     "fetch.wait.max.ms": 100,
     # Only that there is something matters: fetch little, and no more while it was not looked at.
