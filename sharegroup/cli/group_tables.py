@@ -133,8 +133,8 @@ def trouble_text(group: GroupDescription) -> Iterator[str]:
     yield from troubles(group)
     if group.quarantine:
         yield (
-            "Its requests are refused until it is resumed. See to the cause, then run: "
-            f"sharegroup groups resume --group {group.group_id}"
+            "Its requests are refused until it is resumed. See to the cause, then run:\n"
+            f"  sharegroup groups resume --group {group.group_id}"
         )
 
 
