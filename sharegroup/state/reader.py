@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -66,6 +66,15 @@ class Recovery:
     file_count: int
 
 
+class _Decisive(NamedTuple):
+    """A recovery without its files, whose look-up takes as long as half of the reading."""
+
+    rows: list[StateRow]
+    last_marker: BatchMarkerInfo | None
+    snapshot_marker: BatchMarkerInfo | None
+    snapshot_ms: int | None
+
+
 class StateTableReader:
     """Reads the newest version of the table, anew with each call.
 
@@ -117,19 +126,12 @@ class StateTableReader:
             group_id: only rows of this group.
         """
         table = open_table(self._path)
-        snapshot_ms = self._snapshot_ms(table)
-        of_group = "" if group_id is None else f"group_id IN ('', {_literal(group_id)})"
-        snapshot = [] if snapshot_ms is None else self._rows(table, [_is_snapshot_of(snapshot_ms), of_group])
-        before = self._snapshot_marker(snapshot, snapshot_ms)
-        following = self._rows(table, [_is_any_of("record_type", _RECOVERY_TYPES), _follows(before), of_group])
-        rows = [row for row in (*snapshot, *following) if row.group_id]
-        markers = [row for row in following if row.record_type is RecordType.BATCH_MARKER]
-        last = max(markers, key=lambda row: (row.leader_epoch, row.batch_id), default=None)
+        decisive = self._decisive(table, group_id)
         return Recovery(
-            rows=sorted(rows, key=fold_order),
-            last_marker=before if last is None else self._marker_info(last),
-            snapshot_marker=before,
-            files=self._recovery_files(table, snapshot_ms, before),
+            rows=decisive.rows,
+            last_marker=decisive.last_marker,
+            snapshot_marker=decisive.snapshot_marker,
+            files=self._recovery_files(table, decisive.snapshot_ms, decisive.snapshot_marker),
             file_count=len(table.file_uris()),
         )
 
@@ -139,11 +141,11 @@ class StateTableReader:
         Args:
             group_id: only rows of this group.
         """
-        return self.recovery(group_id).rows
+        return self._decisive(open_table(self._path), group_id).rows
 
     def last_marker(self) -> BatchMarkerInfo | None:
         """The batch that was committed last; None when there is none yet."""
-        return self.recovery(group_id="").last_marker
+        return self._decisive(open_table(self._path), group_id="").last_marker
 
     def last_fence(self) -> StateRow | None:
         """The Fence of the processor that took the table over last; None when none has."""
@@ -164,6 +166,22 @@ class StateTableReader:
         table = open_table(self._path)
         with translated(self._path, "read"):
             return highest_leader_epoch(table)
+
+    def _decisive(self, table: DeltaTable, group_id: str | None) -> _Decisive:
+        snapshot_ms = self._snapshot_ms(table)
+        of_group = "" if group_id is None else f"group_id IN ('', {_literal(group_id)})"
+        snapshot = [] if snapshot_ms is None else self._rows(table, [_is_snapshot_of(snapshot_ms), of_group])
+        before = self._snapshot_marker(snapshot, snapshot_ms)
+        following = self._rows(table, [_is_any_of("record_type", _RECOVERY_TYPES), _follows(before), of_group])
+        rows = [row for row in (*snapshot, *following) if row.group_id]
+        markers = [row for row in following if row.record_type is RecordType.BATCH_MARKER]
+        last = max(markers, key=lambda row: (row.leader_epoch, row.batch_id), default=None)
+        return _Decisive(
+            rows=sorted(rows, key=fold_order),
+            last_marker=before if last is None else self._marker_info(last),
+            snapshot_marker=before,
+            snapshot_ms=snapshot_ms,
+        )
 
     def _rows(self, table: DeltaTable, conditions: Sequence[str]) -> list[StateRow]:
         with translated(self._path, "read"):
