@@ -118,12 +118,12 @@ def locks_table(group: GroupDescription, verbose: bool, most: int | None = None)
             "PARTITION": lock.partition,
             "OFFSETS": f"{lock.first_offset}-{lock.last_offset}",
             "CLIENT-ID": lock.client_id or lock.member_id,
-            **({"CONSUMER-ID": lock.member_id} if verbose else {}),
             "DELIVERY": lock.delivery_count,
             "LOCK-ENDS": remaining(lock),
+            **({"CONSUMER-ID": lock.member_id} if verbose else {}),
         }
         rows.append(cells)
-    yield table(list(rows[0]), [list(cells.values()) for cells in rows], numbers=["PARTITION", "DELIVERY"])
+    yield table(list(rows[0]), [list(cells.values()) for cells in rows], numbers=["PARTITION", "DELIVERY", "LOCK-ENDS"])
     if len(shown) < len(group.locks):
         yield f"{counted(len(group.locks) - len(shown), 'more lock')}: see --locks."
 

@@ -53,7 +53,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Ite
         if title in right:
             made.add_column(title, justify="right", no_wrap=True)
         else:
-            made.add_column(title, overflow="fold", min_width=len(title))
+            made.add_column(title, overflow="fold")
     for row in rows:
         made.add_row(*("-" if cell is None else str(cell) for cell in row))
     return made
