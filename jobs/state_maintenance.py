@@ -1,4 +1,4 @@
-"""Keep the state table small: snapshot it, prune what is past the audit retention, merge small files, vacuum.
+"""Keep the state small: snapshot the table, prune what is past the audit retention, merge small files, vacuum.
 
 It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk an hour later,
 with the next run's vacuum or the processor's own. Example:
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sharegroup.audit.message_retention import delete_old_messages
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
@@ -53,6 +54,8 @@ def maintain(settings: Settings, is_dry_run: bool) -> None:
         types = ", ".join(f"{name} {count:,}" for name, count in pruned.row_count_by_type.items())
         dates = f" of {pruned.first_date} to {pruned.last_date}: {types}" if types else ""
         print(f"pruned: {sum(pruned.row_count_by_type.values()):,} rows{dates}")
+        status.update("deleting old messages")
+        print(f"messages: {delete_old_messages(settings.processor, now_ms, is_dry_run=is_dry_run):,} deleted")
         status.update("merging small files")
         print(f"merged: {compact(path, is_dry_run=is_dry_run):,} files")
         status.update("vacuuming")

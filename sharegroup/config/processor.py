@@ -41,7 +41,8 @@ class ProcessorConfig(Config):
         default=10_000, description="Messages of the request log that one micro-batch takes."
     )
     audit_retention_ms: Annotated[Long, Field(ge=0, le=3_153_600_000_000)] = Field(
-        default=604_800_000, description="Age below which the maintenance never prunes a row of the state table, in ms."
+        default=604_800_000,
+        description="Age below which the maintenance prunes no row of the state table and deletes no message, in ms.",
     )
     shuffle_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=1, description="Spark tasks that the groups of a micro-batch are divided among."
