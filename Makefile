@@ -10,6 +10,8 @@ JAR_SETS ?= spark
 ARGS ?=
 
 UV_VERSION := 0.13.8
+# The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
+FAST := not spark and not kafka and not slow
 BIN := .venv/bin
 INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
 	$(JAR_SETS:%=build/jars/%/.retrieved)
@@ -34,11 +36,16 @@ run: setup ## Run the example job
 .PHONY: test
 test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
+ifeq ($(strip $(ARGS)),)
+	$(BIN)/pytest --numprocesses auto -m "$(FAST)"
+	$(BIN)/pytest -m "not ($(FAST))"
+else
 	$(BIN)/pytest $(ARGS)
+endif
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that start neither Spark nor Kafka
-	$(BIN)/pytest --numprocesses auto -m "not spark and not kafka and not slow" $(ARGS)
+	$(BIN)/pytest --numprocesses auto -m "$(FAST)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## Run the crash tests with 200 kills in one run
