@@ -48,7 +48,7 @@ class LogUnavailableError(LogError):
 
 
 class LogAccessDeniedError(LogError):
-    """The log does not let this client in, or not do this: its identity, its certificate or its rights are not enough."""
+    """The log does not let this client in, or not do this: for want of an identity, a certificate or a right."""
 
 
 class RecordTooLargeError(LogError):
