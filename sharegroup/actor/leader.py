@@ -16,22 +16,19 @@ from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, queue_changed, status_row
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import serve_fetches
+from sharegroup.actor.initialization import UninitializedTopics
 from sharegroup.actor.led_partition import LedPartition
-from sharegroup.actor.log_offsets import KnownOffsets, check_partition_count
+from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.records import SharePartitionLimits
-from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
-    UNINITIALIZED_OFFSET,
     InitializeShareGroupState,
     LogOffsets,
     ShareGroupConfigChanged,
     ShareGroupStateInitialized,
-    StatePartition,
     StateTopic,
 )
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed, request
@@ -48,8 +45,6 @@ from sharegroup.protocol.share_fetch import (
 
 MAX_RANGES_PER_ANSWER = 10_000
 """Ranges of `batch_size` records that one answer has room for: they take about a megabyte."""
-
-_BELOW_ALL_OFFSETS = -1
 
 
 class Leader:
@@ -78,7 +73,7 @@ class Leader:
         self._partitions = {led.key: led for led in partitions}
         self._sessions = ShareSessions(context.broker.group_share_max_share_sessions, sessions)
         self._offsets = offsets or KnownOffsets()
-        self._uninitialized = {topic.topic_id: (state_epoch, topic) for state_epoch, topic in uninitialized}
+        self._uninitialized = UninitializedTopics(uninitialized, self._partitions, self._offsets)
         self._config = effective_group_config(context.broker, self._overrides)
         self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
         self._effects: list[Effect] = []
@@ -152,7 +147,7 @@ class Leader:
             [led.to_plain() for led in self._partitions.values()],
             [session.to_plain() for session in self._sessions],
             self._offsets.to_plain(),
-            [(state_epoch, topic.model_dump(mode="json")) for state_epoch, topic in self._uninitialized.values()],
+            [(state_epoch, topic.model_dump(mode="json")) for state_epoch, topic in self._uninitialized],
         ]
 
     @classmethod
@@ -260,46 +255,13 @@ class Leader:
         return answers
 
     def _initialize(self, message: LoggedRequest) -> None:
-        body = parsed(InitializeShareGroupState, message.envelope.body)
-        wanted = {**self._uninitialized, **{topic.topic_id: (body.state_epoch, topic) for topic in body.topics}}
-        check_partition_count(len(self._partitions) + sum(len(topic.partitions) for _, topic in wanted.values()))
-        self._uninitialized = wanted
+        self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body))
         self._initialize_known_topics()
 
     def _initialize_known_topics(self) -> None:
-        """Give share-partitions their state as soon as their start offset can be told; a topic's all at once."""
-        done: list[StateTopic] = []
-        for state_epoch, topic in list(self._uninitialized.values()):
-            if all(self._can_start(topic, partition) for partition in topic.partitions):
-                del self._uninitialized[topic.topic_id]
-                started = [
-                    StatePartition(
-                        partition_index=partition.partition_index,
-                        start_offset=self._started(topic, partition, state_epoch),
-                    )
-                    for partition in topic.partitions
-                ]
-                done.append(StateTopic(topic_id=topic.topic_id, topic=topic.topic, partitions=started))
-        if done:
-            answer = ShareGroupStateInitialized(topics=done)
+        if started := self._uninitialized.start(self._config):
+            answer = ShareGroupStateInitialized(topics=started)
             self._effects.append(Send(request(ApiKey.SHARE_GROUP_STATE_INITIALIZED, self._context.group_id, answer)))
-
-    def _can_start(self, topic: StateTopic, partition: StatePartition) -> bool:
-        key = (topic.topic_id, partition.partition_index)
-        return partition.start_offset != UNINITIALIZED_OFFSET or key in self._partitions or self._offsets.knows(key)
-
-    def _started(self, topic: StateTopic, partition: StatePartition, state_epoch: int) -> int:
-        """Give a share-partition its state unless it has it already; returns its start offset."""
-        key = (topic.topic_id, partition.partition_index)
-        led = self._partitions.get(key)
-        if led is None:
-            start_offset = partition.start_offset
-            if start_offset == UNINITIALIZED_OFFSET:
-                start_offset = self._offsets.reset_offset(key, self._config)
-            engine = SharePartition(start_offset, (), state_epoch)
-            led = LedPartition(topic.topic, topic.topic_id, partition.partition_index, engine, SnapshotEpochs())
-            self._partitions[key] = led
-        return led.share_partition.start_offset
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         for topic in parsed(LogOffsets, message.envelope.body).topics:
@@ -364,14 +326,7 @@ class Leader:
             for key in sorted(waiting)
             if (led := self._partitions.get(key)) is not None
         }
-        unknown = {
-            (topic.topic, topic.topic_id, partition.partition_index): _BELOW_ALL_OFFSETS
-            for _, topic in self._uninitialized.values()
-            for partition in topic.partitions
-            # One that is known would be told at once, and then again without end.
-            if not self._can_start(topic, partition)
-        }
-        return [WatchLog(self._context.group_id, {**above, **unknown})]
+        return [WatchLog(self._context.group_id, {**above, **self._uninitialized.watched()})]
 
     def _next_deadline_ms(self) -> int | None:
         fetches_ms = (session.pending.deadline_ms for session in self._sessions if session.pending)
