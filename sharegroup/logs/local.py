@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +12,15 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sharegroup.errors import (
-    ConfigurationError,
     OffsetOutOfRangeError,
-    RecordTooLargeError,
     TopicExistsError,
     UnknownTopicError,
 )
+from sharegroup.logs.local_bounds import check_size, check_topic
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.local_headers import decode_headers, encode_headers
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import (
-    CREATE_TIME,
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE_CONFIG,
     IsolationLevel,
@@ -36,11 +33,6 @@ from sharegroup.logs.topic_id import new_topic_id
 
 StoredRow = tuple[int, int, bytes | None, bytes | None, bytes | None]
 """A record as stored: offset, timestamp in milliseconds, key, value, encoded headers."""
-
-_LEGAL_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-
-MAX_RECORD_BYTES = 104_857_600
-"""Bytes of a record's key, value and headers, as many as Kafka's `socket.request.max.bytes` has for a request."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 6.0
@@ -89,7 +81,7 @@ class LocalLog:
     ) -> TopicDescription:
         """Create a topic; see `Log.create_topic`."""
         config = dict(config or {})
-        _check_topic(name, partition_count, config)
+        check_topic(name, partition_count, config)
         with self._file.transaction() as connection:
             existing = _find_topic(connection, name)
             if existing is not None:
@@ -299,7 +291,7 @@ class LocalLog:
         if not records:
             return found.end_offset
         for record in records:
-            _check_size(topic, partition, record)
+            check_size(topic, partition, record)
         stamp_all = found.is_log_append_time()
         now_ms = self._clock.now_ms(found.last_timestamp_ms) if stamp_all else self._clock.wall_ms()
         connection.executemany(
@@ -362,31 +354,6 @@ def _find_topic(connection: sqlite3.Connection, name: str) -> TopicDescription |
 def _description(row: tuple[str, str, int, str]) -> TopicDescription:
     name, topic_id, partition_count, config = row
     return TopicDescription(name, topic_id, partition_count, json.loads(config))
-
-
-def _check_topic(name: str, partition_count: int, config: Mapping[str, str]) -> None:
-    if not _LEGAL_TOPIC_NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"The topic name {name!r} is not legal.",
-            "Use 1 to 249 letters, digits, dots, underscores and dashes, but neither '.' nor '..'.",
-        )
-    if partition_count < 1:
-        raise ConfigurationError(f"The partition count of topic {name} is {partition_count}.", "It must be at least 1.")
-    timestamp_type = config.get(TIMESTAMP_TYPE_CONFIG, CREATE_TIME)
-    if timestamp_type not in (CREATE_TIME, LOG_APPEND_TIME):
-        raise ConfigurationError(
-            f"{TIMESTAMP_TYPE_CONFIG} of topic {name} is {timestamp_type!r}.",
-            f"Use {CREATE_TIME} or {LOG_APPEND_TIME}.",
-        )
-
-
-def _check_size(topic: str, partition: int, record: NewRecord) -> None:
-    size_bytes = len(record.key or b"") + len(record.value or b"") + len(encode_headers(record.headers) or b"")
-    if size_bytes > MAX_RECORD_BYTES:
-        raise RecordTooLargeError(
-            f"A record for partition {topic}-{partition} has {size_bytes} bytes; the most is {MAX_RECORD_BYTES}.",
-            "Append less in one record.",
-        )
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

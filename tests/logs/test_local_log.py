@@ -17,7 +17,8 @@ from sharegroup.errors import (
     UnknownTopicError,
     UnsupportedFormatVersionError,
 )
-from sharegroup.logs.local import MAX_RECORD_BYTES, LocalLog
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.local_bounds import MAX_RECORD_BYTES
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
