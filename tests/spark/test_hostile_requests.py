@@ -30,7 +30,7 @@ FAR_FUTURE_MS = 2**42
 
 def test_hostile_records_stop_neither_the_query_nor_the_members(site: Site) -> None:
     topic = site.new_topic(partition_count=2, record_count=60)
-    attacked, beside = (site.new_group(share_record_lock_duration_ms="1000") for _ in range(2))
+    attacked, beside = (site.new_group(share_record_lock_duration_ms="5000") for _ in range(2))
     metrics = site.running_processor().metrics
     counted_before = metrics.undecodable_messages
     topic_id = site.log.describe_topic(topic).topic_id
@@ -113,7 +113,7 @@ def test_a_group_that_fails_leaves_the_others_going_until_it_is_resumed(new_site
     assert "TypeError" in site.folded(GROUP_ID).failures[ActorRole.LEADER]
     assert acknowledged(site, link, 0, epoch=2) == GroupQuarantinedError.code
 
-    other = site.new_group()
+    other = site.new_group("beside")
     with site.consumer(other, topic) as consumer:
         assert len(site.poll(consumer, 10)) == 10
         consumer.commit_sync()
