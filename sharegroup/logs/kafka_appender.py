@@ -8,7 +8,7 @@ from itertools import groupby
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from sharegroup.errors import LogError
+from sharegroup.errors import LogError, UnknownTopicError
 from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
 from sharegroup.logs.port import NewRecord
 
@@ -22,6 +22,10 @@ _SETTINGS = {
     # How large a record may be is the topic's to say.
     "message.max.bytes": 1_000_000_000,
 }
+
+
+class _StaleProducerError(UnknownTopicError):
+    """The producer's view of a topic lacks a partition; nothing was sent."""
 
 
 class _Delivery:
@@ -76,12 +80,20 @@ class KafkaAppender:
         )
 
     def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:
+        # Kept only when all goes well: another one starts afresh, without records whose fate is unknown.
+        kept, self._producer = self._producer, None
+        if kept is not None:
+            try:
+                return self._sent_by(kept, batches)
+            except _StaleProducerError:
+                # It has not heard yet of partitions that were added, and nothing has left it.
+                pass
+        return self._sent_by(self._new_producer(), batches)
+
+    def _sent_by(self, producer: Producer, batches: Sequence[Batch]) -> list[_Delivery]:
         action = f"append to partition {', '.join(f'{topic}-{partition}' for topic, partition, _ in batches)}"
         deadline = self._clients.deadline()
         self._connection.reset()
-        producer = self._producer or self._new_producer()
-        # Kept only when all goes well: another one starts afresh, without records whose fate is unknown.
-        self._producer = None
         deliveries = [_Delivery() for _ in batches]
         try:
             for (topic, partition, records), delivery in zip(batches, deliveries, strict=True):
@@ -99,7 +111,10 @@ class KafkaAppender:
                 self._clients.check_connection(action, self._connection, deadline)
         except KafkaException as failure:
             producer.purge()
-            raise self._clients.error(action, kafka_error(failure), self._connection) from None
+            refusal = self._clients.error(action, kafka_error(failure), self._connection)
+            if kafka_error(failure).code() == KafkaError._UNKNOWN_PARTITION:
+                raise _StaleProducerError(refusal.message, refusal.remedy) from None
+            raise refusal from None
         except BaseException:
             producer.purge()
             raise

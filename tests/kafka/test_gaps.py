@@ -24,7 +24,10 @@ def offsets_of(log: KafkaLog, topic: str, start: int, end: int, isolation_level:
 
 def test_markers_and_aborted_records(log: KafkaLog, events: str, begin: Begin) -> None:
     begin(events, ["a", "b"]).commit_transaction(30)  # offsets 0 and 1, marker at 2
+    # The brokers write the marker after they have answered the commit.
+    eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the first transaction is over")
     begin(events, ["x", "y"]).abort_transaction(30)  # offsets 3 and 4, marker at 5
+    eventually(lambda: log.offsets(events)[0].last_stable_offset == 6, "the second transaction is over")
     log.append(events, 0, [NewRecord(None, b"z")])
     assert log.offsets(events)[0] == PartitionOffsets(0, 7, 7)
     assert offsets_of(log, events, 0, 7, UNCOMMITTED) == [0, 1, 3, 4, 6]
@@ -42,7 +45,7 @@ def test_a_marker_at_the_end_of_the_log(
     log: KafkaLog, events: str, begin: Begin, isolation_level: IsolationLevel
 ) -> None:
     begin(events, ["a"]).commit_transaction(30)
-    assert log.offsets(events)[0] == PartitionOffsets(0, 2, 2)
+    eventually(lambda: log.offsets(events)[0] == PartitionOffsets(0, 2, 2), "the transaction is over")
     assert offsets_of(log, events, 0, 2, isolation_level) == [0]
     assert offsets_of(log, events, 1, 2, isolation_level) == []
     assert log.append(events, 0, [NewRecord(None, b"b")]) == 2
@@ -58,7 +61,7 @@ def test_the_last_stable_offset_of_an_open_transaction(log: KafkaLog, events: st
     assert offsets_of(log, events, 0, 4, COMMITTED) == [0]
     assert offsets_of(log, events, 2, 4, COMMITTED) == []
     transaction.commit_transaction(30)
-    assert log.offsets(events)[0] == PartitionOffsets(0, 5, 5)
+    eventually(lambda: log.offsets(events)[0] == PartitionOffsets(0, 5, 5), "the transaction is over")
     assert offsets_of(log, events, 0, 5, COMMITTED) == [0, 1, 2, 3]
 
 

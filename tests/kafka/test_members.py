@@ -47,6 +47,7 @@ def test_records_of_a_topic_with_gaps_are_delivered_again(
     group = f"group-{uuid4().hex[:8]}"
     AdminClient(log).alter_group_config(group, {"share.auto.offset.reset": "earliest"})
     begin(events, ["a", "b"]).commit_transaction(30)  # offsets 0 and 1, marker at 2
+    eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the transaction is over")
     log.append(events, 0, [NewRecord(None, b"c")])
     config = {
         "bootstrap.servers": broker.bootstrap_servers,
