@@ -14,6 +14,7 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.conftest import Begin
+from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
 TIMEOUT_S = 60.0
