@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from sharegroup.actor.mailbox import ActorState
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
@@ -25,6 +27,9 @@ RECORDS_PER_TURN = 20
 LARGEST_STATE_BYTES = 3_000_000
 MEMBERS_CAUSES = {*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE}
 """Why a lock ends before its time."""
+
+
+pytestmark = pytest.mark.slow
 
 
 def named(stem: str, partition: int) -> str:
