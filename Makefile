@@ -10,7 +10,7 @@ JAR_SETS ?= spark
 ARGS ?=
 
 UV_VERSION := 0.13.8
-# The tests that may be divided among the cores as it comes; of the others, two processes at once are enough.
+# The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
 FAST := not spark and not kafka and not slow
 BIN := .venv/bin
 INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
@@ -38,7 +38,7 @@ test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
 ifeq ($(strip $(ARGS)),)
 	$(BIN)/pytest --numprocesses auto -m "$(FAST)"
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup -m "not ($(FAST))" --durations 10
+	$(BIN)/pytest -m "not ($(FAST))" --durations 10
 else
 	$(BIN)/pytest $(ARGS)
 endif

@@ -17,21 +17,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever uses the Spark session or a broker, so that `-m "not spark and not kafka"` starts no JVM.
-
-    What shares a session or a broker is in one group, and each other file is a group, so that a run that is divided
-    among processes (`--dist loadgroup`) still has one session.
-    """
+    """Mark whatever uses the Spark session or a broker, so that `-m "not spark and not kafka"` starts no JVM."""
     for item in items:
         names = getattr(item, "fixturenames", ())
-        group = str(item.path)
         if "spark" in names:
             item.add_marker(pytest.mark.spark)
-            group = "the Spark session"
         if any(name.startswith("kafka_") for name in names):
             item.add_marker(pytest.mark.kafka)
-            group = "the brokers"
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
