@@ -207,22 +207,23 @@ def test_messages_that_cannot_be_read_are_counted(site: Site) -> None:
 
 
 def test_whoever_can_be_answered_is_answered(site: Site) -> None:
-    group_id = site.new_name("group")
+    group_id, member_id = site.new_name("group"), site.new_name("member")
     partition = partition_for(group_id, REQUEST_PARTITIONS)
+    asked = {"group_id": group_id, "member_id": member_id}
     wrong = {
-        1: envelope_bytes(FETCH, 12_345, group_id=group_id, correlation_id=1),
-        2: envelope_bytes(FETCH, group_id=None, correlation_id=2),
-        3: envelope_bytes(FETCH, group_id="", correlation_id=3),
-        4: envelope_bytes(FETCH, group_id=group_id, correlation_id=4, api_version=99),
-        5: envelope_bytes(FETCH, group_id=group_id, correlation_id=5, v=99),
-        6: envelope_bytes(FETCH, group_id=group_id, correlation_id=6, body={"max_records": "many"}),
-        7: envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, correlation_id=7, body={}),
+        1: envelope_bytes(FETCH, 12_345, **asked, correlation_id=1),
+        2: envelope_bytes(FETCH, **(asked | {"group_id": None}), correlation_id=2),
+        3: envelope_bytes(FETCH, **(asked | {"group_id": ""}), correlation_id=3),
+        4: envelope_bytes(FETCH, **asked, correlation_id=4, api_version=99),
+        5: envelope_bytes(FETCH, **asked, correlation_id=5, v=99),
+        6: envelope_bytes(FETCH, **asked, correlation_id=6, body={"max_records": "many"}),
+        7: envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, **asked, correlation_id=7, body={}),
     }
     for value in wrong.values():
         site.append_request(value, partition)
 
     def codes() -> dict[int, int]:
-        answers = [answer for group in (group_id, "") for answer in site.responses(group)]
+        answers = [answer for answer in site.all_responses() if answer.member_id == member_id]
         return {answer.correlation_id: answer.body["error_code"] for answer in answers}
 
     site.until(lambda: len(codes()) == len(wrong), "all are answered")
