@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from sharegroup.config.kafka import KafkaConfig
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import TopicExistsError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
@@ -17,7 +18,7 @@ from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, Ran
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.kafka_waiter import GrowthWaiter
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import IsolationLevel, LogRecord, NewRecord, PartitionOffsets, TopicDescription
+from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets, TopicDescription
 
 
 class KafkaLog:

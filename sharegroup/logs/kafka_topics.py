@@ -10,9 +10,10 @@ from confluent_kafka import IsolationLevel as KafkaIsolationLevel
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # re-exports
 
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, UnknownTopicError
 from sharegroup.logs.kafka_clients import KafkaClients
-from sharegroup.logs.port import IsolationLevel, PartitionOffsets, TopicDescription
+from sharegroup.logs.port import PartitionOffsets, TopicDescription
 
 _CLUSTER_DEFAULT = -1
 _NO_RECORD = -1

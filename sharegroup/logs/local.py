@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import (
     OffsetOutOfRangeError,
     TopicExistsError,
@@ -23,7 +24,6 @@ from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import (
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE_CONFIG,
-    IsolationLevel,
     LogRecord,
     NewRecord,
     PartitionOffsets,

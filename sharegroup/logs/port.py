@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self
+
+from sharegroup.core.isolation_level import IsolationLevel
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in their order; a key may occur more than once."""
@@ -21,15 +22,6 @@ TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
-
-
-class IsolationLevel(StrEnum):
-    """Which records of transactions a read returns, as `isolation.level` of a Kafka consumer."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    """All of them, aborted ones too, up to the end offset."""
-    READ_COMMITTED = "read_committed"
-    """Committed ones only, up to the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)

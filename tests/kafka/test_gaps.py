@@ -8,8 +8,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.logs.kafka import KafkaLog
-from sharegroup.logs.port import IsolationLevel, NewRecord, PartitionOffsets
+from sharegroup.logs.port import NewRecord, PartitionOffsets
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker

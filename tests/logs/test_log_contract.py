@@ -12,9 +12,10 @@ from uuid import uuid4
 
 import pytest
 
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, LogError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import IsolationLevel, Log, LogRecord, NewRecord, PartitionOffsets
+from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
 from tests.support.kafka_broker import KafkaBroker
 
 WAIT_MS = 20_000
