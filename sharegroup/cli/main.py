@@ -68,4 +68,6 @@ program = click.version_option(package_name="sharegroup", prog_name="sharegroup"
 
 def main() -> None:
     """Run the command that the arguments name, and end the process."""
+    # Arrow loads NumPy where there is one, which is a quarter of the start-up, and no command needs it.
+    sys.modules["numpy"] = None  # type: ignore[assignment]
     program(prog_name="sharegroup")
