@@ -179,6 +179,18 @@ class RunMap:
         """AVAILABLE runs that need not wait any more, by offset; the map must not change meanwhile."""
         return (self._runs[first] for first in self._ripe)
 
+    def ripe_below(self, end_offset: int) -> Iterator[Run]:
+        """As `ripe`, without what lies at or above an offset."""
+        for run in self.ripe():
+            if run.first_offset >= end_offset:
+                break
+            yield run.clipped(run.first_offset, end_offset - 1)
+
+    def ripe_count_below(self, end_offset: int) -> int:
+        """As `ripe_count`, without what lies at or above an offset; costs with the runs there."""
+        above = self.overlapping(end_offset, _PAST_ALL_OFFSETS)
+        return self._ripe_count - sum(run.size for run in above if self._is_ripe(run))
+
     def delayed(self) -> Iterator[Run]:
         """AVAILABLE runs whose "not before" has not come, the earliest first; the map must not change meanwhile."""
         return (self._runs[first] for _, first in self._delayed)
@@ -251,13 +263,16 @@ class RunMap:
         run = self._runs.peekitem(index)[1]
         return run if run.last_offset == offset else None
 
+    def _is_ripe(self, run: Run) -> bool:
+        return run.state is RecordState.AVAILABLE and run.deadline_ms <= self._ripe_until_ms
+
     def _insert(self, run: Run) -> None:
         self._runs[run.first_offset] = run
-        if run.state is RecordState.AVAILABLE and run.deadline_ms > self._ripe_until_ms:
-            self._delayed.add((run.deadline_ms, run.first_offset))
-        elif run.state is RecordState.AVAILABLE:
+        if self._is_ripe(run):
             self._ripe.add(run.first_offset)
             self._ripe_count += run.size
+        elif run.state is RecordState.AVAILABLE:
+            self._delayed.add((run.deadline_ms, run.first_offset))
         elif run.state is RecordState.ACQUIRED:
             self._locks.add((run.deadline_ms, run.first_offset))
             self._held.add((run.member_id, run.first_offset))
@@ -266,11 +281,11 @@ class RunMap:
 
     def _remove(self, run: Run) -> None:
         del self._runs[run.first_offset]
-        if run.state is RecordState.AVAILABLE and run.deadline_ms > self._ripe_until_ms:
-            self._delayed.remove((run.deadline_ms, run.first_offset))
-        elif run.state is RecordState.AVAILABLE:
+        if self._is_ripe(run):
             self._ripe.remove(run.first_offset)
             self._ripe_count -= run.size
+        elif run.state is RecordState.AVAILABLE:
+            self._delayed.remove((run.deadline_ms, run.first_offset))
         elif run.state is RecordState.ACQUIRED:
             self._locks.remove((run.deadline_ms, run.first_offset))
             self._held.remove((run.member_id, run.first_offset))

@@ -84,7 +84,8 @@ class SharePartition:
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
         """How many records an acquire without limit would find."""
         self._runs.ripen(now_ms)
-        return self._runs.ripe_count + (run.size if (run := self._fresh(limits, log_end_offset)) else 0)
+        fresh = self._fresh(limits, log_end_offset)
+        return self._runs.ripe_count_below(log_end_offset) + (fresh.size if fresh else 0)
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -94,7 +95,8 @@ class SharePartition:
         Args:
             request: who, and how much.
             limits: limits in force.
-            log_end_offset: end of what may be acquired, exclusive (the last stable offset under read_committed).
+            log_end_offset: end of what may be acquired, exclusive: the last stable offset under read_committed. It may
+                lie below the SPEO, when the group has just become read_committed.
             now_ms: the locks run from here.
 
         Returns:
@@ -102,7 +104,7 @@ class SharePartition:
         """
         fresh = self._fresh(limits, log_end_offset)
         self._runs.ripen(now_ms)
-        chosen = chosen_runs(self._runs.ripe(), fresh, request, limits)
+        chosen = chosen_runs(self._runs.ripe_below(log_end_offset), fresh, request, limits)
         return answer_ranges(chosen, request), self.take(request.member_id, chosen, limits, now_ms)
 
     def take(

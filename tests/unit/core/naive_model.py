@@ -39,9 +39,11 @@ class NaiveSharePartition:
     ) -> dict[int, int]:
         """Offset → delivery count of everything acquired."""
         chosen: list[int] = []
+        fair_part = request.fair_part or log_end_offset
         for portion in self._portions(limits, log_end_offset, now_ms):
             wanted = request.max_records - len(chosen)
-            if wanted <= 0:
+            allowed = fair_part - len(chosen)
+            if wanted <= 0 or allowed <= 0:
                 break
             count = self._delivery_count(portion[0])
             threshold = max(2, -(-limits.delivery_count_limit // 2))
@@ -49,13 +51,17 @@ class NaiveSharePartition:
                 is_last_delivery = count >= limits.delivery_count_limit - 1
                 size = 1 if is_last_delivery else max(1, len(portion) // 2 ** (count - threshold + 1))
                 if not chosen:
-                    chosen = portion[: min(size, wanted)]
+                    chosen = portion[: min(size, wanted, allowed)]
                 break
             was_in_flight = portion[0] in self.records
             is_soft = request.mode is AcquireMode.BATCH_OPTIMIZED and was_in_flight
-            chosen += portion if is_soft and len(portion) - wanted < request.batch_size else portion[:wanted]
+            is_whole = is_soft and len(portion) - wanted < request.batch_size
+            chosen += portion[:allowed] if is_whole else portion[: min(wanted, allowed)]
         self.take(request.member_id, chosen, limits, now_ms)
         return {offset: self.records[offset].delivery_count for offset in chosen}
+
+    def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
+        return sum(map(len, self._portions(limits, log_end_offset, now_ms)))
 
     def take(self, member_id: str, offsets: Sequence[int], limits: SharePartitionLimits, now_ms: int) -> None:
         for offset in offsets:
@@ -69,7 +75,7 @@ class NaiveSharePartition:
         portion: list[int] = []
         for offset in sorted(self.records):
             record = self.records[offset]
-            if record.state is not RecordState.AVAILABLE or record.deadline_ms > now_ms:
+            if record.state is not RecordState.AVAILABLE or record.deadline_ms > now_ms or offset >= log_end_offset:
                 continue
             if portion and (portion[-1] != offset - 1 or self.records[portion[-1]] != record):
                 yield portion

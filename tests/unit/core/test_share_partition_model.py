@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.invariants import Circumstances, check_record, check_state
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
 from sharegroup.core.runs import Run
@@ -59,6 +60,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for size, state, delivery_count in stored:
             runs.append(Run(self.log_end_offset, self.log_end_offset + size - 1, state, delivery_count))
             self.log_end_offset += size
+        self.last_stable_offset = self.log_end_offset
+        self.isolation_level = IsolationLevel.READ_UNCOMMITTED
         self.engine = SharePartition(start_offset, runs)
         self.replica = SharePartition(start_offset, runs)
         self.model = NaiveSharePartition(start_offset, offset_by_offset(runs))
@@ -81,6 +84,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def log_grows(self, size: int) -> None:
         self.log_end_offset += size
 
+    @rule(data=st.data())
+    def transactions_end(self, data: st.DataObject) -> None:
+        self.last_stable_offset = data.draw(st.integers(self.last_stable_offset, self.log_end_offset))
+
+    @rule(isolation_level=st.sampled_from(IsolationLevel))
+    def isolation_level_changes(self, isolation_level: IsolationLevel) -> None:
+        self.isolation_level = isolation_level
+
     @rule(ms=st.sampled_from([1, LOCK_DURATION_MS // 2, LOCK_DURATION_MS]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
@@ -96,20 +107,29 @@ class SharePartitionMachine(RuleBasedStateMachine):
         max_records=st.integers(0, 12),
         batch_size=st.integers(1, 4),
         mode=st.sampled_from(AcquireMode),
+        fair_part=st.none() | st.integers(1, 12),
     )
-    def acquire(self, member_id: str, max_records: int, batch_size: int, mode: AcquireMode) -> None:
-        request = AcquireRequest(member_id, max_records, batch_size, mode)
-        ranges, records = self.engine.acquire(request, self.limits, self.log_end_offset, self.now_ms)
+    def acquire(
+        self, member_id: str, max_records: int, batch_size: int, mode: AcquireMode, fair_part: int | None
+    ) -> None:
+        request = AcquireRequest(member_id, max_records, batch_size, mode, fair_part)
+        end_offset = self.log_end_offset
+        if self.isolation_level is IsolationLevel.READ_COMMITTED:
+            end_offset = self.last_stable_offset
+        found = self.engine.acquirable_count(self.limits, end_offset, self.now_ms)
+        assert found == self.model.acquirable_count(self.limits, end_offset, self.now_ms)
+        ranges, records = self.engine.acquire(request, self.limits, end_offset, self.now_ms)
         self._replay(records)
         answered = {
             offset: acquired.delivery_count
             for acquired in ranges
             for offset in range(acquired.first_offset, acquired.last_offset + 1)
         }
-        assert answered == self.model.acquire(request, self.limits, self.log_end_offset, self.now_ms)
+        assert answered == self.model.acquire(request, self.limits, end_offset, self.now_ms)
+        assert all(offset < end_offset for offset in answered)
         assert sum(acquired.size for acquired in ranges) == len(answered)
         if mode is AcquireMode.RECORD_LIMIT:
-            assert len(answered) <= max_records
+            assert len(answered) <= min(max_records, fair_part or max_records)
         else:
             assert all(acquired.size <= batch_size for acquired in ranges)
 
@@ -184,6 +204,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self._replay(self.engine.move_log_start(offset, self.limits))
         self.model.move_log_start(offset)
         self.log_end_offset = max(self.log_end_offset, offset)
+        self.last_stable_offset = max(self.last_stable_offset, offset)
 
     @rule()
     def state_is_stored_and_loaded(self) -> None:
