@@ -45,7 +45,7 @@ class GroupMember:
 
     def __init__(self, log: Log, settings: MemberSettings) -> None:
         # Kafka makes member ids as it makes topic ids.
-        self.member_id = new_topic_id()
+        self.member_id = settings.member_id or new_topic_id()
         self._log = log
         self._link = ProcessorLink(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
@@ -122,10 +122,17 @@ class GroupMember:
         with self._changed:
             return self._protocol.standing
 
-    def close(self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = ()) -> list[Acknowledged]:
+    def close(
+        self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = (), keeps_locks: bool = False
+    ) -> list[Acknowledged]:
         """Return what waits unread, send the last acknowledgements, close the share session, leave the group.
 
         What was taken but not acknowledged is released by the session's close.
+
+        Args:
+            timeout_ms: how long to wait for the answers.
+            acknowledgements: the last ones.
+            keeps_locks: leave what was taken locked, for a process that goes on being this member.
 
         Returns:
             All results not taken yet; acknowledgements that were not answered in time have failed.
@@ -133,7 +140,7 @@ class GroupMember:
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
-                self._protocol.close(self._instant())
+                self._protocol.close(self._instant(), keeps_locks)
                 try:
                     self._send_due()
                 except ShareGroupError as error:

@@ -62,7 +62,7 @@ class MemberProtocol:
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int) -> None:
-        correlation_ids = itertools.count(1)
+        correlation_ids = itertools.count(settings.first_correlation_id)
         self._settings = settings
         self._membership = Membership(settings.rack_id, settings.fetch.request_timeout_ms, correlation_ids)
         self._session = ShareSession(settings.fetch, correlation_ids)
@@ -150,11 +150,14 @@ class MemberProtocol:
         for acknowledgement in acknowledgements:
             self._session.acknowledge(acknowledgement)
 
-    def close(self, at: Instant) -> None:
-        """Return what waits, send what is to be acknowledged, close the session, leave the group."""
+    def close(self, at: Instant, keeps_locks: bool = False) -> None:
+        """Return what waits, send what is to be acknowledged, close the session, leave the group.
+
+        To keep the locks of what was taken, the session is not closed but ended.
+        """
         self._is_closing = True
         self._readmit(at)
-        self._session.close()
+        self._session.close(keeps_locks)
 
     def give_up(self) -> None:
         """Be done without answers: what is not acknowledged by now has failed."""

@@ -47,6 +47,9 @@ class MemberSettings:
         prefetch_count: fetches are sent while fewer acquisitions wait to be taken; one more may come to wait.
         max_poll_interval_ms: the member leaves when nobody asked for records for so long, until somebody does; None
             is never.
+        member_id: the member that this process goes on being, whose locks an earlier one has kept; "" is a new one.
+        first_correlation_id: number of the first request. Whoever goes on being a member begins anywhere, or the
+            leader could take its first request for one that it has answered.
         topics: names of the topics between members and the processor.
     """
 
@@ -56,4 +59,6 @@ class MemberSettings:
     fetch: FetchSettings = field(default_factory=FetchSettings)
     prefetch_count: int = 1
     max_poll_interval_ms: int | None = None
+    member_id: str = ""
+    first_correlation_id: int = 1
     topics: LinkTopics = field(default_factory=LinkTopics)

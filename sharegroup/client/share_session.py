@@ -97,6 +97,7 @@ class ShareSession:
         self._abandoned: deque[int] = deque(maxlen=_ABANDONED_KEPT)
         self._backoff = Backoff()
         self._is_closing = False
+        self._keeps_locks = False
 
     @property
     def unanswered_partitions(self) -> set[PartitionKey]:
@@ -126,9 +127,14 @@ class ShareSession:
         """Send this with the next request; it replaces what was not sent yet for the same offsets."""
         self._pending.put(acknowledgement)
 
-    def close(self) -> None:
-        """Fetch no more; send what is pending, and close. What the member still holds then is released."""
+    def close(self, keeps_locks: bool = False) -> None:
+        """Fetch no more; send what is pending, and close. What the member still holds then is released.
+
+        Args:
+            keeps_locks: send no close, so that it stays held until its locks end: the leader forgets an idle session.
+        """
         self._is_closing = True
+        self._keeps_locks = keeps_locks
 
     def give_up(self) -> list[SessionEvent]:
         """Close without the leader: what it did not answer has failed."""
@@ -209,12 +215,13 @@ class ShareSession:
         if self._outstanding:
             # Ends the parked fetch; if that brings records after all, they can be returned before the close.
             return self._acknowledge(self._epoch)
-        if self._epoch == INITIAL_EPOCH:
-            if self._pending:
-                return self._fetch(max_records=0)
+        if (self._epoch == INITIAL_EPOCH or self._keeps_locks) and not self._pending:
             self.is_closed = True
             return None
-        return self._acknowledge(self._epoch if len(self._pending) > MAX_RANGES_PER_REQUEST else FINAL_EPOCH)
+        if self._epoch == INITIAL_EPOCH:
+            return self._fetch(max_records=0)
+        goes_on = self._keeps_locks or len(self._pending) > MAX_RANGES_PER_REQUEST
+        return self._acknowledge(self._epoch if goes_on else FINAL_EPOCH)
 
     def _fetch(self, max_records: int) -> SessionRequest:
         opens = self._epoch == INITIAL_EPOCH

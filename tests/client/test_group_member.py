@@ -282,6 +282,16 @@ def test_an_unsubscribed_member_leaves_and_its_acknowledgements_still_count(
     assert span(taken(member)) == (10, 19, 1)
 
 
+def test_a_process_goes_on_being_a_member_whose_locks_were_kept(join: Join, orders: str) -> None:
+    before = join()
+    held = taken(before)
+    before.close(TIMEOUT_MS, keeps_locks=True)
+    after = join(settings=replace(SETTINGS, member_id=before.member_id, first_correlation_id=1_000))
+    assert taken(after).ranges[0].first_offset > held.ranges[0].last_offset
+    after.acknowledge([held.ranges[0].acknowledgement(ACCEPT)])
+    assert [result.error for result in after.flush(TIMEOUT_MS)] == [None]
+
+
 def test_an_end_of_the_thread_is_told_by_every_call(
     log: LocalLog, orders: str, join: Join, processor: ProcessorPeer
 ) -> None:

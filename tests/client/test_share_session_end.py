@@ -76,6 +76,17 @@ class TestClose:
         assert driver.sends() is None
         assert driver.session.is_closed
 
+    def test_a_session_that_keeps_its_locks_says_the_last_but_does_not_close_at_the_leader(self) -> None:
+        driver = Driver(A0)
+        driver.sends()
+        driver.answered(("a", acquired(0, 9)))
+        driver.acknowledge(0, 4)
+        driver.session.close(keeps_locks=True)
+        assert driver.sends() == ("A", 1, [], [], ["a0:0-4:ACCEPT"])
+        assert results(driver.answered(("a", acknowledged()))) == [(0, 4, None)]
+        assert driver.sends() is None
+        assert driver.session.is_closed
+
     def test_giving_up_fails_what_was_sent_and_what_was_not(self) -> None:
         driver = Driver(A0)
         driver.sends()
