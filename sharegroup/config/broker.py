@@ -143,6 +143,10 @@ class BrokerConfig(Config):
         default=300_000,
         description="Age of the state table's last snapshot, of all share-partitions, at which the next is due, in ms.",
     )
+    offsets_retention_minutes: Annotated[Int, Field(ge=1)] = Field(
+        default=10_080,
+        description="Time after which a group without members, state and own configuration is dead, in minutes.",
+    )
     errors_deadletterqueue_auto_create_topics_enable: Bool = Field(
         default=False, description="Whether the dead-letter topic of a group is created when it does not exist."
     )
