@@ -4,8 +4,8 @@
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
-# The sets of conf/ivy.xml to retrieve, for example: make setup JAR_SETS="spark kafka"
-JAR_SETS ?= spark
+# The sets of conf/ivy.xml to retrieve; without Kafka: make setup JAR_SETS=spark
+JAR_SETS ?= spark kafka
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
 ARGS ?=
 
@@ -97,7 +97,7 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 # Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
 .venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .venv/.requirements-installed
 	mkdir -p "$$(echo .venv/lib/python*/site-packages/pyspark)/conf"
-	sed 's|@ROOT@|$(CURDIR)|' conf/spark/spark-defaults.conf > \
+	sed 's|@ROOT@|$(CURDIR)|g' conf/spark/spark-defaults.conf > \
 		"$$(echo .venv/lib/python*/site-packages/pyspark/conf)/spark-defaults.conf"
 	cp conf/spark/log4j2.properties .venv/lib/python*/site-packages/pyspark/conf/
 	touch $@

@@ -30,7 +30,7 @@ def delete_old_messages(config: ProcessorConfig, now_ms: int, *, is_dry_run: boo
         LogUnavailableError, LogCorruptedError: the log cannot be read or written.
     """
     recovery = StateTableReader(config.state_table_path).recovery(group_id="")
-    if not config.log_path.exists() or recovery.last_marker is None:
+    if config.log_path is None or not config.log_path.exists() or recovery.last_marker is None:
         return 0
     is_followed = recovery.snapshot_marker is not None and recovery.snapshot_marker != recovery.last_marker
     applied = recovery.snapshot_marker.end_offsets if recovery.snapshot_marker and is_followed else {}

@@ -220,13 +220,7 @@ def _consumer_config(
     if max_messages and _MAX_POLL_RECORDS not in found:
         # What is delivered beyond the last message would be released, and count as delivered.
         found[_MAX_POLL_RECORDS] = min(max_messages, 500)
-    processor = site.settings.processor
-    return found | {
-        "log.path": site.log_address,
-        "share.acknowledgement.mode": "explicit",
-        "request.topic.name": processor.request_topic_name,
-        "response.topic.name": processor.response_topic_name,
-    }
+    return found | site.settings.link_properties | {"share.acknowledgement.mode": "explicit"}
 
 
 @contextmanager

@@ -36,18 +36,13 @@ class Site:
     settings: Settings
 
     @property
-    def log_address(self) -> str:
-        """The address of the log."""
-        return str(self.settings.processor.log_path)
-
-    @property
     def state_table_path(self) -> str:
         """The state table."""
         return self.settings.processor.state_table_path
 
     def open_log(self, must_exist: bool = True) -> Log:
         """The log; a mistyped path is an error unless the command is there to create things."""
-        return open_log(self.log_address, must_exist)
+        return open_log(self.settings.log, must_exist)
 
 
 def needs_log(command: Command) -> Command:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from sharegroup.config.model import HIDDEN, Allowed, Config, invalid_relation, invalid_value
+from sharegroup.errors import ConfigurationError
 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
 
@@ -25,6 +27,19 @@ def _check_servers(value: str) -> str:
         if value and not _SERVER.fullmatch(server.strip()):
             raise invalid_value(f"Invalid url in bootstrap.servers: {server.strip()}")
     return value
+
+
+def _quoted(value: str) -> str:
+    """A value of a JAAS configuration."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _pem_text(key: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The file {path} of {key} cannot be read: {error}.", "Give a PEM file.") from error
 
 
 class KafkaConfig(Config):
@@ -90,6 +105,40 @@ class KafkaConfig(Config):
             text = value.get_secret_value() if isinstance(value, SecretStr) else value
             if text:
                 properties[key] = text
+        return properties
+
+    def java_client_properties(self) -> dict[str, str]:
+        """What Kafka's Java clients are configured with; holds secrets.
+
+        Certificate and key are read here and go as texts, so that they need not be where the client is.
+
+        Raises:
+            ConfigurationError: a PEM file cannot be read.
+        """
+        is_verified = self.ssl_endpoint_identification_algorithm == "https"
+        properties = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "ssl.endpoint.identification.algorithm": "https" if is_verified else "",
+        }
+        if self.sasl_mechanism:
+            module = "plain.Plain" if self.sasl_mechanism == "PLAIN" else "scram.Scram"
+            user, password = map(_quoted, (self.sasl_username, self.sasl_password.get_secret_value()))
+            properties["sasl.mechanism"] = self.sasl_mechanism
+            properties["sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
+            )
+        if self.ssl_ca_location:
+            properties["ssl.truststore.type"] = "PEM"
+            properties["ssl.truststore.certificates"] = _pem_text("ssl.ca.location", self.ssl_ca_location)
+        if self.ssl_certificate_location:
+            properties["ssl.keystore.type"] = "PEM"
+            properties["ssl.keystore.certificate.chain"] = _pem_text(
+                "ssl.certificate.location", self.ssl_certificate_location
+            )
+            properties["ssl.keystore.key"] = _pem_text("ssl.key.location", self.ssl_key_location)
+        if self.ssl_key_password.get_secret_value():
+            properties["ssl.key.password"] = self.ssl_key_password.get_secret_value()
         return properties
 
     def without_secrets(self, text: str) -> str:

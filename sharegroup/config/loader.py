@@ -1,15 +1,16 @@
 """Settings of a program, from a YAML file, the environment and flags; the later one wins.
 
 All keys are in one flat space, and each belongs to one section by its name. A key that a worker shares with
-consumers is the consumer's; the worker's is written with `worker.` before it. A YAML file may nest keys under the
-names of their sections, where that prefix is not needed; it alone has the section `groups`.
+consumers is the consumer's; the worker's is written with `worker.` before it, and every other key may be written with
+its section's name before it, too. A YAML file may nest keys under the names of their sections, where that prefix is not
+needed; it alone has the section `groups`.
 
 All values are read as text, like those of Kafka's tools, so that every source has the same syntax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -64,6 +65,9 @@ def _flat_keys() -> dict[str, Place]:
 FLAT_KEYS: Mapping[str, Place] = _flat_keys()
 """Every key that the environment and flags can set → where it belongs."""
 
+_LOGS = (Place("processor", "log.path"), Place("kafka", "bootstrap.servers"))
+"""The keys that say where the log is: one of them is set."""
+
 
 def environment_variable(flat_key: str) -> str:
     """The environment variable that sets a flat key."""
@@ -89,6 +93,18 @@ class Settings:
     consumer: Mapping[str, str]
     worker: Mapping[str, str]
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
+
+    @property
+    def log(self) -> str | KafkaConfig:
+        """Where the log is, as `open_log` takes it."""
+        return self.kafka if self.kafka.bootstrap_servers else str(self.processor.log_path)
+
+    @property
+    def link_properties(self) -> dict[str, str]:
+        """What a member is told of the log, and of the topics between it and the processor; may hold secrets."""
+        log = {"log.path": str(self.log)} if isinstance(self.log, str) else self.kafka.client_properties()
+        names = ("request.topic.name", "response.topic.name")
+        return {**log, **{key: self.processor.value(key) for key in names}}
 
     def consumer_config(self, properties: Mapping[str, object] | None = None) -> ShareConsumerConfig:
         """The configuration of one consumer: its own properties over the settings.
@@ -122,8 +138,12 @@ def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequ
     groups: dict[str, dict[str, Setting]] = {}
     if path is not None:
         _read_yaml(path, found, groups)
-    for place, setting in (*_read_environment(environ), *_read_flags(overrides)):
-        found[place.section][place.key] = setting
+    for source in (_read_environment(environ), _read_flags(overrides)):
+        given = list(source)
+        _forget_other_log(found, {place for place, _ in given})
+        for place, setting in given:
+            found[place.section][place.key] = setting
+    _check_one_log(found)
     broker = _build(BrokerConfig, found["broker"])
     for settings in groups.values():
         check_overrides(broker, _values(settings), _origins(settings))
@@ -135,6 +155,28 @@ def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequ
         worker=_defaults(WorkerConfig, found["worker"]),
         kafka=_build(KafkaConfig, found["kafka"]),
     )
+
+
+def _forget_other_log(found: Mapping[str, dict[str, Setting]], given: Collection[Place]) -> None:
+    """A log that a later source names stands in the place of one that an earlier source has named."""
+    if any(place in given for place in _LOGS):
+        for place in _LOGS:
+            found[place.section].pop(place.key, None)
+
+
+def _check_one_log(found: Mapping[str, Mapping[str, Setting]]) -> None:
+    path, servers = (place.key for place in _LOGS)
+    given = [(place.key, found[place.section].get(place.key)) for place in _LOGS]
+    # No brokers is no Kafka; no path is a mistake, which the section finds.
+    named = [setting for key, setting in given if setting is not None and (setting.value or key == path)]
+    if not named:
+        raise ConfigurationError(
+            f"Missing required configuration {path} or {servers}, which have no default value.",
+            f"Set {servers} for Kafka, or {path} for the embedded log.",
+        )
+    if len(named) > 1:
+        origins = ", ".join(setting.origin for setting in named)
+        raise ConfigurationError(f"{path} and {servers} are both set (from {origins}).", "All programs have one log.")
 
 
 def _values(settings: Mapping[str, Setting]) -> dict[str, str]:
@@ -181,6 +223,9 @@ def _read_flags(overrides: Sequence[str]) -> Iterator[tuple[Place, Setting]]:
 def _place(key: str, origin: str) -> Place:
     if key in FLAT_KEYS:
         return FLAT_KEYS[key]
+    section, _, rest = key.partition(".")
+    if section in SECTIONS and rest in SECTIONS[section].key_names():
+        return Place(section, rest)
     for config in SECTIONS.values():
         if key in config.refused:
             raise config.unknown_key(key, {key: origin})

@@ -19,13 +19,13 @@ def _parse_path(value: object) -> object:
 class ProcessorConfig(Config):
     """What the processor, and everything that speaks to it through its logs, is told.
 
-    Paths have no defaults: state that appears in a new place because a program was started in another folder
-    looks like state that is lost. Relative paths are relative to the working directory. Partition counts and
-    shuffle partitions are fixed by the first start.
+    Where the log and the state are has no default: state that appears in a new place because a program was started in
+    another folder looks like state that is lost. Relative paths are relative to the working directory. Partition
+    counts and shuffle partitions are fixed by the first start.
     """
 
-    log_path: Annotated[Path, BeforeValidator(_parse_path), Allowed("a path")] = Field(
-        description="File of the embedded log."
+    log_path: Annotated[Path | None, BeforeValidator(_parse_path), Allowed("a path")] = Field(
+        default=None, description="File of the embedded log; none with `bootstrap.servers`, where the log is in Kafka."
     )
     state_table_path: NonEmpty = Field(description="The Delta state table: a path or a URI.")
     checkpoint_path: NonEmpty = Field(description="Folder of the streaming checkpoint: a path or a URI.")

@@ -65,7 +65,7 @@ def routed(requests: DataFrame) -> DataFrame:
         F.posexplode(roles.otherwise(F.array(F.lit(UNDECODABLE)))).alias("recipient", "role"),
         F.col("partition").alias("request_partition"),
         F.col("offset").alias("request_offset"),
-        _milliseconds(F.col("timestamp_ms")).alias("time_ms"),
+        _milliseconds(F.col("timestamp")).alias("time_ms"),
         F.col("value"),
         _milliseconds(F.current_timestamp()).alias("batch_ms"),
     )

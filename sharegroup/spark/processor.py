@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -30,8 +29,8 @@ from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics,
 from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
-from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.recovery import Takeover, take_over
+from sharegroup.spark.request_stream import request_stream
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 from sharegroup.state.fold import FoldedState
 
@@ -60,7 +59,7 @@ class Processor:
         self._spark = spark
         self._settings = settings
         self._reached = reached
-        self._log = open_log(str(settings.processor.log_path))
+        self._log = open_log(settings.log)
         self._checkpoint_lock = CheckpointLock(Path(settings.processor.checkpoint_path).absolute())
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
@@ -245,16 +244,8 @@ class Processor:
     def _started_query(self, takeover: Takeover, commit: Callable[[DataFrame, int], None]) -> StreamingQuery:
         config = self._settings.processor
         checkpoint = Path(config.checkpoint_path).absolute()
-        requests = (
-            self._spark.readStream.format(FORMAT)
-            .option("path", str(Path(config.log_path).absolute()))
-            .option("topic", config.request_topic_name)
-            .option("startingOffsets", json.dumps(dict(takeover.identity.start_offsets)))
-            .option("maxOffsetsPerTrigger", str(config.max_requests_per_batch))
-            .load()
-        )
         outputs = with_actors(
-            routed(requests),
+            routed(request_stream(self._spark, self._settings, takeover.identity.start_offsets)),
             self._settings.broker,
             takeover.writer.leader_epoch,
             bootstrap_folder(checkpoint),

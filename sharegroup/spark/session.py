@@ -50,6 +50,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 }
 """For a master on this machine, where checkpoints are on a local path; no file permissions are set."""
 
+_KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOADED_CLASSES = ("spark.sql.extensions", "spark.hadoop.fs.file.impl")
 """Settings that name a class of a jar that PySpark does not bring."""
 
@@ -95,6 +96,19 @@ def check_running(spark: SparkSession) -> None:
         raise SparkEndedError("The Spark session was stopped, or its JVM ended.", "Start the program again.")
 
 
+def check_kafka_source() -> None:
+    """Whether the session can read from Kafka.
+
+    Raises:
+        EnvironmentNotReadyError: the jars of Spark's Kafka source are on no class path.
+    """
+    if not _is_loadable(_KAFKA_SOURCE):
+        raise EnvironmentNotReadyError(
+            f"The jars for Kafka are missing: class {_KAFKA_SOURCE} is not on the driver's class path.",
+            "Run: make setup. With a Spark of your own, give it the jars of set kafka in conf/ivy.xml.",
+        )
+
+
 def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """What is to be set beside what is set already."""
     # Starts the JVM, or finds the one of spark-submit; only then is it known what is set.
@@ -113,12 +127,18 @@ def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_class(key: str, name: str) -> None:
+    if not _is_loadable(name):
+        raise EnvironmentNotReadyError(
+            f"The jars are missing: class {name} of {key} is not on the driver's class path.",
+            "Run: make setup. With a Spark of your own, give it the jars of conf/ivy.xml.",
+        )
+
+
+def _is_loadable(name: str) -> bool:
     jvm = SparkContext._jvm
     assert jvm is not None
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
     except Py4JJavaError:
-        raise EnvironmentNotReadyError(
-            f"The jars are missing: class {name} of {key} is not on the driver's class path.",
-            "Run: make setup. With a Spark of your own, give it the jars of conf/ivy.xml.",
-        ) from None
+        return False
+    return True

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig, LimitedSetting
 from sharegroup.config.consumer import ShareConsumerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import FLAT_KEYS, SECTIONS, Settings, environment_variable, load_settings
 from sharegroup.config.model import Config
 from sharegroup.config.processor import ProcessorConfig
@@ -545,13 +546,46 @@ def text_of(settings: Settings, flat_key: str) -> str:
 @pytest.mark.parametrize("key", sorted(FLAT_KEYS))
 def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
     place, value = FLAT_KEYS[key], sample(key)
-    flags = [flag for flag in (*FLAGS, *LOGIN) if not flag.startswith(f"{key}=")]
+    replaced = (f"{key}=", "log.path=") if key == "bootstrap.servers" else (f"{key}=",)
+    flags = [flag for flag in (*FLAGS, *LOGIN) if not flag.startswith(replaced)]
     nested = yaml_file(tmp_path, f"{place.section}:\n  {place.key}: {value}\n")
     assert text_of(load_settings(nested, {}, flags), key) == value
     flat = yaml_file(tmp_path, f"{key}: {value}\n")
     assert text_of(load_settings(flat, {}, flags), key) == value
     assert text_of(load_settings(None, {environment_variable(key): value}, flags), key) == value
     assert text_of(load_settings(None, {}, [*flags, f"{key}={value}"]), key) == value
+    assert text_of(load_settings(None, {}, [*flags, f"{place.section}.{place.key}={value}"]), key) == value
+
+
+@pytest.mark.parametrize(
+    ("file", "flags", "log"),
+    [
+        ("log.path: a.db", (), "a.db"),
+        ("log.path: a.db", ("bootstrap.servers=b:1",), "b:1"),
+        ("kafka: {bootstrap.servers: b:1}", ("log.path=a.db",), "a.db"),
+        ("{log.path: a.db, bootstrap.servers: ''}", (), "a.db"),
+        ("log.path: a.db", ("log.path=c.db",), "c.db"),
+    ],
+)
+def test_the_log_that_a_later_source_names_counts(file: str, flags: tuple[str, ...], log: str, tmp_path: Path) -> None:
+    others = [flag for flag in FLAGS if not flag.startswith("log.path=")]
+    settings = load_settings(yaml_file(tmp_path, file), {}, (*others, *flags))
+    assert settings.log == (KafkaConfig(bootstrap_servers=log) if log == "b:1" else log)
+    assert log in settings.link_properties.values()
+
+
+@pytest.mark.parametrize(
+    ("file", "complaint"),
+    [
+        ("{}", "Missing required configuration log.path or bootstrap.servers, which have no default value.*Set boot"),
+        ("bootstrap.servers: ''", "Missing required configuration log.path or bootstrap.servers"),
+        ("{log.path: a.db, bootstrap.servers: b:1}", r"both set \(from .* line 1, .* line 1\)\. All programs have one"),
+    ],
+)
+def test_there_is_one_log(file: str, complaint: str, tmp_path: Path) -> None:
+    others = [flag for flag in FLAGS if not flag.startswith("log.path=")]
+    with pytest.raises(ConfigurationError, match=complaint):
+        load_settings(yaml_file(tmp_path, file), {}, others)
 
 
 def test_keys_that_workers_share_with_consumers_have_a_prefix() -> None:

@@ -12,7 +12,7 @@ from sharegroup.config.loader import load_settings
 from sharegroup.errors import ConfigurationError
 
 SECRET = "hunter2-Qx8"
-PATHS = "processor:\n  log.path: log\n  state.table.path: state\n  checkpoint.path: checkpoint\n"
+PATHS = "processor:\n  state.table.path: state\n  checkpoint.path: checkpoint\n"
 SASL = {
     "bootstrap.servers": "b1:9093, b2:9093",
     "security.protocol": "SASL_SSL",
@@ -31,6 +31,42 @@ def test_what_is_set_reaches_the_clients() -> None:
         "security.protocol": "PLAINTEXT",
         "ssl.endpoint.identification.algorithm": "https",
     }
+
+
+def test_what_is_set_reaches_java_clients(tmp_path: Path) -> None:
+    for name in ("ca", "certificate", "key"):
+        (tmp_path / f"{name}.pem").write_text(f"-- {name} --")
+    config = KafkaConfig.from_mapping(
+        {
+            **SASL,
+            "sasl.password": 'a"b\\c',
+            "ssl.ca.location": str(tmp_path / "ca.pem"),
+            "ssl.certificate.location": str(tmp_path / "certificate.pem"),
+            "ssl.key.location": str(tmp_path / "key.pem"),
+            "ssl.key.password": SECRET,
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    )
+    assert config.java_client_properties() == {
+        "bootstrap.servers": "b1:9093, b2:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="alice" password="a\\"b\\\\c";',
+        "ssl.endpoint.identification.algorithm": "",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "-- ca --",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "-- certificate --",
+        "ssl.keystore.key": "-- key --",
+        "ssl.key.password": SECRET,
+    }
+    plain = KafkaConfig.from_mapping({**SASL, "sasl.mechanism": "PLAIN", "ssl.ca.location": ""})
+    assert plain.java_client_properties()["sasl.jaas.config"].startswith(
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    )
+    with pytest.raises(ConfigurationError, match=r"/etc/nothing.pem of ssl.ca.location cannot be read"):
+        KafkaConfig.from_mapping({**SASL, "ssl.ca.location": "/etc/nothing.pem"}).java_client_properties()
 
 
 def test_secrets_are_not_shown() -> None:
@@ -80,9 +116,8 @@ def test_the_settings_of_a_program(tmp_path: Path) -> None:
         "ssl.endpoint.identification.algorithm": "https",
     }
     assert SECRET not in repr(settings)
-    assert load_settings(None, {}, [line.strip().replace(": ", "=") for line in PATHS.splitlines()[1:]]).kafka == (
-        KafkaConfig()
-    )
+    paths = [line.strip().replace(": ", "=") for line in PATHS.splitlines()[1:]]
+    assert load_settings(None, {}, ["log.path=log", *paths]).kafka == KafkaConfig()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +126,7 @@ def test_the_settings_of_a_program(tmp_path: Path) -> None:
 )
 def test_a_secret_in_a_wrong_flag_is_not_shown(tmp_path: Path, override: str) -> None:
     file = tmp_path / "settings.yaml"
-    file.write_text(PATHS)
+    file.write_text(f"log.path: log\n{PATHS}")
     with pytest.raises(ConfigurationError, match=r"flag --set \S+=\[hidden\]") as refusal:
         load_settings(file, {}, [override])
     assert SECRET not in str(refusal.value)
