@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
 from sharegroup.protocol.rows import StateRow
@@ -54,10 +55,12 @@ class WatchLog:
     Attributes:
         group_id: the group.
         above_offset: (topic name, topic id, partition) → offset that the group knows to be the end.
+        isolation_level: which end: the last stable offset under read_committed.
     """
 
     group_id: str
     above_offset: dict[tuple[str, str, int], int]
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 
 @dataclass(frozen=True, slots=True)

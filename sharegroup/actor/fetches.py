@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from sharegroup.actor.answers import grouped_by_topic
 from sharegroup.actor.context import BatchTime
 from sharegroup.actor.led_partition import LedPartition
+from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
 from sharegroup.core.acquisition import AcquireRequest
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.errors import UnknownTopicOrPartitionError
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
@@ -19,7 +21,8 @@ def serve_fetches(
     sessions: Iterable[ShareSession],
     partitions: Mapping[PartitionKey, LedPartition],
     limits: SharePartitionLimits,
-    acquirable_end: Callable[[PartitionKey], int],
+    offsets: KnownOffsets,
+    isolation_level: IsolationLevel,
     time: BatchTime,
 ) -> list[tuple[ShareSession, ShareFetchResponse]]:
     """Acquire records for the waiting fetches, and say which of them are answered now.
@@ -30,20 +33,22 @@ def serve_fetches(
         sessions: all sessions of the group.
         partitions: the share-partitions that are led here.
         limits: limits in force.
-        acquirable_end: end of what may be acquired of a partition, exclusive.
+        offsets: what is known of the record log.
+        isolation_level: the group's.
         time: the batch's time; new locks run from it.
     """
     waiting = [(session, session.pending) for session in sessions if session.pending]
     waiting.sort(key=lambda entry: entry[1].request_offset)
     claims = Counter(key for session, fetch in waiting if fetch.max_records for key in session.partitions)
+    ends = {key: offsets.acquirable_end(key, isolation_level) for key in claims}
     answers = []
     for session, fetch in waiting:
         responses = dict(fetch.acknowledged)
         if fetch.max_records:
-            _acquire(session, fetch, partitions, limits, acquirable_end, time, claims, responses)
+            _acquire(session, fetch, partitions, limits, ends, time, claims, responses)
             claims.subtract(session.partitions)
         if responses or fetch.deadline_ms <= time.lock_start_ms:
-            answers.append((session, _response(session, responses, limits, time)))
+            answers.append((session, _response(session, responses, limits, isolation_level, time)))
     return answers
 
 
@@ -52,7 +57,7 @@ def _acquire(
     fetch: PendingFetch,
     partitions: Mapping[PartitionKey, LedPartition],
     limits: SharePartitionLimits,
-    acquirable_end: Callable[[PartitionKey], int],
+    ends: Mapping[PartitionKey, int],
     time: BatchTime,
     claims: Mapping[PartitionKey, int],
     responses: dict[PartitionKey, PartitionResponse],
@@ -65,13 +70,12 @@ def _acquire(
             error = UnknownTopicOrPartitionError(f"Share-partition {key[0]}-{key[1]} is not led here.")
             responses[key] = answer.model_copy(update={"error_code": error.code, "error_message": str(error)})
             continue
-        end = acquirable_end(key)
-        count = led.share_partition.acquirable_count(limits, end, time.lock_start_ms)
+        count = led.share_partition.acquirable_count(limits, ends[key], time.lock_start_ms)
         if not count:
             continue
         fair_part = -(-count // claims[key]) if claims[key] > 1 else None
         request = AcquireRequest(session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part)
-        ranges, applied = led.share_partition.acquire(request, limits, end, time.lock_start_ms)
+        ranges, applied = led.share_partition.acquire(request, limits, ends[key], time.lock_start_ms)
         led.record(applied, time.lock_start_ms, fetch.request_offset)
         if ranges:
             acquired = [
@@ -88,6 +92,7 @@ def _response(
     session: ShareSession,
     responses: Mapping[PartitionKey, PartitionResponse],
     limits: SharePartitionLimits,
+    isolation_level: IsolationLevel,
     time: BatchTime,
 ) -> ShareFetchResponse:
     has_records = any(response.acquired_records for response in responses.values())
@@ -97,5 +102,6 @@ def _response(
         share_session_epoch=session.epoch,
         acquisition_lock_timeout_ms=limits.lock_duration_ms,
         lock_deadline_ms=time.lock_start_ms + limits.lock_duration_ms if has_records else 0,
+        isolation_level=isolation_level,
         responses=grouped_by_topic(responses),
     )

@@ -22,6 +22,7 @@ from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
@@ -102,13 +103,8 @@ class Leader:
             last_offset: offset of the batch's last message for this group.
             time: the batch's time, from which new locks run.
         """
-        limits = self.limits
         answers = serve_fetches(
-            self._sessions,
-            self._partitions,
-            limits,
-            lambda key: self._offsets.acquirable_end(key, self._config.share_isolation_level),
-            time,
+            self._sessions, self._partitions, self.limits, self._offsets, self._isolation_level, time
         )
         for session, body in answers:
             self._answer(session, body)
@@ -139,6 +135,10 @@ class Leader:
     def limits(self) -> SharePartitionLimits:
         """What the group's configuration allows now."""
         return self._config.share_partition_limits
+
+    @property
+    def _isolation_level(self) -> IsolationLevel:
+        return IsolationLevel(self._config.share_isolation_level)
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold the whole state between two batches."""
@@ -322,11 +322,12 @@ class Leader:
     def _watches(self) -> list[Effect]:
         waiting = {key for session in self._sessions if session.pending for key in session.partitions}
         above = {
-            (led.topic, led.topic_id, led.partition): self._offsets.end_offset(key)
+            (led.topic, led.topic_id, led.partition): self._offsets.acquirable_end(key, self._isolation_level)
             for key in sorted(waiting)
             if (led := self._partitions.get(key)) is not None
         }
-        return [WatchLog(self._context.group_id, {**above, **self._uninitialized.watched()})]
+        wanted = {**above, **self._uninitialized.watched()}
+        return [WatchLog(self._context.group_id, wanted, self._isolation_level)]
 
     def _next_deadline_ms(self) -> int | None:
         fetches_ms = (session.pending.deadline_ms for session in self._sessions if session.pending)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, TopicLogOffsets
 
@@ -61,19 +62,20 @@ class KnownOffsets:
         """Log end offset, exclusive."""
         return self._known.get(key, (0, 0, 0))[1]
 
-    def acquirable_end(self, key: PartitionKey, isolation_level: str) -> int:
+    def acquirable_end(self, key: PartitionKey, isolation_level: IsolationLevel) -> int:
         """End of what may be acquired, exclusive: the last stable offset under read_committed."""
         _, end, stable = self._known.get(key, (0, 0, 0))
-        return min(end, stable) if isolation_level == "read_committed" else end
+        return min(end, stable) if isolation_level is IsolationLevel.READ_COMMITTED else end
 
     def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
-        """Where `share.auto.offset.reset` starts a share-partition.
+        """Where `share.auto.offset.reset` starts a share-partition: nowhere past what may be acquired.
 
         A reset by duration that no message has resolved starts at the log start: records too old rather than missed.
         """
+        end = self.acquirable_end(key, IsolationLevel(config.share_isolation_level))
         if config.auto_offset_reset_duration_ms is not None:
-            return self._reset.get(key, self.start_offset(key))
-        return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else self.end_offset(key)
+            return min(self._reset.get(key, self.start_offset(key)), end)
+        return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else end
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 
 
@@ -20,6 +21,7 @@ class HeldRange:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         delivery_count: deliveries of each record, this one included.
+        isolation_level: how they are to be read: under read_committed, offsets of aborted records have no record.
     """
 
     topic_id: str
@@ -28,6 +30,7 @@ class HeldRange:
     first_offset: int
     last_offset: int
     delivery_count: int
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
     def acknowledgement(self, acknowledge_type: AcknowledgeType, reason: str = "") -> Acknowledgement:
         """The same type for the whole range."""

@@ -223,6 +223,7 @@ class MemberProtocol:
                 r.first_offset,
                 r.last_offset,
                 r.delivery_count,
+                event.isolation_level,
             )
             for r in event.records
         )

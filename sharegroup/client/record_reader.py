@@ -10,9 +10,22 @@ from itertools import pairwise
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import HeldRange
 from sharegroup.client.kafka_types import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
+
+_REASONS = {
+    IsolationLevel.READ_UNCOMMITTED: (
+        "no record in the log: compacted, or a transaction's marker",
+        "not in the log, which ends at offset",
+    ),
+    IsolationLevel.READ_COMMITTED: (
+        "no record in the log: compacted, aborted, or a transaction's marker",
+        "not committed yet: the last stable offset is",
+    ),
+}
+"""Why an offset has no record, for ever and for now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,15 @@ class Chunk:
     rest: tuple[HeldRange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Records of a range, and where the holes end that are holes for ever."""
+
+    held: HeldRange
+    records: list[LogRecord]
+    settled_end: int
+
+
 class RecordReader:
     """Reads from a log that holds the acquired records.
 
@@ -58,37 +80,57 @@ class RecordReader:
         not exist any more.
         """
         rest = deque(ranges)
-        found: list[tuple[HeldRange, list[LogRecord]]] = []
+        found: list[_Found] = []
         room, room_bytes = max_records, self._max_bytes
         while rest and room > 0 and room_bytes > 0:
             held = rest.popleft()
             try:
-                records = self._log.read(
-                    held.topic, held.partition, held.first_offset, held.last_offset + 1, room, room_bytes
-                )
+                records, settled_end = self._read(held, room, room_bytes)
             except UnknownTopicError:
                 continue
             # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
             seen_to = records[-1].offset if records else held.last_offset
-            found.append((replace(held, last_offset=seen_to), records))
+            found.append(_Found(replace(held, last_offset=seen_to), records, settled_end))
             if seen_to < held.last_offset:
                 rest.appendleft(replace(held, first_offset=seen_to + 1))
             room -= len(records)
             room_bytes -= sum(len(record.key or b"") + len(record.value or b"") for record in records)
         return self._checked(found, tuple(rest))
 
-    def _checked(self, found: list[tuple[HeldRange, list[LogRecord]]], rest: tuple[HeldRange, ...]) -> Chunk:
+    def _read(self, held: HeldRange, max_records: int, max_bytes: int) -> tuple[list[LogRecord], int]:
+        """The first records of a range, and the offset below which no other record can come any more."""
+
+        def records() -> list[LogRecord]:
+            return self._log.read(
+                held.topic,
+                held.partition,
+                held.first_offset,
+                held.last_offset + 1,
+                max_records,
+                max_bytes,
+                held.isolation_level,
+            )
+
+        if first := records():
+            return first, first[-1].offset + 1
+        # Records may come between two looks at a log: only a read after the look at the end says what is not there.
+        end_offset = self._log.offsets(held.topic)[held.partition].readable_end(held.isolation_level)
+        second = records()
+        return second, max(end_offset, second[-1].offset + 1) if second else end_offset
+
+    def _checked(self, found: list[_Found], rest: tuple[HeldRange, ...]) -> Chunk:
         # After the read, not before it: a topic id that still holds now held then, too.
-        timestamp_types = {held.topic: self._timestamp_types(held.topic) for held, _ in found}
+        timestamp_types = {topic: self._timestamp_types(topic) for topic in {read.held.topic for read in found}}
         ranges: list[ReadRange] = []
         missing: list[Acknowledgement] = []
-        for held, records in found:
+        for read in found:
+            held = read.held
             timestamp_type = timestamp_types[held.topic].get(held.topic_id)
             if timestamp_type is None:
                 continue
-            ranges.append(ReadRange(held, records, timestamp_type))
-            if len(records) <= held.last_offset - held.first_offset:
-                missing += self._missing(held, records)
+            ranges.append(ReadRange(held, read.records, timestamp_type))
+            if len(read.records) <= held.last_offset - held.first_offset:
+                missing += self._missing(read)
         return Chunk(ranges, missing, rest)
 
     def _timestamp_types(self, topic: str) -> dict[str, int]:
@@ -100,26 +142,19 @@ class RecordReader:
         is_append_time = description.config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME
         return {description.topic_id: TIMESTAMP_LOG_APPEND_TIME if is_append_time else TIMESTAMP_CREATE_TIME}
 
-    def _missing(self, held: HeldRange, records: list[LogRecord]) -> list[Acknowledgement]:
-        log = self._log.offsets(held.topic)[held.partition]
+    def _missing(self, read: _Found) -> list[Acknowledgement]:
+        held = read.held
+        log_start = self._log.offsets(held.topic)[held.partition].start_offset
+        end = max(read.settled_end, log_start)
+        no_record, not_yet = _REASONS[held.isolation_level]
         kinds = (
-            (0, log.start_offset - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {log.start_offset}"),
-            (
-                log.start_offset,
-                log.end_offset - 1,
-                AcknowledgeType.GAP,
-                "no record in the log: compacted, or a transaction's marker",
-            ),
-            (
-                log.end_offset,
-                held.last_offset,
-                AcknowledgeType.UNREAD,
-                f"not in the log, which ends at offset {log.end_offset}",
-            ),
+            (0, log_start - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {log_start}"),
+            (log_start, end - 1, AcknowledgeType.GAP, no_record),
+            (end, held.last_offset, AcknowledgeType.UNREAD, f"{not_yet} {end}"),
         )
         return [
             replace(held, first_offset=max(first, low), last_offset=min(last, high)).acknowledgement(kind, reason)
-            for first, last in _holes(held, records)
+            for first, last in _holes(held, read.records)
             for low, high, kind, reason in kinds
             if max(first, low) <= min(last, high)
         ]

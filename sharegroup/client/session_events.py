@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ApiError, UnknownServerError, api_error
 from sharegroup.protocol.share_fetch import (
     AcknowledgementRange,
@@ -35,11 +36,13 @@ class Acquired:
         records: what the member holds now.
         lock_deadline_ms: when the locks end, epoch ms.
         lock_timeout_ms: how long they last.
+        isolation_level: how the records are to be read.
     """
 
     records: tuple[AcquiredRecords, ...]
     lock_deadline_ms: int
     lock_timeout_ms: int
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,7 +283,8 @@ class ShareSession:
                 events.append(Acknowledged(tuple(acknowledgements), error))
         records = acquired_records(response)
         if records:
-            events.append(Acquired(records, response.lock_deadline_ms, response.acquisition_lock_timeout_ms))
+            deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
+            events.append(Acquired(records, deadline_ms, timeout_ms, response.isolation_level))
         if failed or (not records and any(partition.error_code for partition in answers.values())):
             self._backoff.failed(now_ms)
         else:

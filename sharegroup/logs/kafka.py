@@ -110,13 +110,11 @@ class KafkaLog:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> list[LogRecord]:
         """Read records of a range of offsets, end exclusive; see `Log.read`."""
-        is_committed_only = isolation_level is IsolationLevel.READ_COMMITTED
         while True:
             place = self._place(topic, partition)
             found = self._topics.offsets(topic, [partition])[partition]
-            log_end_offset = found.last_stable_offset if is_committed_only else found.end_offset
             start = max(start_offset, found.start_offset)
-            limits = Limits(min(end_offset, log_end_offset), max_records, max_bytes)
+            limits = Limits(min(end_offset, found.readable_end(isolation_level)), max_records, max_bytes)
             if start >= limits.end_offset:
                 return []
             with self._readers[isolation_level].lent(methodcaller("is_at", place, start)) as reader:

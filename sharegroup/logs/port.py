@@ -62,14 +62,15 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Where a partition starts and ends: the end offset is that of the next record to come.
-
-    Readers that skip uncommitted transactions stop at `last_stable_offset`.
-    """
+    """Where a partition starts and ends: the end offset is that of the next record to come."""
 
     start_offset: int
     end_offset: int
     last_stable_offset: int
+
+    def readable_end(self, isolation_level: IsolationLevel) -> int:
+        """Where a read ends: at the last stable offset when it skips uncommitted transactions."""
+        return self.last_stable_offset if isolation_level is IsolationLevel.READ_COMMITTED else self.end_offset
 
 
 class Log(Protocol):

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex
 
@@ -125,4 +126,8 @@ class ShareFetchResponse(ErrorResponse):
     share_session_epoch: Int32 = Field(default=0, description="Epoch of the request that is answered.")
     acquisition_lock_timeout_ms: Int32 = Field(default=0, description="How long the locks last, in ms.")
     lock_deadline_ms: Int64 = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")
+    isolation_level: IsolationLevel = Field(
+        default=IsolationLevel.READ_UNCOMMITTED,
+        description="How the member is to read what it acquired: the group's share.isolation.level. Ours.",
+    )
     responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")

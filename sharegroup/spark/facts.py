@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import Wake, WatchLog, WatchTopics
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
@@ -97,6 +98,8 @@ class FactSource:
             positions = {
                 (topic, partition): offset
                 for watch in self._log_watches.values()
+                # A last stable offset cannot be waited for: it is looked at after each slice.
+                if watch.isolation_level is IsolationLevel.READ_UNCOMMITTED
                 for (topic, _, partition), offset in watch.above_offset.items()
             }
         if not positions:
@@ -137,7 +140,8 @@ class FactSource:
         for topic, topic_id in sorted({(topic, topic_id) for topic, topic_id, _ in watch.above_offset}):
             offsets = self._offsets(topic, topic_id)
             watched = {p: above for (_, id_, p), above in watch.above_offset.items() if id_ == topic_id}
-            news = {p: offsets[p] for p, above in watched.items() if p in offsets and offsets[p].end_offset > above}
+            ends = {p: found.readable_end(watch.isolation_level) for p, found in offsets.items()}
+            news = {p: offsets[p] for p, above in watched.items() if p in ends and ends[p] > above}
             if news:
                 grown.append(_topic_offsets(topic, topic_id, len(offsets), news))
             # A topic that is gone never grows; to go on looking at the one of its name would be a busy loop.

@@ -28,6 +28,7 @@ from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.facts import (
@@ -64,6 +65,9 @@ class LogPartition:
     @property
     def last_stable_offset(self) -> int:
         return self.end if self.stable is None else self.stable
+
+    def readable_end(self, isolation_level: IsolationLevel) -> int:
+        return self.last_stable_offset if isolation_level is IsolationLevel.READ_COMMITTED else self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,10 +335,14 @@ class Group:
             self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
 
     def _grown(self) -> Iterator[TopicLogOffsets]:
-        watched = self.log_watch.above_offset if self.log_watch else {}
+        if self.log_watch is None:
+            return
+        watched, level = self.log_watch.above_offset, self.log_watch.isolation_level
         for (topic, topic_id, partition), above in list(watched.items()):
             present_id, partitions = self.topics.get(topic, ("", []))
-            if present_id == topic_id and partition < len(partitions) and partitions[partition].end > above:
+            if present_id != topic_id or partition >= len(partitions):
+                continue
+            if partitions[partition].readable_end(level) > above:
                 del watched[topic, topic_id, partition]
                 yield self._topic_offsets(topic, [partition])
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sharegroup.client.acquisition import HeldRange
 from sharegroup.client.record_reader import Chunk, RecordReader
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, LogRecord, NewRecord
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, LogRecord, NewRecord, PartitionOffsets
 
 UNLIMITED = 1_000_000
 
 
-class CompactedLog(LocalLog):
-    """A local log from which compaction took some offsets of every partition."""
+class SparseLog(LocalLog):
+    """A local log with offsets of every partition that hold no record, or none for a while."""
 
     compacted: frozenset[int] = frozenset()
+    aborted: frozenset[int] = frozenset()
+    last_stable_offset: int | None = None
+    reads_too_early = 0
+    """Reads that find nothing yet, as at a broker that follows the others."""
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        offsets = super().offsets(topic)
+        if self.last_stable_offset is None:
+            return offsets
+        return {p: replace(found, last_stable_offset=self.last_stable_offset) for p, found in offsets.items()}
 
     def read(
         self,
@@ -26,9 +39,17 @@ class CompactedLog(LocalLog):
         end_offset: int,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> list[LogRecord]:
+        if self.reads_too_early:
+            self.reads_too_early -= 1
+            return []
+        missing = self.compacted
+        if isolation_level is IsolationLevel.READ_COMMITTED:
+            end_offset = min(end_offset, self.offsets(topic)[partition].last_stable_offset)
+            missing |= self.aborted
         records = super().read(topic, partition, start_offset, end_offset)
-        left = [record for record in records if record.offset not in self.compacted]
+        left = [record for record in records if record.offset not in missing]
         return left[:max_records]
 
 
@@ -95,7 +116,7 @@ def test_ranges_are_read_in_their_order_across_the_limit(log: LocalLog, held: He
 def test_offsets_without_a_record_are_gaps(
     log: LocalLog, held: HeldRange, compacted: set[int], gaps: list[tuple[int, int]]
 ) -> None:
-    with CompactedLog(log.path) as sparse:
+    with SparseLog(log.path) as sparse:
         sparse.compacted = frozenset(compacted)
         chunk = RecordReader(sparse, UNLIMITED).read([held], UNLIMITED)
     assert offsets(chunk) == [offset for offset in range(10) if offset not in compacted]
@@ -107,7 +128,7 @@ def test_offsets_without_a_record_are_gaps(
 def test_a_gap_at_the_end_is_found_with_the_next_chunk_when_the_limit_comes_first(
     log: LocalLog, held: HeldRange
 ) -> None:
-    with CompactedLog(log.path) as sparse:
+    with SparseLog(log.path) as sparse:
         sparse.compacted = frozenset({8, 9})
         reader = RecordReader(sparse, UNLIMITED)
         first = reader.read([held], 8)
@@ -115,6 +136,44 @@ def test_a_gap_at_the_end_is_found_with_the_next_chunk_when_the_limit_comes_firs
     assert (first.missing, rest(first)) == ([], [(8, 9)])
     assert offsets(second) == []
     assert [(m.first_offset, m.last_offset) for m in second.missing] == [(8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("isolation_level", "read", "gaps"),
+    [
+        (IsolationLevel.READ_UNCOMMITTED, list(range(10)), []),
+        (
+            IsolationLevel.READ_COMMITTED,
+            [0, 3, 4],
+            [
+                (1, 2, AcknowledgeType.GAP, "no record in the log: compacted, aborted, or a transaction's marker"),
+                (5, 5, AcknowledgeType.GAP, "no record in the log: compacted, aborted, or a transaction's marker"),
+                (6, 9, AcknowledgeType.UNREAD, "not committed yet: the last stable offset is 6"),
+            ],
+        ),
+    ],
+)
+def test_a_range_is_read_with_the_isolation_level_under_which_it_was_acquired(
+    log: LocalLog,
+    held: HeldRange,
+    isolation_level: IsolationLevel,
+    read: list[int],
+    gaps: list[tuple[int, int, AcknowledgeType, str]],
+) -> None:
+    with SparseLog(log.path) as transactional:
+        transactional.aborted, transactional.last_stable_offset = frozenset({1, 2, 5}), 6
+        reader = RecordReader(transactional, UNLIMITED)
+        first = reader.read([replace(held, isolation_level=isolation_level)], 10)
+        second = reader.read(first.rest, 10)
+    assert [*offsets(first), *offsets(second)] == read
+    assert [*missing(first), *missing(second)] == gaps
+
+
+def test_a_record_that_comes_between_two_looks_at_the_log_is_no_gap(log: LocalLog, held: HeldRange) -> None:
+    with SparseLog(log.path) as late:
+        late.reads_too_early = 1
+        chunk = RecordReader(late, UNLIMITED).read([held], UNLIMITED)
+    assert (offsets(chunk), chunk.missing) == (list(range(10)), [])
 
 
 def test_deleted_records_are_gaps_with_a_reason_of_their_own(log: LocalLog, held: HeldRange) -> None:
