@@ -45,15 +45,17 @@ class GroupActivity:
                     for fields in row.payload.get("records", []):
                         self._apply(row.group_id, fields)
 
-    def idle_s(self, end_offsets: Mapping[int, int]) -> float:
-        """For how long no group has had a member, every message was applied, and no batch came.
+    def idle_s(self, end_offsets: Mapping[int, int], is_writing: bool = False) -> float | None:
+        """For how long nothing has been left to do; None while a group has a member, or something is left.
 
         Args:
             end_offsets: partition of the request log → its end offset.
+            is_writing: whether there is something to be written for a group.
         """
         with self._lock:
-            if self._members or any(self._ends.get(p, 0) < end for p, end in end_offsets.items()):
+            if self._members or is_writing or any(self._ends.get(p, 0) < end for p, end in end_offsets.items()):
                 self._busy_at_s = self._now_s()
+                return None
             return self._now_s() - self._busy_at_s
 
     def _apply(self, group_id: str, fields: dict[str, object]) -> None:

@@ -75,7 +75,7 @@ class Processor:
 
         Args:
             stop: ends the work; without it, it goes on for ever.
-            idle_limit_s: ends it, too: for so long no group had a member and no message came.
+            idle_limit_s: ends it, too: for so long no group had a member, and nothing was left to do.
 
         Raises:
             ShareGroupError: what stopped the processor before.
@@ -88,7 +88,7 @@ class Processor:
             while not self._stop.wait(_SERVE_LOOK_S):
                 check_running(self._spark)
                 self.raise_failure()
-                if idle_limit_s is not None and self._idle_s() >= idle_limit_s:
+                if idle_limit_s is not None and (idle_s := self._idle_s()) is not None and idle_s >= idle_limit_s:
                     break
         except CheckpointInUseError:
             if not self._stop.is_set():
@@ -212,10 +212,13 @@ class Processor:
             raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._query
 
-    def _idle_s(self) -> float:
+    def _idle_s(self) -> float | None:
         assert self._activity is not None
         offsets = self._log.offsets(self._settings.processor.request_topic_name)
-        return self._activity.idle_s({partition: found.end_offset for partition, found in offsets.items()})
+        ends = {partition: found.end_offset for partition, found in offsets.items()}
+        letters = self.dead_letter_metrics
+        # Letters that cannot be written would keep a scheduled run from its end; the next one tries them again.
+        return self._activity.idle_s(ends, is_writing=letters.waiting_records > 0 and not letters.failures)
 
     def _commit_function(
         self, committer: Committer, facts: FactSource, takeover: Takeover

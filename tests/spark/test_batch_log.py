@@ -131,19 +131,21 @@ class Start:
     last_marker: tuple[int, dict[int, int]] | None = None
 
 
-def test_a_processor_is_idle_while_nobody_is_a_member_and_every_message_is_applied() -> None:
+def test_a_processor_is_idle_while_nobody_is_a_member_and_nothing_is_left_to_do() -> None:
     now_s = 0.0
     activity = GroupActivity(Start(), lambda: now_s)  # type: ignore[arg-type]
-    for now_s, committed, end_offset, idle_s in [
-        (1.0, [], 40, 1.0),
-        (2.0, [], 41, 0.0),
-        (3.0, [metadata(JOINED)], 41, 0.0),
-        (4.0, [], 41, 0.0),
-        (5.0, [metadata(LEFT)], 41, 0.0),
-        (7.0, [], 41, 2.0),
-        (8.0, [metadata()], 41, 0.0),
-        (9.0, [], 41, 1.0),
+    for now_s, committed, end_offset, is_writing, idle_s in [
+        (1.0, [], 40, False, 1.0),
+        (2.0, [], 41, False, None),
+        (3.0, [metadata(JOINED)], 41, False, None),
+        (4.0, [], 41, False, None),
+        (5.0, [metadata(LEFT)], 41, False, 0.0),
+        (7.0, [], 41, False, 2.0),
+        (8.0, [metadata()], 41, False, 0.0),
+        (9.0, [], 41, False, 1.0),
+        (10.0, [], 41, True, None),
+        (12.0, [], 41, False, 2.0),
     ]:
         if committed:
             activity.committed([output(*committed)])
-        assert activity.idle_s({0: end_offset, 1: 7}) == idle_s, now_s
+        assert activity.idle_s({0: end_offset, 1: 7}, is_writing) == idle_s, now_s
