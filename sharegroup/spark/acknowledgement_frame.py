@@ -57,7 +57,7 @@ def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> l
 
 def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
     """(topic, partition) → what is not accepted, by offset; brought to the driver."""
-    _check_columns(frame)
+    check_columns(frame)
     # A type that is null is not accepted either: it is a mistake.
     wanted = frame.select(*COLUMNS).where(~F.col("acknowledge_type").eqNullSafe("accept"))
     table: pa.Table = wanted.toArrow()
@@ -73,7 +73,12 @@ def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
     return {place: [_Exception(*entry) for entry in sorted(kinds.items())] for place, kinds in found.items()}
 
 
-def _check_columns(frame: DataFrame) -> None:
+def check_columns(frame: DataFrame) -> None:
+    """Check that a frame has the columns of acknowledgements.
+
+    Raises:
+        InvalidRequestError: a column is missing, or is not an integer.
+    """
     for column in COLUMNS:
         if column not in frame.columns:
             raise InvalidRequestError(
