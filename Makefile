@@ -13,8 +13,9 @@ UV_VERSION := 0.13.8
 # The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
 FAST := not spark and not kafka and not slow
 BIN := .venv/bin
+SPARK_HOME = $$(echo $(CURDIR)/.venv/lib/python*/site-packages/pyspark)
 INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
-	$(JAR_SETS:%=build/jars/%/.retrieved)
+	$(JAR_SETS:%=build/jars/%/.retrieved) build/.classes-archived
 
 preflight = $(call stop_on,$(shell .ci/preflight.sh "$(PYTHON)" "$(JAVA)" 2>&1))
 stop_on = $(if $(1),$(error $(1)))
@@ -96,10 +97,10 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 
 # Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
 .venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .venv/.requirements-installed
-	mkdir -p "$$(echo .venv/lib/python*/site-packages/pyspark)/conf"
-	sed 's|@ROOT@|$(CURDIR)|g' conf/spark/spark-defaults.conf > \
-		"$$(echo .venv/lib/python*/site-packages/pyspark/conf)/spark-defaults.conf"
-	cp conf/spark/log4j2.properties .venv/lib/python*/site-packages/pyspark/conf/
+	mkdir -p "$(SPARK_HOME)/conf"
+	sed "s|@ROOT@|$(CURDIR)|g; s|@SPARK_HOME@|$(SPARK_HOME)|g" conf/spark/spark-defaults.conf > \
+		"$(SPARK_HOME)/conf/spark-defaults.conf"
+	cp conf/spark/log4j2.properties "$(SPARK_HOME)/conf/"
 	touch $@
 
 # PySpark brings Apache Ivy, whose default resolver is Maven Central.
@@ -108,4 +109,11 @@ build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
 	rm -rf $(@D)
 	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy conf/ivy.xml \
 		-confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]" > build/ivy-$*.log 2>&1 || { cat build/ivy-$*.log; exit 1; }
+	touch $@
+
+# It fits these jars and this Java; another one ignores it.
+build/.classes-archived: .ci/archive_classes.sh .venv/.spark-configured .venv/.package-installed \
+		$(patsubst %,build/jars/%/.retrieved,$(filter spark kafka,$(JAR_SETS)))
+	@echo "Archiving Spark's classes, for a faster start (a minute)"
+	.ci/archive_classes.sh build/spark.jsa "$(SPARK_HOME)"
 	touch $@

@@ -27,7 +27,7 @@ _NUMBERS = itertools.count(1)
 FAST_START = {
     "spark.master": "local[2]",
     # Most of these processors live for some seconds: a compiler that optimises would only take time.
-    "spark.driver.extraJavaOptions": "-Xss8m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
