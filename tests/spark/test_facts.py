@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sharegroup.actor.effects import Wake, WatchLog, WatchTopics
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import NewRecord, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import LogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, parsed
@@ -95,6 +97,33 @@ def test_growth_after_the_watch_is_told_once(log: LocalLog, driver: Driver) -> N
     produce(log, "orders", 1, 1)
     eventually(lambda: len(driver.told()) > 1, "the growth of partition 1 is told")
     assert [ends(topic) for topic in driver.told()] == [{0: 5}, {1: 1}]
+
+
+class TransactionalLog(LocalLog):
+    """A local log in which a transaction is open from an offset on."""
+
+    last_stable_offset = 0
+
+    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+        found = super().offsets(topic)
+        return {p: replace(seen, last_stable_offset=self.last_stable_offset) for p, seen in found.items()}
+
+
+def test_a_read_committed_watch_is_answered_by_the_last_stable_offset(tmp_path: Path) -> None:
+    with TransactionalLog(tmp_path / "log.db") as log:
+        log.create_topic("orders", 1)
+        driver = Driver(log)
+        driver.facts.start()
+        committed = replace(watch(log, "orders", p0=0), isolation_level=IsolationLevel.READ_COMMITTED)
+        uncommitted = replace(watch(log, "orders", p0=0), group_id="another")
+        assert driver.facts.update([committed, uncommitted]) == []
+        produce(log, "orders", 0, 5)
+        eventually(driver.told, "the growth is told to the group that reads uncommitted records")
+        log.last_stable_offset = 3
+        eventually(lambda: len(driver.told()) > 1, "the last stable offset is told to the other one")
+        driver.facts.stop()
+    assert [envelope.group_id for envelope in driver.sent] == ["another", "group"]
+    assert [topic.partitions[0].last_stable_offset for topic in driver.told()] == [0, 3]
 
 
 def test_a_new_watch_is_answered_again(log: LocalLog) -> None:
