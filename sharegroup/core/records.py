@@ -38,8 +38,12 @@ class Transition:
 
     @property
     def is_persisted_by_kafka(self) -> bool:
-        """Whether Kafka's share coordinator would store it: not an acquisition, not `unread`, not a renewal."""
-        return self.to_state is not RecordState.ACQUIRED and self.cause is not Cause.UNREAD
+        """Whether Kafka's share coordinator would store it.
+
+        Not an acquisition, a renewal, or `unread`; nor what the log start passes, of which Kafka writes nothing: the
+        new start offset goes out with the next write (recorded of 4.3.1).
+        """
+        return self.to_state is not RecordState.ACQUIRED and self.cause not in (Cause.UNREAD, Cause.LOG_START)
 
 
 @dataclass(frozen=True, slots=True)

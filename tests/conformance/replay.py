@@ -115,7 +115,7 @@ class Replay:
         self._note_writes(self._engine.expire_locks(self._limits, self._now_ms))
 
     def _log_start(self, step: Step) -> None:
-        self._engine.move_log_start(step.arguments["offset"], self._limits)
+        self._note_writes(self._engine.move_log_start(step.arguments["offset"], self._limits))
 
     def _release_member(self, step: Step) -> None:
         member_id = step.arguments["member"]

@@ -39,6 +39,7 @@ RENEWED = entry(0, 9, RecordState.ACQUIRED, RecordState.ACQUIRED, 1, Cause.RENEW
 UNREAD = entry(5, 9, RecordState.ACQUIRED, RecordState.AVAILABLE, 0, Cause.UNREAD)
 RELEASED = entry(0, 4, RecordState.ACQUIRED, RecordState.AVAILABLE, 1, Cause.RELEASE)
 ACCEPTED = entry(3, 6, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, 2, Cause.ACCEPT)
+DELETED = entry(0, 4, RecordState.AVAILABLE, RecordState.ARCHIVED, 1, Cause.LOG_START)
 EXPIRED = entry(0, 4, RecordState.ACQUIRED, RecordState.AVAILABLE, 1, Cause.LOCK_TIMEOUT)
 
 
@@ -50,6 +51,7 @@ EXPIRED = entry(0, 4, RecordState.ACQUIRED, RecordState.AVAILABLE, 1, Cause.LOCK
         (SnapshotEpochs(0, 0), [], TRANSITIONS),
         (SnapshotEpochs(0, 0), [ACQUIRED, RENEWED, UNREAD], TRANSITIONS),
         (SnapshotEpochs(0, 3), [ACQUIRED], TRANSITIONS),
+        (SnapshotEpochs(0, 3), [DELETED], TRANSITIONS),
         (SnapshotEpochs(0, 0), [ACQUIRED, RELEASED], UPDATE),
         (SnapshotEpochs(0, 0), [ACCEPTED], UPDATE),
         (SnapshotEpochs(0, 2), [EXPIRED], UPDATE),
