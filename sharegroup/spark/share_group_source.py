@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -151,6 +152,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._log.close()
 
     def _next(self, source: ShareGroupSourceMember, last: AcquiredOffset) -> AcquiredOffset | None:
+        if self._drain is not None:
+            self._drain.begin(source.member)
         while True:
             acquisition = source.acquire(_TRIGGER_WAIT_MS)
             if acquisition is not None and self._drain is not None:
@@ -184,11 +187,15 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _opened_log(self) -> Log:
         if self._log is None:
-            # This is the source's own process on the driver; Spark ends it by SIGTERM, without a call of `stop`.
-            log_events()
-            signal.signal(signal.SIGTERM, self._terminated)
+            if _is_own_process():
+                log_events()
+                # Spark ends the process by SIGTERM; an exit makes it call `stop`.
+                signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
             self._log = open_log(self._options.log)
         return self._log
 
-    def _terminated(self, number: int, frame: object) -> None:
-        sys.exit(0)
+
+def _is_own_process() -> bool:
+    """Whether this is the process that Spark starts on the driver for a stream of a Python source."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == runner.__name__

@@ -49,6 +49,10 @@ class Drain(EndWhenDrained):
         self._late_count = 0 if wanted else self._late_count + 1
         return tuple(wanted), tuple(late)
 
+    def begin(self, member: GroupMember) -> None:
+        """Count empty answers from now on: those before were to fetches that only carried acknowledgements."""
+        super().is_reached(member, is_busy=True)
+
     def is_reached(self, member: GroupMember, is_busy: bool = False) -> bool:
         """Whether the query shall end now; raises `RequestTimedOutError` when no processor answered in time."""
         return self._late_count > len(self._end_offsets) or super().is_reached(member, is_busy)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import Acquisition, HeldRange, unread
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
@@ -59,6 +59,7 @@ class ShareGroupSourceMember:
         self._refused_count = last.refused_record_count
         self._at_work: AcquiredOffset | None = None
         self._settled = AcquiredOffset()
+        self._lost_partitions: set[PartitionKey] = set()
         self._unanswered: list[AcquiredOffset] = []
         self._next_renewal_s = 0.0
         self._lock = threading.RLock()
@@ -120,8 +121,8 @@ class ShareGroupSourceMember:
     def resume(self, before: AcquiredOffset, offset: AcquiredOffset) -> None:
         """Take a batch up again that an earlier process began.
 
-        It is read in any case. When the locks have ended meanwhile, its acknowledgements will be refused, and its
-        records are delivered again, to this member or to another one.
+        It is read in any case. What is not held any more is not acknowledged: it is delivered again, to this member or
+        to another one, and the acknowledgement is due for that delivery.
 
         Args:
             before: the batch before it, which is committed; whether all its acknowledgements were sent is not known.
@@ -131,9 +132,9 @@ class ShareGroupSourceMember:
         with self._lock:
             self._work_on(offset)
             self.member.acknowledge(_renewals(offset))
-            lost = [result for result in self.member.flush(_ANSWER_TIMEOUT_MS) if result.error is not None]
-        if lost:
-            logger.warning(self._event("acquisition_lost", records=offset.record_count, reason=lost[0].error))
+            for result in self.member.flush(_ANSWER_TIMEOUT_MS):
+                if result.error is not None:
+                    self._lost(result, result.error)
 
     def settle(self, offset: AcquiredOffset) -> None:
         """Acknowledge a batch that Spark has committed; one that is settled already is left alone."""
@@ -142,7 +143,8 @@ class ShareGroupSourceMember:
                 return
             is_at_work = self._at_work is not None and self._at_work.number == offset.number
             said = acknowledgements_of(offset)
-            self.member.acknowledge(said.acknowledgements)
+            self.member.acknowledge(found for found in said.acknowledgements if found.key not in self._lost_partitions)
+            self._lost_partitions.clear()
             self._at_work, self._settled = None, offset
             self._unanswered.append(offset)
             if not is_at_work:
@@ -163,6 +165,14 @@ class ShareGroupSourceMember:
         self._note(results)
         self._folder.release(keeps_acknowledgements=is_unsure or self._at_work is not None)
         logger.info(self._event("left"))
+
+    def _lost(self, result: Acknowledged, error: ShareGroupError) -> None:
+        """The locks of a partition's records ended before they were renewed."""
+        self._lost_partitions.update(found.key for found in result.acknowledgements)
+        lost_count = sum(len(found.offsets) for found in result.acknowledgements)
+        self._refused_count += lost_count
+        place = f"{result.topic}-{result.partition}"
+        logger.warning(self._event("acquisition_lost", share_partition=place, records=lost_count, reason=error))
 
     def _log_repetition(self, offset: AcquiredOffset) -> None:
         """What an earlier process committed was most likely acknowledged by it; then it is not held any more."""

@@ -30,7 +30,7 @@ class AcquiredOffset:
         lock_deadline_ms: when they end if they are not renewed, epoch ms.
         acknowledgement_folder: where `acknowledge` leaves what is said of single records; "" when the commit accepts
             them all.
-        refused_record_count: records of the query so far whose acknowledgement came too late.
+        refused_record_count: records of the query so far that were read, but not held long enough to be acknowledged.
         ranges: the records; their delivery counts include this delivery.
     """
 
@@ -93,5 +93,10 @@ class AcquiredOffset:
                 f"An offset of the query's checkpoint has the version {version}; this release reads {FORMAT_VERSION}.",
                 "Use the release that wrote the checkpoint, or start with a new checkpoint folder.",
             )
-        ranges = tuple(HeldRange(*found, IsolationLevel(level)) for *found, level in values.pop("ranges"))
-        return cls(**values, ranges=ranges)
+        return cls(**values | {"ranges": tuple(_range(*found) for found in values["ranges"])})
+
+
+def _range(
+    topic_id: str, topic: str, partition: int, first: int, last: int, delivery_count: int, level: str
+) -> HeldRange:
+    return HeldRange(topic_id, topic, partition, first, last, delivery_count, IsolationLevel(level))
