@@ -81,7 +81,7 @@ def coordinator() -> ActorState:
     group = GroupCoordinator(GroupState(), CONTEXT.broker)
     group.heartbeat("first", "", ShareGroupHeartbeatRequest(member_epoch=0, subscribed_topic_names=[TOPIC]), NOW_MS)
     group.topic_seen(TOPIC, TOPIC_ID, PARTITIONS)
-    group.partitions_initialized(TOPIC_ID, range(PARTITIONS))
+    group.partitions_initialized(TOPIC_ID, range(PARTITIONS), group.state.group_epoch)
     group.heartbeat("first", "", ShareGroupHeartbeatRequest(member_epoch=-1), NOW_MS)
     return ActorState(Coordinator(CONTEXT, group).to_plain())
 

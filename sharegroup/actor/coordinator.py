@@ -1,4 +1,4 @@
-"""The coordinator actor of a group: heartbeats, topics, and the initialisation of share-partitions.
+"""The coordinator actor of a group: heartbeats, topics, and the beginning and end of share-partitions.
 
 Heartbeats are answered at the end of the batch, when the batch's assignment is made; members whose assignment
 changed without a heartbeat of theirs in the batch are told unasked.
@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sharegroup.actor.administration import Administration
 from sharegroup.actor.answers import response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchTopics
 from sharegroup.config.model import is_topic_name
+from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.errors import UnknownMemberIdError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
+    DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
     ShareGroupConfigChanged,
+    ShareGroupStateDeleted,
     ShareGroupStateInitialized,
 )
 from sharegroup.protocol.group_messages import (
@@ -31,10 +35,14 @@ from sharegroup.protocol.group_messages import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from sharegroup.protocol.group_records import GroupRecord, ShareGroupCurrentMemberAssignment
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupCurrentMemberAssignment, ShareGroupRemoved
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, parsed, request
 from sharegroup.protocol.row_payloads import GroupMetadataPayload
 from sharegroup.protocol.rows import RecordType, StateRow
+
+_NOT_LOOKED_AT = ("", -1)
+"""What a topic never is, so that the driver tells of it, be it there or not."""
+_WHOLE_TOPIC = -1
 
 
 class Coordinator:
@@ -44,8 +52,10 @@ class Coordinator:
         context: group, leader epoch and broker configuration.
         group: the group's metadata and sessions.
         reply_partitions: member id → partition of the response log that it reads.
-        asked_to_initialize: share-partitions whose initialisation the leader was asked for.
+        asked: (topic id, partition, state epoch) of what the leader was asked to initialise or delete.
         seen_topics: topic name → (topic id, partition count) as last told, even where the group knows of more.
+        subscribed: topics that members subscribed to after the last batch.
+        administration: administrators' requests that are not answered yet.
     """
 
     def __init__(
@@ -53,14 +63,18 @@ class Coordinator:
         context: ActorContext,
         group: GroupCoordinator,
         reply_partitions: Mapping[str, int] | None = None,
-        asked_to_initialize: set[tuple[str, int]] | None = None,
+        asked: Iterable[tuple[str, int, int]] = (),
         seen_topics: Mapping[str, tuple[str, int]] | None = None,
+        subscribed: Iterable[str] = (),
+        administration: Administration | None = None,
     ) -> None:
         self._context = context
         self._group = group
         self._reply_partitions = dict(reply_partitions or {})
-        self._asked_to_initialize = asked_to_initialize or set()
+        self._asked = set(asked)
         self._seen_topics = dict(seen_topics or {})
+        self._subscribed = frozenset(subscribed)
+        self._administration = administration or Administration(group)
         self._records: list[GroupRecord] = []
         self._unanswered: list[tuple[RequestEnvelope, int]] = []
         self._effects: list[Effect] = []
@@ -68,7 +82,11 @@ class Coordinator:
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.SHARE_GROUP_STATE_INITIALIZED: self._initialized,
+            ApiKey.SHARE_GROUP_STATE_DELETED: self._deleted,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_config,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._administer,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._administer,
+            ApiKey.DELETE_GROUPS: self._administer,
             ApiKey.TICK: self._tick,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
         }
@@ -87,6 +105,8 @@ class Coordinator:
 
     def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
         """Make the batch's assignment, answer its heartbeats, and say what is to be done."""
+        self._go_on_administering()
+        self._records += self._group.expire(time.last_message_ms)
         assigned = self._group.reassign(time.last_message_ms)
         self._records += assigned
         self._reply_partitions = {
@@ -97,7 +117,7 @@ class Coordinator:
         self._answer_heartbeats()
         self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
         self._tell_leader_config()
-        self._ask_to_initialize()
+        self._ask_leader()
         effects = [*self._rows(last_offset, time), *self._effects, self._topic_watch()]
         effects.append(Wake(self._context.group_id, ActorRole.COORDINATOR, self._group.next_deadline_ms))
         self._records, self._effects, self._unanswered = [], [], []
@@ -109,21 +129,32 @@ class Coordinator:
             [record.model_dump(mode="json") for record in self._group.state.records()],
             self._group.sessions.to_plain(),
             self._group.last_assignment_ms,
+            self._group.empty_since_ms,
             self._reply_partitions,
-            sorted(self._asked_to_initialize),
+            sorted(self._asked),
             self._seen_topics,
+            sorted(self._subscribed),
+            self._administration.to_plain(),
         ]
 
     @classmethod
     def from_plain(cls, context: ActorContext, plain: list[Any]) -> Coordinator:
         """The coordinator that `to_plain` wrote."""
-        records, session_deadline_ms, last_assignment_ms, reply_partitions, asked, seen = plain
+        records, session_deadline_ms, last_assignment_ms, empty_since_ms, reply_partitions, *rest = plain
+        asked, seen, subscribed, requests = rest
         state = GroupState()
         for record in records:
             state.apply_json(record)
-        group = GroupCoordinator(state, context.broker, session_deadline_ms, last_assignment_ms)
-        seen_topics = {topic: (topic_id, partition_count) for topic, (topic_id, partition_count) in seen.items()}
-        return cls(context, group, reply_partitions, {(topic_id, p) for topic_id, p in asked}, seen_topics)
+        group = GroupCoordinator(state, context.broker, session_deadline_ms, last_assignment_ms, empty_since_ms)
+        return cls(
+            context,
+            group,
+            reply_partitions,
+            ((topic_id, partition, state_epoch) for topic_id, partition, state_epoch in asked),
+            {topic: (topic_id, partition_count) for topic, (topic_id, partition_count) in seen.items()},
+            subscribed,
+            Administration(group, requests),
+        )
 
     def _heartbeat(self, message: LoggedRequest) -> None:
         envelope = message.envelope
@@ -141,9 +172,27 @@ class Coordinator:
             self._records += self._group.topic_seen(topic.topic, topic.topic_id, topic.partition_count)
 
     def _initialized(self, message: LoggedRequest) -> None:
-        for topic in parsed(ShareGroupStateInitialized, message.envelope.body).topics:
+        body = parsed(ShareGroupStateInitialized, message.envelope.body)
+        for topic in body.topics:
             partitions = [partition.partition_index for partition in topic.partitions]
-            self._records += self._group.partitions_initialized(topic.topic_id, partitions)
+            self._records += self._group.partitions_initialized(topic.topic_id, partitions, body.state_epoch)
+
+    def _deleted(self, message: LoggedRequest) -> None:
+        records = self._group.topics_deleted(parsed(ShareGroupStateDeleted, message.envelope.body).topic_ids)
+        self._records += records
+        if records:
+            # A member may have subscribed to one of the topics meanwhile: it is looked at anew.
+            self._seen_topics.clear()
+
+    def _administer(self, message: LoggedRequest) -> None:
+        self._administration.take(message.envelope)
+
+    def _go_on_administering(self) -> None:
+        records, answers = self._administration.go_on(self._seen_topics)
+        self._records += records
+        self._is_leader_to_be_told |= any(isinstance(record, ShareGroupRemoved) for record in records)
+        for envelope, body in answers:
+            self._respond(envelope, body)
 
     def _alter_config(self, message: LoggedRequest) -> None:
         body = parsed(AlterGroupConfigRequest, message.envelope.body)
@@ -154,13 +203,13 @@ class Coordinator:
 
     def _resume(self, message: LoggedRequest) -> None:
         # Either actor may have missed what the other one said while it was quarantined: say it again.
-        self._asked_to_initialize.clear()
+        self._asked.clear()
         self._is_leader_to_be_told = True
         self._respond(message.envelope, ErrorResponse())
 
     def _tick(self, message: LoggedRequest) -> None:
         # A message to the leader may have been lost with a crash of the driver: ask again, it does no harm.
-        self._asked_to_initialize.clear()
+        self._asked.clear()
 
     def _answer_heartbeats(self) -> None:
         for envelope, epoch in self._unanswered:
@@ -212,26 +261,36 @@ class Coordinator:
             self._effects.append(Send(request(ApiKey.SHARE_GROUP_CONFIG_CHANGED, self._context.group_id, body)))
         self._is_leader_to_be_told = False
 
-    def _ask_to_initialize(self) -> None:
-        waiting = self._group.initializing_topics()
-        keys = {(topic.topic_id, p.partition_index) for topic in waiting for p in topic.partitions}
-        if keys - self._asked_to_initialize:
-            body = InitializeShareGroupState(state_epoch=self._group.state.group_epoch, topics=waiting)
-            message = request(ApiKey.INITIALIZE_SHARE_GROUP_STATE, self._context.group_id, body)
-            self._effects.append(Send(message))
-        self._asked_to_initialize = keys
+    def _ask_leader(self) -> None:
+        """Ask the leader to initialise and delete what it was not asked for yet."""
+        wanted: list[tuple[ApiKey, InitializeShareGroupState | DeleteShareGroupState, set[tuple[str, int, int]]]] = [
+            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, body, _initialization_keys(body))
+            for body in state_topics.initializations(self._group.state)
+        ]
+        if (deletion := state_topics.deletion(self._group.state)) is not None:
+            keys = {(topic_id, _WHOLE_TOPIC, 0) for topic_id in deletion.topic_ids}
+            wanted.append((ApiKey.DELETE_SHARE_GROUP_STATE, deletion, keys))
+        for api_key, body, keys in wanted:
+            if keys - self._asked:
+                self._effects.append(Send(request(api_key, self._context.group_id, body)))
+        self._asked = {key for _, _, keys in wanted for key in keys}
 
     def _topic_watch(self) -> WatchTopics:
-        names = (name for name in self._group.subscribed_topic_names if is_topic_name(name))
-        watched = {name: self._known_topic(name) for name in names}
+        """Watch topics that members subscribe to, that have a state, or that an administrator speaks of."""
+        subscribed = frozenset(self._group.subscribed_topic_names)
+        # What is known of a topic that nobody subscribed to may be old: start offsets are not to be chosen by it.
+        for name in subscribed - self._subscribed:
+            self._seen_topics.pop(name, None)
+        self._subscribed = subscribed
+        in_use = {topic.topic for topic in self._group.state.topics.values() if not topic.deleting}
+        looked_at = in_use | self._administration.wanted_topics
+        watched = {
+            name: self._seen_topics.get(name, _NOT_LOOKED_AT if name in looked_at else ("", 0))
+            for name in sorted(subscribed | looked_at)
+            if is_topic_name(name)
+        }
         self._seen_topics = {name: seen for name, seen in self._seen_topics.items() if name in watched}
         return WatchTopics(self._context.group_id, watched, self._group.config.auto_offset_reset_duration_ms)
-
-    def _known_topic(self, name: str) -> tuple[str, int]:
-        if name in self._seen_topics:
-            return self._seen_topics[name]
-        topic = self._group.state.topic_named(name)
-        return (topic.topic_id, len(topic.initialized | topic.initializing)) if topic else ("", 0)
 
     def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
         if not self._records:
@@ -243,3 +302,11 @@ class Coordinator:
     def _respond(self, envelope: RequestEnvelope, body: Message) -> None:
         if envelope.reply_partition >= 0:
             self._effects.append(Respond(envelope.reply_partition, response_to(envelope, body)))
+
+
+def _initialization_keys(body: InitializeShareGroupState) -> set[tuple[str, int, int]]:
+    return {
+        (topic.topic_id, partition.partition_index, body.state_epoch)
+        for topic in body.topics
+        for partition in topic.partitions
+    }

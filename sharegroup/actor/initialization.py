@@ -1,8 +1,10 @@
-"""Share-partitions that have no state yet: they get it when it is known where their partition starts."""
+"""Share-partitions that wait for a new state: they get it when it is known where their partition starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
 
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets, check_partition_count
@@ -10,86 +12,135 @@ from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, InitializeShareGroupState, StatePartition, StateTopic
+from sharegroup.protocol.facts import (
+    UNINITIALIZED_OFFSET,
+    InitializeShareGroupState,
+    ShareGroupStateInitialized,
+    StatePartition,
+    StateTopic,
+)
 
 _BELOW_ALL_OFFSETS = -1
 
 
-class UninitializedTopics:
-    """Topics whose share-partitions wait for their state; a topic's get it all at once.
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The state that a share-partition is to get."""
+
+    topic: str
+    state_epoch: int
+    start_offset: int
+
+
+class UninitializedPartitions:
+    """Share-partitions that wait for a state, their first or a new one in place of an older one.
+
+    A state epoch fences what is older: who has a state of that epoch, or of a higher one, keeps it.
 
     Args:
-        topics: (state epoch, topic) of those that wait.
-        partitions: the share-partitions that have their state; those that get it are added.
+        plain: those that wait, as `to_plain` wrote them.
+        partitions: the share-partitions that have a state; those that get one are put in.
         offsets: what is known of the record log.
     """
 
     def __init__(
-        self,
-        topics: Iterable[tuple[int, StateTopic]],
-        partitions: MutableMapping[PartitionKey, LedPartition],
-        offsets: KnownOffsets,
+        self, plain: Iterable[Any], partitions: MutableMapping[PartitionKey, LedPartition], offsets: KnownOffsets
     ) -> None:
-        self._topics = {topic.topic_id: (state_epoch, topic) for state_epoch, topic in topics}
+        self._waiting = {(topic_id, partition): _Wanted(*wanted) for topic_id, partition, *wanted in plain}
         self._partitions = partitions
         self._offsets = offsets
 
-    def __iter__(self) -> Iterator[tuple[int, StateTopic]]:
-        return iter(self._topics.values())
+    def to_plain(self) -> list[Any]:
+        """Lists, numbers and strings that hold what waits."""
+        return [
+            [topic_id, partition, wanted.topic, wanted.state_epoch, wanted.start_offset]
+            for (topic_id, partition), wanted in self._waiting.items()
+        ]
 
     def ask(self, body: InitializeShareGroupState) -> None:
-        """Take in topics whose share-partitions the coordinator wants to have their state.
+        """Take in share-partitions that the coordinator wants to have a state.
 
         Raises:
             InvalidRequestError: the group would have too many share-partitions; nothing changed.
         """
-        wanted = {**self._topics, **{topic.topic_id: (body.state_epoch, topic) for topic in body.topics}}
-        check_partition_count(len(self._partitions) + sum(len(topic.partitions) for _, topic in wanted.values()))
-        self._topics = wanted
+        asked = {
+            (topic.topic_id, wanted.partition_index): _Wanted(topic.topic, body.state_epoch, wanted.start_offset)
+            for topic in body.topics
+            for wanted in topic.partitions
+        }
+        check_partition_count(len(self._partitions.keys() | self._waiting.keys() | asked.keys()))
+        for key, wanted in asked.items():
+            known = self._waiting.get(key)
+            if known is None or known.state_epoch <= wanted.state_epoch:
+                self._waiting[key] = wanted
 
-    def start(self, config: GroupConfig) -> list[StateTopic]:
-        """Give share-partitions their state where their start offset can be told; returns their topics.
+    def forget(self, topic_ids: Iterable[str], state_epoch: int) -> None:
+        """Give up share-partitions of topics whose state is to be deleted; those of a higher epoch go on waiting."""
+        gone = set(topic_ids)
+        self._waiting = {
+            key: wanted
+            for key, wanted in self._waiting.items()
+            if key[0] not in gone or wanted.state_epoch > state_epoch
+        }
+
+    def start(self, config: GroupConfig, ended: Callable[[LedPartition], None]) -> list[ShareGroupStateInitialized]:
+        """Give share-partitions their state where their start offset can be told; returns what to answer.
 
         Args:
             config: the group's configuration, which says where a share-partition starts.
+            ended: called with each share-partition whose state is about to be replaced.
         """
-        done: list[StateTopic] = []
-        for state_epoch, topic in list(self._topics.values()):
-            if all(self._can_start(topic, partition) for partition in topic.partitions):
-                del self._topics[topic.topic_id]
-                started = [
-                    StatePartition(
-                        partition_index=partition.partition_index,
-                        start_offset=self._started(topic, partition, state_epoch, config),
-                    )
-                    for partition in topic.partitions
-                ]
-                done.append(StateTopic(topic_id=topic.topic_id, topic=topic.topic, partitions=started))
-        return done
+        started: dict[int, dict[str, list[StatePartition]]] = {}
+        names: dict[str, str] = {}
+        for key, wanted in list(self._waiting.items()):
+            if not self._can_start(key, wanted):
+                continue
+            del self._waiting[key]
+            topic_id, partition = key
+            names[topic_id] = wanted.topic
+            start_offset = self._started(key, wanted, config, ended)
+            done = StatePartition(partition_index=partition, start_offset=start_offset)
+            started.setdefault(wanted.state_epoch, {}).setdefault(topic_id, []).append(done)
+        return [
+            ShareGroupStateInitialized(
+                state_epoch=state_epoch,
+                topics=[
+                    StateTopic(topic_id=topic_id, topic=names[topic_id], partitions=partitions)
+                    for topic_id, partitions in topics.items()
+                ],
+            )
+            for state_epoch, topics in sorted(started.items())
+        ]
 
     def watched(self) -> dict[tuple[str, str, int], int]:
         """(topic, topic id, partition) of what waits for the log's offsets → an offset that is below all of them."""
         return {
-            (topic.topic, topic.topic_id, partition.partition_index): _BELOW_ALL_OFFSETS
-            for _, topic in self._topics.values()
-            for partition in topic.partitions
+            (wanted.topic, *key): _BELOW_ALL_OFFSETS
+            for key, wanted in self._waiting.items()
             # One that is known would be told at once, and then again without end.
-            if not self._can_start(topic, partition)
+            if not self._can_start(key, wanted)
         }
 
-    def _can_start(self, topic: StateTopic, partition: StatePartition) -> bool:
-        key = (topic.topic_id, partition.partition_index)
-        return partition.start_offset != UNINITIALIZED_OFFSET or key in self._partitions or self._offsets.knows(key)
+    def _can_start(self, key: PartitionKey, wanted: _Wanted) -> bool:
+        return wanted.start_offset != UNINITIALIZED_OFFSET or self._has_state(key, wanted) or self._offsets.knows(key)
 
-    def _started(self, topic: StateTopic, partition: StatePartition, state_epoch: int, config: GroupConfig) -> int:
-        """Give a share-partition its state unless it has it already; returns its start offset."""
-        key = (topic.topic_id, partition.partition_index)
+    def _has_state(self, key: PartitionKey, wanted: _Wanted) -> bool:
         led = self._partitions.get(key)
-        if led is None:
-            start_offset = partition.start_offset
+        return led is not None and led.share_partition.state_epoch >= wanted.state_epoch
+
+    def _started(
+        self, key: PartitionKey, wanted: _Wanted, config: GroupConfig, ended: Callable[[LedPartition], None]
+    ) -> int:
+        """Give a share-partition its state unless it has it already; returns its start offset."""
+        led = self._partitions.get(key)
+        if led is None or not self._has_state(key, wanted):
+            if led is not None:
+                ended(led)
+            start_offset = wanted.start_offset
             if start_offset == UNINITIALIZED_OFFSET:
                 start_offset = self._offsets.reset_offset(key, config)
-            engine = SharePartition(start_offset, (), state_epoch)
-            led = LedPartition(topic.topic, topic.topic_id, partition.partition_index, engine, SnapshotEpochs())
+            engine = SharePartition(start_offset, (), wanted.state_epoch)
+            epochs = led.epochs if led is not None else SnapshotEpochs()
+            led = LedPartition(wanted.topic, *key, engine, epochs, is_new_state=True)
             self._partitions[key] = led
         return led.share_partition.start_offset

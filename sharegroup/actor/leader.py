@@ -16,7 +16,7 @@ from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, queue_changed, status_row
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import serve_fetches
-from sharegroup.actor.initialization import UninitializedTopics
+from sharegroup.actor.initialization import UninitializedPartitions
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
@@ -26,11 +26,11 @@ from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
+    DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
     ShareGroupConfigChanged,
-    ShareGroupStateInitialized,
-    StateTopic,
+    ShareGroupStateDeleted,
 )
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, parsed, request
 from sharegroup.protocol.rows import StateRow
@@ -57,7 +57,7 @@ class Leader:
         partitions: share-partitions that have their state.
         sessions: open share sessions.
         offsets: what is known of the record log.
-        uninitialized: (state epoch, topic) of share-partitions that wait for their first LogOffsets.
+        uninitialized: share-partitions that wait for a state, in the form of the actor's state bytes.
     """
 
     def __init__(
@@ -67,22 +67,24 @@ class Leader:
         partitions: Iterable[LedPartition] = (),
         sessions: Iterable[ShareSession] = (),
         offsets: KnownOffsets | None = None,
-        uninitialized: Iterable[tuple[int, StateTopic]] = (),
+        uninitialized: Iterable[Any] = (),
     ) -> None:
         self._context = context
         self._overrides = dict(overrides)
         self._partitions = {led.key: led for led in partitions}
         self._sessions = ShareSessions(context.broker.group_share_max_share_sessions, sessions)
         self._offsets = offsets or KnownOffsets()
-        self._uninitialized = UninitializedTopics(uninitialized, self._partitions, self._offsets)
+        self._uninitialized = UninitializedPartitions(uninitialized, self._partitions, self._offsets)
         self._config = effective_group_config(context.broker, self._overrides)
         self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
         self._effects: list[Effect] = []
-        self._status_rows: list[tuple[int, StateRow]] = []
+        self._early_rows: list[tuple[int, StateRow]] = []
+        """(offset, row) of what comes before the batch's end: status rows, and rows of states that end in it."""
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._initialize,
+            ApiKey.DELETE_SHARE_GROUP_STATE: self._delete_state,
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: self._config_changed,
             ApiKey.DLQ_WRITTEN: self._dlq_written,
@@ -110,10 +112,10 @@ class Leader:
             self._answer(session, body)
         rows = self._rows(last_offset, time)
         letters = given_up(self._context.group_id, self._config, (row.row for row in rows))
-        statuses = [Persist(self._context.addressed(row, offset, time)) for offset, row in self._status_rows]
-        effects = [*self._effects, *rows, *statuses, *letters, *self._watches()]
+        early = [Persist(self._context.addressed(row, offset, time)) for offset, row in self._early_rows]
+        effects = [*self._effects, *early, *rows, *letters, *self._watches()]
         effects.append(Wake(self._context.group_id, ActorRole.LEADER, self._next_deadline_ms()))
-        self._effects, self._status_rows = [], []
+        self._effects, self._early_rows = [], []
         return effects
 
     @property
@@ -147,7 +149,7 @@ class Leader:
             [led.to_plain() for led in self._partitions.values()],
             [session.to_plain() for session in self._sessions],
             self._offsets.to_plain(),
-            [(state_epoch, topic.model_dump(mode="json")) for state_epoch, topic in self._uninitialized],
+            self._uninitialized.to_plain(),
         ]
 
     @classmethod
@@ -160,7 +162,7 @@ class Leader:
             [LedPartition.from_plain(led) for led in partitions],
             [ShareSession.from_plain(session) for session in sessions],
             KnownOffsets.from_plain(offsets),
-            [(state_epoch, StateTopic.model_validate(topic)) for state_epoch, topic in uninitialized],
+            uninitialized,
         )
 
     def _fetch(self, message: LoggedRequest) -> None:
@@ -256,17 +258,38 @@ class Leader:
 
     def _initialize(self, message: LoggedRequest) -> None:
         self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body))
-        self._initialize_known_topics()
+        self._start_known_partitions(message)
 
-    def _initialize_known_topics(self) -> None:
-        if started := self._uninitialized.start(self._config):
-            answer = ShareGroupStateInitialized(topics=started)
+    def _start_known_partitions(self, message: LoggedRequest) -> None:
+        for answer in self._uninitialized.start(self._config, lambda led: self._end_state(led, message)):
             self._effects.append(Send(request(ApiKey.SHARE_GROUP_STATE_INITIALIZED, self._context.group_id, answer)))
+
+    def _delete_state(self, message: LoggedRequest) -> None:
+        body = parsed(DeleteShareGroupState, message.envelope.body)
+        gone = set(body.topic_ids)
+        for key, led in list(self._partitions.items()):
+            if led.topic_id in gone and led.share_partition.state_epoch <= body.state_epoch:
+                self._end_state(led, message)
+                self._early_rows.append((message.offset, _addressed_to(led, led.tombstone())))
+                del self._partitions[key]
+        self._uninitialized.forget(gone, body.state_epoch)
+        self._offsets.forget(gone - {led.topic_id for led in self._partitions.values()})
+        answer = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
+        self._effects.append(Send(request(ApiKey.SHARE_GROUP_STATE_DELETED, self._context.group_id, answer)))
+
+    def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
+        """Keep what happened to a state in this batch before the message that ends it.
+
+        In the order of rows it stands before that message, and so before what begins with it.
+        """
+        row = led.take_row(self._context.broker.share_coordinator_snapshot_update_records_per_snapshot)
+        if row is not None:
+            self._early_rows.append((message.offset - 1, _addressed_to(led, row)))
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         for topic in parsed(LogOffsets, message.envelope.body).topics:
             self._offsets.merge(topic)
-        self._initialize_known_topics()
+        self._start_known_partitions(message)
         for key, led in self._partitions.items():
             moved = led.share_partition.move_log_start(self._offsets.start_offset(key), self.limits)
             led.record(moved, message.time_ms, message.offset)
@@ -282,7 +305,7 @@ class Leader:
         finish_written(message, self._partitions, self.limits)
 
     def _dlq_status_changed(self, message: LoggedRequest) -> None:
-        self._status_rows.append((message.offset, status_row(message)))
+        self._early_rows.append((message.offset, status_row(message)))
 
     def _resume(self, message: LoggedRequest) -> None:
         # While the group was quarantined, it did not hear which letters were written.
@@ -310,11 +333,7 @@ class Leader:
         updates = self._context.broker.share_coordinator_snapshot_update_records_per_snapshot
         rows = ((led, led.take_row(updates)) for led in self._partitions.values())
         return [
-            Persist(
-                self._context.addressed(row, last_offset, time).model_copy(
-                    update={"topic_id": led.topic_id, "topic": led.topic, "partition": led.partition}
-                )
-            )
+            Persist(_addressed_to(led, self._context.addressed(row, last_offset, time)))
             for led, row in rows
             if row is not None
         ]
@@ -358,3 +377,8 @@ class Leader:
     def _respond(self, envelope: RequestEnvelope, response: ResponseEnvelope) -> None:
         if envelope.reply_partition >= 0:
             self._effects.append(Respond(envelope.reply_partition, response))
+
+
+def _addressed_to(led: LedPartition, row: StateRow) -> StateRow:
+    """The row with the columns that say which share-partition it is about."""
+    return row.model_copy(update={"topic_id": led.topic_id, "topic": led.topic, "partition": led.partition})

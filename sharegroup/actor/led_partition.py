@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row, tombstone_row
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.row_payloads import SharePartitionPayload
-from sharegroup.protocol.rows import StateRow, TransitionEntry
+from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 _STATES = {state.value: state for state in RecordState}
 """A look-up costs a tenth of `RecordState(...)`, and there is one for every run of a state."""
@@ -26,10 +26,18 @@ class LedPartition:
         partition: partition.
         share_partition: the engine.
         epochs: where its durable state stands.
+        is_new_state: whether the state takes the place of an older one, and no row tells of it yet.
     """
 
     def __init__(
-        self, topic: str, topic_id: str, partition: int, share_partition: SharePartition, epochs: SnapshotEpochs
+        self,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        share_partition: SharePartition,
+        epochs: SnapshotEpochs,
+        *,
+        is_new_state: bool = False,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -38,7 +46,8 @@ class LedPartition:
         self.epochs = epochs
         self._journal: list[TransitionEntry] = []
         self._log_start_offset = -1
-        self._start_offset_written = -1 if epochs.snapshot_epoch < 0 else share_partition.start_offset
+        self._is_new_state = is_new_state or epochs.snapshot_epoch < 0
+        self._start_offset_written = share_partition.start_offset
 
     @property
     def key(self) -> tuple[str, int]:
@@ -69,17 +78,23 @@ class LedPartition:
     def take_row(self, updates_per_snapshot: int) -> StateRow | None:
         """The row for everything recorded since the last call, None when nothing happened."""
         start_offset = self.share_partition.start_offset
-        if not self._journal and start_offset == self._start_offset_written:
+        if not self._journal and start_offset == self._start_offset_written and not self._is_new_state:
             return None
-        record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
+        record_type = RecordType.SHARE_SNAPSHOT
+        if not self._is_new_state:
+            record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
         self.epochs = self.epochs.after(record_type)
         row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
         if self._log_start_offset >= 0:
             payload = SharePartitionPayload(log_start_offset=self._log_start_offset)
             row = row.model_copy(update={"payload": payload.model_dump(mode="json")})
         self._journal, self._log_start_offset = [], -1
-        self._start_offset_written = start_offset
+        self._start_offset_written, self._is_new_state = start_offset, False
         return row
+
+    def tombstone(self) -> StateRow:
+        """The row that ends the state, once all else of it is written."""
+        return tombstone_row(self.share_partition.state_epoch, self.epochs.snapshot_epoch)
 
     def to_plain(self) -> list[Any]:
         """Lists, numbers and strings that hold the state, for the actor's state bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sharegroup.actor.share_session import PartitionKey
@@ -49,6 +50,12 @@ class KnownOffsets:
             )
             if seen.reset_offset != UNINITIALIZED_OFFSET:
                 self._reset[key] = seen.reset_offset
+
+    def forget(self, topic_ids: Iterable[str]) -> None:
+        """Forget the partitions of topics whose share-partitions are gone."""
+        gone = set(topic_ids)
+        self._known = {key: offsets for key, offsets in self._known.items() if key[0] not in gone}
+        self._reset = {key: offset for key, offset in self._reset.items() if key[0] not in gone}
 
     def knows(self, key: PartitionKey) -> bool:
         """Whether a message has told of the partition."""

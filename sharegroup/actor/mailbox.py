@@ -32,7 +32,7 @@ from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.messages import ENVELOPE_VERSION, ErrorResponse, RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 
-STATE_FORMAT_VERSION = 1
+STATE_FORMAT_VERSION = 2
 
 
 class Actor(Protocol):

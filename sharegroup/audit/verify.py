@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sharegroup.audit.batches import check_batches
 from sharegroup.audit.finding import Finding
+from sharegroup.audit.kafka_coordinator import KafkaCoordinator
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
@@ -19,7 +20,16 @@ from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, 
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
-from sharegroup.protocol.group_records import GroupRecord, ShareGroupConfig, ShareGroupMetadata, group_record
+from sharegroup.protocol.group_records import (
+    GroupRecord,
+    ShareGroupConfig,
+    ShareGroupMemberMetadata,
+    ShareGroupMemberRemoved,
+    ShareGroupMetadata,
+    ShareGroupRemoved,
+    ShareGroupTopicRemoved,
+    group_record,
+)
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
@@ -79,6 +89,9 @@ class _GroupVerifier:
         self._broker = broker
         self._verification = verification
         self._replays: dict[tuple[str, int], _Replay] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._kafka = KafkaCoordinator()
+        self._members: set[str] = set()
         self._limits = [_limits(broker, {})]
         self._group_epoch: int | None = None
         self._last: dict[tuple[str, int], StateRow] = {}
@@ -91,12 +104,13 @@ class _GroupVerifier:
         elif row.record_type is RecordType.GROUP_STATUS:
             self._note_status(row, [row.payload])
         elif row.record_type in SHARE_PARTITION_TYPES:
-            self._check_share_partition(row)
             self._last[row.topic_id, row.partition] = row
+            self._check_share_partition(row)
 
     def finish(self) -> None:
         for key, replay in self._replays.items():
             self._report(self._last[key], check_state(replay.share_partition))
+            self._report(self._last[key], self._kafka.compare(self._last[key], replay.share_partition))
 
     def _check_table_snapshot(self, row: StateRow) -> None:
         """A table snapshot says again what the rows before it say, and begins a table without them."""
@@ -109,6 +123,7 @@ class _GroupVerifier:
             self._last[row.topic_id, row.partition] = row
             return
         self._report(row, _unlike(row, _table_snapshot_row(replay.share_partition, replay.epochs)))
+        self._report(row, self._kafka.compare(row, replay.share_partition))
 
     def _note_status(self, row: StateRow, payloads: Iterable[Any]) -> None:
         try:
@@ -156,12 +171,41 @@ class _GroupVerifier:
                         detail = f"group epoch {record.epoch} comes after {self._group_epoch}"
                         self._report(row, [Violation("group_epoch_rises_by_one", detail)])
                     self._group_epoch = record.epoch
+                case ShareGroupMemberMetadata():
+                    self._members.add(record.member_id)
+                case ShareGroupMemberRemoved():
+                    self._members.discard(record.member_id)
+                case ShareGroupTopicRemoved():
+                    self._check_no_state(row, {key for key in self._replays if key[0] == record.topic_id})
+                case ShareGroupRemoved():
+                    self._check_dead(row)
+
+    def _check_no_state(self, row: StateRow, keys: Iterable[tuple[str, int]]) -> None:
+        for topic_id, partition in sorted(keys):
+            detail = f"{topic_id}-{partition} has its state still"
+            self._report(row, [Violation("state_ends_before_what_it_belongs_to", detail)])
+
+    def _check_dead(self, row: StateRow) -> None:
+        self._check_no_state(row, self._replays)
+        if self._members:
+            detail = f"it has {len(self._members)} members still"
+            self._report(row, [Violation("only_an_empty_group_is_dead", detail)])
+        self._group_epoch = 0
 
     def _check_share_partition(self, row: StateRow) -> None:
-        replay = self._replays.get((row.topic_id, row.partition))
-        if replay is None:
+        key = (row.topic_id, row.partition)
+        replay = self._replays.get(key)
+        if row.record_type is RecordType.SHARE_TOMBSTONE:
+            self._end(row, replay)
+        elif replay is None:
             self._begin(row)
-            return
+        elif row.record_type is RecordType.SHARE_SNAPSHOT and row.state_epoch > replay.share_partition.state_epoch:
+            self._report(row, self._kafka.initialize(row))
+            self._follow_from(row)
+        else:
+            self._replay(row, replay)
+
+    def _replay(self, row: StateRow, replay: _Replay) -> None:
         share_partition = replay.share_partition
         for entry in row.transitions:
             self._verification.transition_count += 1
@@ -172,16 +216,41 @@ class _GroupVerifier:
             self._pass_finished(share_partition)
         self._follow_log_start(row, share_partition)
         self._report(row, _differences(row, replay))
+        if row.record_type is not RecordType.SHARE_TRANSITIONS:
+            self._report(row, self._kafka.write(row))
         if row.record_type is RecordType.SHARE_SNAPSHOT:
             self._report(row, check_state(share_partition))
-        share_partition.state_epoch = row.state_epoch
+            self._report(row, self._kafka.compare(row, share_partition))
         replay.epochs = replay.epochs.after(row.record_type)
+
+    def _end(self, row: StateRow, replay: _Replay | None) -> None:
+        key = (row.topic_id, row.partition)
+        self._ended.add(key)
+        if replay is None:
+            return
+        self._report(row, self._kafka.delete(row))
+        written = (row.state_epoch, row.snapshot_epoch)
+        if written != (found := (replay.share_partition.state_epoch, replay.epochs.snapshot_epoch)):
+            detail = f"state and snapshot epoch are {written}, the replay has {found}"
+            self._report(row, [Violation("row_agrees_with_its_replay", detail)])
+        del self._replays[key]
 
     def _begin(self, row: StateRow) -> None:
         """Follow the share-partition from its first snapshot on; what happened before it is not in the table."""
         is_table_snapshot = row.record_type is RecordType.TABLE_SNAPSHOT
-        if row.record_type is not RecordType.SHARE_SNAPSHOT and not is_table_snapshot:
-            return
+        is_snapshot = row.record_type is RecordType.SHARE_SNAPSHOT
+        if (row.topic_id, row.partition) in self._ended and not is_snapshot:
+            detail = f"a {row.record_type.value} comes after a tombstone"
+            self._report(row, [Violation("tombstone_ends_a_state", detail)])
+        elif (row.topic_id, row.partition) in self._ended or (is_snapshot and not row.snapshot_epoch):
+            self._report(row, self._kafka.initialize(row))
+        elif is_snapshot or is_table_snapshot:
+            self._kafka.begin(row)
+        if is_snapshot or is_table_snapshot:
+            self._follow_from(row)
+
+    def _follow_from(self, row: StateRow) -> None:
+        """Take a state as a snapshot tells it."""
         try:
             share_partition = SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)
         except StateTableError as error:
@@ -189,7 +258,7 @@ class _GroupVerifier:
             return
         epochs = SnapshotEpochs(row.snapshot_epoch)
         self._replays[row.topic_id, row.partition] = _Replay(share_partition, epochs)
-        if is_table_snapshot:
+        if row.record_type is RecordType.TABLE_SNAPSHOT:
             expected = _table_snapshot_row(share_partition, epochs)
         else:
             expected = share_partition_row(row.record_type, row.snapshot_epoch, share_partition, row.transitions)
@@ -239,9 +308,10 @@ def _differences(row: StateRow, replay: _Replay) -> list[Violation]:
     snapshot_epoch = replay.epochs.after(row.record_type).snapshot_epoch
     expected = share_partition_row(row.record_type, snapshot_epoch, replay.share_partition, row.transitions)
     violations = _unlike(row, expected)
-    if row.state_epoch < replay.share_partition.state_epoch:
+    if row.state_epoch != replay.share_partition.state_epoch:
         detail = f"state epoch {row.state_epoch} comes after {replay.share_partition.state_epoch}"
-        violations.append(Violation("state_epoch_never_falls", detail))
+        rule = "falls" if row.state_epoch < replay.share_partition.state_epoch else "rises_without_a_new_state"
+        violations.append(Violation(f"state_epoch_never_{rule}", detail))
     # Where a snapshot is due is a matter of configuration; what else a row is follows from its transitions.
     kind = row_type(SnapshotEpochs(0), row.transitions, updates_per_snapshot=1)
     if row.record_type not in (kind, RecordType.SHARE_SNAPSHOT):

@@ -23,6 +23,7 @@ EndOffsets = Mapping[tuple[str, int], int]
 class GroupStateName(StrEnum):
     """State of a group; `Quarantined` is ours, the others are Kafka's."""
 
+    DEAD = "Dead"
     EMPTY = "Empty"
     STABLE = "Stable"
     QUARANTINED = "Quarantined"
@@ -248,7 +249,7 @@ def _assignment(metadata: GroupState, member: Member) -> tuple[TopicAssignment, 
 
 def _partitions(group: FoldedGroup, end_offsets: EndOffsets) -> Iterator[PartitionDescription]:
     for topic_id, topic in group.metadata.topics.items():
-        for partition in topic.initializing | topic.initialized:
+        for partition in topic.partitions:
             end_offset = end_offsets.get((topic_id, partition))
             found = group.partitions.get((topic_id, partition))
             if found is None:

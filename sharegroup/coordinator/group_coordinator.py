@@ -10,24 +10,17 @@ from collections.abc import Iterable, Mapping
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
+from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.assignor import ASSIGNORS
-from sharegroup.coordinator.group_state import (
-    Assignment,
-    GroupState,
-    Member,
-    StateTopic,
-    assignment_record,
-    state_partition_record,
-)
+from sharegroup.coordinator.group_state import Assignment, GroupState, Member, assignment_record
 from sharegroup.coordinator.session_deadlines import SessionDeadlines
 from sharegroup.errors import (
     FencedMemberEpochError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
+    NonEmptyGroupError,
     UnknownMemberIdError,
 )
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, StatePartition
-from sharegroup.protocol.facts import StateTopic as StateTopicMessage
 from sharegroup.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -40,8 +33,8 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
+    ShareGroupRemoved,
     ShareGroupTargetAssignment,
-    ShareGroupTopicRemoved,
 )
 
 
@@ -53,6 +46,8 @@ class GroupCoordinator:
         broker: defaults and bounds.
         session_deadline_ms: member id → end of its session; members without one get a fresh session.
         last_assignment_ms: when share-partitions were last assigned; 0 when never.
+        empty_since_ms: since when the group has had neither members, state nor configuration; None when it has one of
+            them, or is dead.
     """
 
     def __init__(
@@ -61,17 +56,21 @@ class GroupCoordinator:
         broker: BrokerConfig,
         session_deadline_ms: Mapping[str, int] | None = None,
         last_assignment_ms: int = 0,
+        empty_since_ms: int | None = None,
     ) -> None:
         self.state = state
         self.sessions = SessionDeadlines(session_deadline_ms or {})
         self.last_assignment_ms = last_assignment_ms
+        self.empty_since_ms = empty_since_ms
         self.config: GroupConfig = effective_group_config(broker, state.config_overrides)
         self._broker = broker
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next member's session ends, or a new assignment that was put off is due."""
+        """When the next member's session ends, a new assignment that was put off is due, or the group is dead."""
         deadlines = [self.sessions.earliest_ms]
+        if self.empty_since_ms is not None:
+            deadlines.append(self.empty_since_ms + self._retention_ms)
         if self.state.assignment_epoch < self.state.group_epoch:
             deadlines.append(self._next_assignment_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -121,57 +120,70 @@ class GroupCoordinator:
         ]
 
     def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
-        """Note what the log says of a subscribed topic; new share-partitions begin their initialisation.
+        """Note what the log says of a topic; new share-partitions begin their initialisation, old ones their end.
 
         A topic that was deleted and created again has another topic id, and so other share-partitions.
         """
-        if topic not in self.subscribed_topic_names:
-            return []
-        records: list[GroupRecord] = []
-        known = self.state.topic_named(topic)
-        if known is not None and known.topic_id != topic_id:
-            records.append(ShareGroupTopicRemoved(topic_id=known.topic_id))
-            known = None
-        if topic_id:
-            topic_state = known or StateTopic(topic, topic_id)
-            new = frozenset(range(partition_count)) - topic_state.initialized - topic_state.initializing
-            if new:
-                records.append(
-                    state_partition_record(
-                        StateTopic(topic, topic_id, topic_state.initializing | new, topic_state.initialized)
-                    )
-                )
+        is_subscribed = topic in self.subscribed_topic_names
+        records = state_topics.newly_seen(self.state, topic, topic_id, partition_count, is_subscribed=is_subscribed)
         return self._applied_with_new_epoch(records)
 
-    def partitions_initialized(self, topic_id: str, partitions: Iterable[int]) -> list[GroupRecord]:
-        """Note which share-partitions have their state now; they can be assigned."""
-        topic = self.state.topics.get(topic_id)
-        if topic is None:
-            return []
-        done = topic.initializing & frozenset(partitions)
-        if not done:
-            return []
-        record = state_partition_record(
-            StateTopic(topic.topic, topic_id, topic.initializing - done, topic.initialized | done)
-        )
-        return self._applied_with_new_epoch([record])
+    def partitions_initialized(self, topic_id: str, partitions: Iterable[int], state_epoch: int) -> list[GroupRecord]:
+        """Note which share-partitions have the state of an epoch now; they can be assigned."""
+        return self._applied_with_new_epoch(state_topics.initialized(self.state, topic_id, partitions, state_epoch))
 
-    def initializing_topics(self) -> list[StateTopicMessage]:
-        """Share-partitions that wait for their state; a partition added to a topic in use starts at offset 0."""
-        return [
-            StateTopicMessage(
-                topic_id=topic.topic_id,
-                topic=topic.topic,
-                partitions=[
-                    StatePartition(
-                        partition_index=partition, start_offset=0 if topic.initialized else UNINITIALIZED_OFFSET
-                    )
-                    for partition in sorted(topic.initializing)
-                ],
-            )
-            for topic in self.state.topics.values()
-            if topic.initializing
-        ]
+    def alter_offsets(
+        self, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int]
+    ) -> list[GroupRecord]:
+        """Begin the state of share-partitions anew; a group that is dead comes to life.
+
+        Args:
+            topic: topic name.
+            topic_id: its present id.
+            partition_count: partitions that it has.
+            start_offsets: partition → its new SPSO.
+        """
+        return self._applied_with_new_epoch(
+            state_topics.altered(self.state, topic, topic_id, partition_count, start_offsets)
+        )
+
+    def delete_topics(self, topic_ids: Iterable[str]) -> list[GroupRecord]:
+        """Begin the end of all share-partitions of some topics, which the group must know."""
+        return self._applied_with_new_epoch(state_topics.deleting(self.state, topic_ids))
+
+    def topics_deleted(self, topic_ids: Iterable[str]) -> list[GroupRecord]:
+        """Note that the share-partitions of some topics have no state any more."""
+        return self._applied_with_new_epoch(state_topics.deleted(self.state, topic_ids))
+
+    def remove(self, reason: str) -> list[GroupRecord]:
+        """End the group, which must have neither members nor share-partitions with a state."""
+        self.empty_since_ms = None
+        self.last_assignment_ms = 0
+        records = self._applied([ShareGroupRemoved(reason=reason)])
+        self.config = effective_group_config(self._broker, self.state.config_overrides)
+        return records
+
+    def check_empty(self) -> None:
+        """Check that nobody would be disturbed by a change from outside.
+
+        Raises:
+            NonEmptyGroupError: the group has members.
+        """
+        if self.state.members:
+            raise NonEmptyGroupError(f"The group has {len(self.state.members)} members.", "Stop them, and try again.")
+
+    def expire(self, now_ms: int) -> list[GroupRecord]:
+        """End the group when it has been without members and state for `offsets.retention.minutes`.
+
+        One that somebody configured stays.
+        """
+        state = self.state
+        if state.is_dead or state.members or state.topics or state.config_overrides:
+            self.empty_since_ms = None
+            return []
+        if self.empty_since_ms is None:
+            self.empty_since_ms = now_ms
+        return self.remove("expired") if now_ms >= self.empty_since_ms + self._retention_ms else []
 
     def alter_config(self, request: AlterGroupConfigRequest) -> list[GroupRecord]:
         """Change the group's dynamic configuration.
@@ -210,6 +222,10 @@ class GroupCoordinator:
             if member.member_epoch == 0 or dict(assignment) != dict(member.assignment):
                 records.append(assignment_record(member_id, epoch, member.member_epoch, assignment))
         return self._applied([*records, ShareGroupTargetAssignment(assignment_epoch=epoch)])
+
+    @property
+    def _retention_ms(self) -> int:
+        return self._broker.offsets_retention_minutes * 60_000
 
     @property
     def _next_assignment_ms(self) -> int:

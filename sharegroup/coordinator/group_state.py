@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharegroup.protocol.facts import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_records import (
     GroupRecord,
     ShareGroupConfig,
@@ -13,6 +14,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
+    ShareGroupRemoved,
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignment,
     ShareGroupTopicRemoved,
@@ -46,18 +48,50 @@ class Member:
     assignment: Assignment = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Initialization:
+    """The state that a share-partition is getting.
+
+    Attributes:
+        state_epoch: group epoch at which it was decided: the epoch of the new state.
+        start_offset: the SPSO; UNINITIALIZED_OFFSET leaves it to `share.auto.offset.reset`.
+    """
+
+    state_epoch: int
+    start_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class StateTopic:
-    """The share-partitions of one topic: those that have their state, and those that are getting it."""
+    """The share-partitions of one topic.
+
+    Attributes:
+        topic: topic name.
+        topic_id: topic id.
+        partition_count: partitions that the topic had when it was last looked at; later ones start at offset 0.
+        initializing: those that are getting a state, be it their first.
+        initialized: those that have their state.
+        deleting: those that are losing it: all of the topic's, or none.
+    """
 
     topic: str
     topic_id: str
-    initializing: frozenset[int] = frozenset()
+    partition_count: int = 0
+    initializing: Mapping[int, Initialization] = field(default_factory=dict)
     initialized: frozenset[int] = frozenset()
+    deleting: frozenset[int] = frozenset()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Partitions that have, get or lose a state."""
+        return self.initialized | self.initializing.keys() | self.deleting
 
 
 class GroupState:
-    """Members, epochs, share-partitions and configuration of one group (KIP-932 record types 10 to 15)."""
+    """Members, epochs, share-partitions and configuration of one group (KIP-932 record types 10 to 15).
+
+    A group is dead before its first record and once it was removed.
+    """
 
     def __init__(self) -> None:
         self.group_epoch = 0
@@ -68,12 +102,19 @@ class GroupState:
 
     @property
     def name(self) -> str:
-        """Kafka's name of the group's state: Empty or Stable."""
+        """Kafka's name of the group's state: Dead, Empty or Stable."""
+        if self.is_dead:
+            return "Dead"
         return "Stable" if self.members else "Empty"
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether there is no such group."""
+        return not (self.group_epoch or self.members or self.config_overrides)
 
     def topic_named(self, topic: str) -> StateTopic | None:
         """The topic of that name that is in use, None when there is none."""
-        return next((known for known in self.topics.values() if known.topic == topic), None)
+        return next((known for known in self.topics.values() if known.topic == topic and not known.deleting), None)
 
     def apply_json(self, fields: dict[str, Any]) -> None:
         """Apply a record as a row's payload holds it."""
@@ -93,16 +134,19 @@ class GroupState:
             case ShareGroupCurrentMemberAssignment():
                 self._apply_assignment(record)
             case ShareGroupStatePartitionMetadata():
-                self.topics[record.topic_id] = StateTopic(
-                    record.topic, record.topic_id, frozenset(record.initializing), frozenset(record.initialized)
-                )
+                self.topics[record.topic_id] = _state_topic(record)
             case ShareGroupTopicRemoved():
                 self.topics.pop(record.topic_id, None)
+            case ShareGroupRemoved():
+                self.group_epoch = self.assignment_epoch = 0
+                self.members, self.topics, self.config_overrides = {}, {}, {}
             case ShareGroupConfig():
                 self.config_overrides = dict(record.overrides)
 
     def records(self) -> list[GroupRecord]:
         """Records that make this state from nothing."""
+        if self.is_dead:
+            return []
         records: list[GroupRecord] = [ShareGroupMetadata(epoch=self.group_epoch)]
         if self.config_overrides:
             records.append(ShareGroupConfig(overrides=self.config_overrides))
@@ -167,9 +211,34 @@ def assignment_record(
 
 def state_partition_record(topic: StateTopic) -> ShareGroupStatePartitionMetadata:
     """The record of a topic's share-partitions."""
+    waiting = sorted(topic.initializing.items())
     return ShareGroupStatePartitionMetadata(
         topic=topic.topic,
         topic_id=topic.topic_id,
-        initializing=sorted(topic.initializing),
+        partition_count=topic.partition_count,
+        initializing=[partition for partition, _ in waiting],
         initialized=sorted(topic.initialized),
+        deleting=sorted(topic.deleting),
+        state_epochs={partition: found.state_epoch for partition, found in waiting},
+        start_offsets={
+            partition: found.start_offset for partition, found in waiting if found.start_offset != UNINITIALIZED_OFFSET
+        },
+    )
+
+
+def _state_topic(record: ShareGroupStatePartitionMetadata) -> StateTopic:
+    # Records of the first releases tell neither the epochs nor the partition count.
+    listed = [*record.initializing, *record.initialized, *record.deleting]
+    return StateTopic(
+        record.topic,
+        record.topic_id,
+        max([record.partition_count, *(partition + 1 for partition in listed)]),
+        {
+            partition: Initialization(
+                record.state_epochs.get(partition, 0), record.start_offsets.get(partition, UNINITIALIZED_OFFSET)
+            )
+            for partition in record.initializing
+        },
+        frozenset(record.initialized),
+        frozenset(record.deleting),
     )

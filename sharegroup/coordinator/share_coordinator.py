@@ -70,6 +70,11 @@ def share_partition_row(
     )
 
 
+def tombstone_row(state_epoch: int, snapshot_epoch: int) -> StateRow:
+    """The row by which the state of a share-partition ends; the next one's snapshots are counted from 0 again."""
+    return StateRow(record_type=RecordType.SHARE_TOMBSTONE, state_epoch=state_epoch, snapshot_epoch=snapshot_epoch)
+
+
 def _state_batches(
     record_type: RecordType, share_partition: SharePartition, entries: Sequence[TransitionEntry]
 ) -> list[StateBatch]:

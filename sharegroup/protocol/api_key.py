@@ -15,11 +15,15 @@ class ActorRole(StrEnum):
 class ApiKey(IntEnum):
     """What a message of the request log or the response log is."""
 
+    DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
     INITIALIZE_SHARE_GROUP_STATE = 83
+    DELETE_SHARE_GROUP_STATE = 86
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
     LOG_OFFSETS = 10000
     TICK = 10001
     SHARE_GROUP_STATE_INITIALIZED = 10002
@@ -27,14 +31,19 @@ class ApiKey(IntEnum):
     SHARE_GROUP_CONFIG_CHANGED = 10004
     DLQ_WRITTEN = 10005
     DLQ_STATUS_CHANGED = 10006
+    SHARE_GROUP_STATE_DELETED = 10007
 
 
 RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
+    ApiKey.DELETE_GROUPS: (ActorRole.COORDINATOR,),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_FETCH: (ActorRole.LEADER,),
     ApiKey.SHARE_ACKNOWLEDGE: (ActorRole.LEADER,),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
     ApiKey.LOG_OFFSETS: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.TICK: (ActorRole.COORDINATOR, ActorRole.LEADER),
     ApiKey.SHARE_GROUP_STATE_INITIALIZED: (ActorRole.COORDINATOR,),
@@ -42,18 +51,21 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
     ApiKey.SHARE_GROUP_CONFIG_CHANGED: (ActorRole.LEADER,),
     ApiKey.DLQ_WRITTEN: (ActorRole.LEADER,),
     ApiKey.DLQ_STATUS_CHANGED: (ActorRole.LEADER,),
+    ApiKey.SHARE_GROUP_STATE_DELETED: (ActorRole.COORDINATOR,),
 }
 """Message kind → the actors that receive it; the one that answers comes first."""
 
 FACTS = frozenset(
     {
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
         ApiKey.LOG_OFFSETS,
         ApiKey.TICK,
         ApiKey.SHARE_GROUP_STATE_INITIALIZED,
         ApiKey.SHARE_GROUP_CONFIG_CHANGED,
         ApiKey.DLQ_WRITTEN,
         ApiKey.DLQ_STATUS_CHANGED,
+        ApiKey.SHARE_GROUP_STATE_DELETED,
     }
 )
 """What the processor sends itself; never answered."""

@@ -63,9 +63,9 @@ class StateTopic(Message):
 
 
 class InitializeShareGroupState(Message):
-    """The coordinator asks the leader to initialise share-partitions (key 83)."""
+    """The coordinator asks the leader to initialise share-partitions (key 83), also those that have an older state."""
 
-    state_epoch: Int32 = Field(description="Group epoch at the initialisation.")
+    state_epoch: Int32 = Field(description="Group epoch at the initialisation: the epoch of the new state.")
     topics: list[StateTopic] = Field(description="Topics.")
 
 
@@ -78,4 +78,19 @@ class ShareGroupConfigChanged(Message):
 class ShareGroupStateInitialized(Message):
     """The leader tells the coordinator which share-partitions have their state."""
 
+    state_epoch: Int32 = Field(default=0, description="The epoch that was asked for; theirs is this one or higher.")
     topics: list[StateTopic] = Field(description="Topics, with the start offset that was chosen.")
+
+
+class DeleteShareGroupState(Message):
+    """The coordinator asks the leader to delete the state of all share-partitions of some topics (key 86)."""
+
+    state_epoch: Int32 = Field(description="Group epoch at the deletion; a state with a higher epoch stays.")
+    topic_ids: list[Name] = Field(description="Topic ids.")
+
+
+class ShareGroupStateDeleted(Message):
+    """The leader tells the coordinator that no share-partition of some topics has a state any more."""
+
+    state_epoch: Int32 = Field(description="The epoch of the request that is answered.")
+    topic_ids: list[Name] = Field(description="Topic ids.")

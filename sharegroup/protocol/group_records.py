@@ -52,20 +52,36 @@ class ShareGroupCurrentMemberAssignment(Message):
 
 
 class ShareGroupStatePartitionMetadata(Message):
-    """Which share-partitions of a topic have their state, and which are getting it."""
+    """Which share-partitions of a topic have their state, are getting it, or are losing it."""
 
     type: Literal["ShareGroupStatePartitionMetadata"] = "ShareGroupStatePartitionMetadata"
     topic: str = Field(description="Topic name.")
     topic_id: str = Field(description="Topic id.")
+    partition_count: int = Field(default=0, description="Partitions that the topic had when it was last looked at.")
     initializing: list[int] = Field(default_factory=list, description="Partitions, ascending.")
     initialized: list[int] = Field(default_factory=list, description="Partitions, ascending.")
+    deleting: list[int] = Field(default_factory=list, description="Partitions, ascending: all of the topic, or none.")
+    state_epochs: dict[int, int] = Field(
+        default_factory=dict, description="Initializing partition to the epoch of its new state."
+    )
+    start_offsets: dict[int, int] = Field(
+        default_factory=dict,
+        description="Initializing partition to the SPSO that it gets; without one share.auto.offset.reset decides.",
+    )
 
 
 class ShareGroupTopicRemoved(Message):
-    """A topic is gone; its share-partitions are nobody's any more."""
+    """No share-partition of the topic has a state any more."""
 
     type: Literal["ShareGroupTopicRemoved"] = "ShareGroupTopicRemoved"
     topic_id: str = Field(description="Topic id.")
+
+
+class ShareGroupRemoved(Message):
+    """The group is dead: nothing is left of it, its dynamic configuration neither."""
+
+    type: Literal["ShareGroupRemoved"] = "ShareGroupRemoved"
+    reason: str = Field(description="deleted or expired.")
 
 
 class ShareGroupConfig(Message):
@@ -83,6 +99,7 @@ GroupRecord = (
     | ShareGroupCurrentMemberAssignment
     | ShareGroupStatePartitionMetadata
     | ShareGroupTopicRemoved
+    | ShareGroupRemoved
     | ShareGroupConfig
 )
 

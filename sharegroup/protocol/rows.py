@@ -22,6 +22,7 @@ class RecordType(StrEnum):
     SHARE_SNAPSHOT = "ShareSnapshot"
     SHARE_UPDATE = "ShareUpdate"
     SHARE_TRANSITIONS = "ShareTransitions"
+    SHARE_TOMBSTONE = "ShareTombstone"
     GROUP_METADATA = "GroupMetadata"
     GROUP_STATUS = "GroupStatus"
     RECOVERED = "Recovered"

@@ -15,11 +15,20 @@ from pydantic import Field, create_model
 from sharegroup.protocol.api_key import FACTS, LATEST_VERSION, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.facts import (
+    DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
     ShareGroupConfigChanged,
+    ShareGroupStateDeleted,
     ShareGroupStateInitialized,
     Tick,
+)
+from sharegroup.protocol.group_administration import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    DeleteGroupsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
 )
 from sharegroup.protocol.group_messages import (
     AlterGroupConfigRequest,
@@ -46,11 +55,15 @@ from sharegroup.protocol.table_snapshot import (
 )
 
 BODIES: dict[ApiKey, type[Message]] = {
+    ApiKey.DELETE_GROUPS: DeleteGroupsRequest,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: AlterGroupConfigRequest,
     ApiKey.SHARE_GROUP_HEARTBEAT: ShareGroupHeartbeatRequest,
     ApiKey.SHARE_FETCH: ShareFetchRequest,
     ApiKey.SHARE_ACKNOWLEDGE: ShareAcknowledgeRequest,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: InitializeShareGroupState,
+    ApiKey.DELETE_SHARE_GROUP_STATE: DeleteShareGroupState,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsRequest,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsRequest,
     ApiKey.LOG_OFFSETS: LogOffsets,
     ApiKey.TICK: Tick,
     ApiKey.SHARE_GROUP_STATE_INITIALIZED: ShareGroupStateInitialized,
@@ -58,14 +71,18 @@ BODIES: dict[ApiKey, type[Message]] = {
     ApiKey.SHARE_GROUP_CONFIG_CHANGED: ShareGroupConfigChanged,
     ApiKey.DLQ_WRITTEN: DlqWritten,
     ApiKey.DLQ_STATUS_CHANGED: DlqStatusChanged,
+    ApiKey.SHARE_GROUP_STATE_DELETED: ShareGroupStateDeleted,
 }
 """Kind of message → body of the request, or of the fact."""
 
 ANSWERS: dict[ApiKey, type[Message]] = {
+    ApiKey.DELETE_GROUPS: ErrorResponse,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ErrorResponse,
     ApiKey.SHARE_GROUP_HEARTBEAT: ShareGroupHeartbeatResponse,
     ApiKey.SHARE_FETCH: ShareFetchResponse,
     ApiKey.SHARE_ACKNOWLEDGE: ShareFetchResponse,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsResponse,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsResponse,
     ApiKey.RESUME_SHARE_GROUP: ErrorResponse,
 }
 """Kind of request → body of the response."""
@@ -76,6 +93,7 @@ PAYLOADS: dict[RecordType, tuple[type[Message], ...]] = {
     RecordType.SHARE_SNAPSHOT: (SharePartitionPayload,),
     RecordType.SHARE_UPDATE: (SharePartitionPayload,),
     RecordType.SHARE_TRANSITIONS: (SharePartitionPayload,),
+    RecordType.SHARE_TOMBSTONE: (SharePartitionPayload,),
     RecordType.GROUP_METADATA: (GroupMetadataPayload,),
     RecordType.GROUP_STATUS: (GroupStatusPayload,),
     RecordType.RECOVERED: (RecoveredPayload,),

@@ -32,6 +32,7 @@ class PartitionSnapshotPayload(Message):
 
     updates_since_snapshot: int = Field(description="ShareUpdate rows since the last ShareSnapshot.")
     request_offset: int = Field(description="The last message that its last row reflects.")
+    snapshot_time_ms: int = Field(default=0, description="Time of its last ShareSnapshot; epoch ms.")
 
 
 class PrunedPayload(Message):

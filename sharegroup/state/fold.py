@@ -19,7 +19,14 @@ from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload
 
-SHARE_PARTITION_TYPES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS})
+SHARE_PARTITION_TYPES = frozenset(
+    {
+        RecordType.SHARE_SNAPSHOT,
+        RecordType.SHARE_UPDATE,
+        RecordType.SHARE_TRANSITIONS,
+        RecordType.SHARE_TOMBSTONE,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -34,6 +41,7 @@ class FoldedPartition:
         snapshot_epoch: epoch of its last snapshot.
         updates_since_snapshot: ShareUpdate rows since then; ShareTransitions do not count.
         request_offset: the last message that its last row reflects.
+        snapshot_time_ms: time of its last snapshot; epoch ms.
     """
 
     topic_id: str
@@ -43,6 +51,7 @@ class FoldedPartition:
     snapshot_epoch: int
     updates_since_snapshot: int
     request_offset: int
+    snapshot_time_ms: int
 
     @property
     def state_epoch(self) -> int:
@@ -71,6 +80,11 @@ class FoldedGroup:
     status: dict[ActorRole, GroupStatusPayload] = field(default_factory=dict)
 
     @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left of the group: it is dead, and nobody has to resume it."""
+        return self.metadata.is_dead and not self.partitions and not self.failures
+
+    @property
     def failures(self) -> dict[ActorRole, str]:
         """Why each quarantined actor failed; empty when the group works."""
         return {role: row.reason for role, row in self.status.items() if row.status is GroupStatus.FAILED}
@@ -84,7 +98,7 @@ class FoldedGroup:
 
 @dataclass(slots=True)
 class FoldedState:
-    """All groups, by id."""
+    """All groups by id, but for those of which nothing is left."""
 
     groups: dict[str, FoldedGroup] = field(default_factory=dict)
 
@@ -120,15 +134,19 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
                 f"partition {row.request_partition} does not fit what precedes it: {error!r}.",
                 "The state table lacks rows, or holds rows of another writer: restore it from a copy.",
             ) from error
+        if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
+            del state.groups[row.group_id]
     return state
 
 
 def _apply(group: FoldedGroup, row: StateRow) -> None:
     match row.record_type:
         case RecordType.SHARE_SNAPSHOT:
-            group.partitions[row.topic_id, row.partition] = _from_snapshot(row, 0, row.request_offset)
+            group.partitions[row.topic_id, row.partition] = _from_snapshot(row, 0, row.request_offset, row.time_ms)
         case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
             _apply_transitions(group.partitions[row.topic_id, row.partition], row)
+        case RecordType.SHARE_TOMBSTONE:
+            del group.partitions[row.topic_id, row.partition]
         case RecordType.GROUP_METADATA:
             for record in row.payload["records"]:
                 group.metadata.apply_json(record)
@@ -143,7 +161,7 @@ def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
     if row.partition >= 0:
         partition = PartitionSnapshotPayload.model_validate(row.payload)
         group.partitions[row.topic_id, row.partition] = _from_snapshot(
-            row, partition.updates_since_snapshot, partition.request_offset
+            row, partition.updates_since_snapshot, partition.request_offset, partition.snapshot_time_ms
         )
         return
     payload = GroupSnapshotPayload.model_validate(row.payload)
@@ -153,7 +171,9 @@ def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
     group.status = {status.role: status for status in payload.status}
 
 
-def _from_snapshot(row: StateRow, updates_since_snapshot: int, request_offset: int) -> FoldedPartition:
+def _from_snapshot(
+    row: StateRow, updates_since_snapshot: int, request_offset: int, snapshot_time_ms: int
+) -> FoldedPartition:
     return FoldedPartition(
         row.topic_id,
         row.topic,
@@ -162,6 +182,7 @@ def _from_snapshot(row: StateRow, updates_since_snapshot: int, request_offset: i
         row.snapshot_epoch,
         updates_since_snapshot,
         request_offset,
+        snapshot_time_ms,
     )
 
 

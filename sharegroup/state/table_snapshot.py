@@ -76,7 +76,9 @@ def _group_rows(group: FoldedGroup) -> Iterator[StateRow]:
 
 def _partition_row(group: FoldedGroup, partition: FoldedPartition) -> StateRow:
     payload = PartitionSnapshotPayload(
-        updates_since_snapshot=partition.updates_since_snapshot, request_offset=partition.request_offset
+        updates_since_snapshot=partition.updates_since_snapshot,
+        request_offset=partition.request_offset,
+        snapshot_time_ms=partition.snapshot_time_ms,
     )
     row = share_partition_row(RecordType.SHARE_SNAPSHOT, partition.snapshot_epoch, partition.share_partition, [])
     return row.model_copy(

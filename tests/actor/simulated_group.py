@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -223,6 +224,10 @@ class Group:
         self.wakes, self.topic_watch, self.log_watch = {}, None, None
         self.append_tick()
 
+    def drop_pending(self) -> None:
+        """Lose the messages that no batch has applied yet, as if the driver had died before it sent them."""
+        del self.log[self._applied :]
+
     # The record log.
 
     def create_topic(self, topic: str, topic_id: str, partitions: Sequence[LogPartition]) -> None:
@@ -261,6 +266,17 @@ class Group:
 
     def ask(self, api_key: ApiKey, body: Message) -> int:
         """Send an administrator's request and wait for the error code of the answer."""
+        return int(self.answer_to(api_key, body).get("error_code", 0))
+
+    def answer_to(self, api_key: ApiKey, body: Message) -> dict[str, Any]:
+        """Send an administrator's request and wait for the body of the answer."""
+        correlation_id = self.send_as_admin(api_key, body)
+        self.settle()
+        (answer,) = self.answers_to_admin(correlation_id)
+        return answer
+
+    def send_as_admin(self, api_key: ApiKey, body: Message) -> int:
+        """Append an administrator's request; returns its correlation id."""
         correlation_id = next(self._correlation_ids)
         self.append(
             request(
@@ -272,9 +288,11 @@ class Group:
                 reply_partition=ADMIN_REPLY_PARTITION,
             )
         )
-        answers = [answer for answer in self.settle().responses if answer.correlation_id == correlation_id]
-        assert len(answers) == 1, answers
-        return int(answers[0].body.get("error_code", 0))
+        return correlation_id
+
+    def answers_to_admin(self, correlation_id: int) -> list[dict[str, Any]]:
+        """The bodies that answered an administrator's request so far."""
+        return [answer.body for answer in self.responses if answer.correlation_id == correlation_id]
 
     # The dead-letter queue.
 

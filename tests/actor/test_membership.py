@@ -299,7 +299,7 @@ class TestAssignment:
         state = group.coordinator.group.state
         assert (state.name, state.members, set(state.topics)) == ("Empty", {}, {"orders-id"})
         assert group.topic_watch is not None
-        assert group.topic_watch.topics == {}
+        assert group.topic_watch.topics == {"orders": ("orders-id", 1)}
 
 
 class TestConfiguration:

@@ -56,7 +56,7 @@ def group() -> FoldedGroup:
         Run(30, 30, RecordState.ARCHIVED, 3),
     ]
     engine = SharePartition(10, runs, state_epoch=4)
-    group.partitions["id-1", 0] = FoldedPartition("id-1", "orders", 0, engine, 0, 0, 9)
+    group.partitions["id-1", 0] = FoldedPartition("id-1", "orders", 0, engine, 0, 0, 9, 0)
     return group
 
 
@@ -124,5 +124,7 @@ def test_an_actor_that_failed_quarantines_the_group(group: FoldedGroup) -> None:
 
 
 def test_a_group_that_was_only_configured_is_empty() -> None:
-    found = described(FoldedGroup("new"), {}, BrokerConfig(), NOW_MS)
+    group = FoldedGroup("new")
+    group.metadata.apply(ShareGroupConfig(overrides={"share.delivery.count.limit": "3"}))
+    found = described(group, {}, BrokerConfig(), NOW_MS)
     assert (found.state, found.members, found.partitions, found.lag) == (GroupStateName.EMPTY, (), (), None)

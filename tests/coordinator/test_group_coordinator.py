@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.errors import ApiError
@@ -30,12 +31,22 @@ def types(records: list[GroupRecord]) -> list[str]:
     return [record.type for record in records]
 
 
+def asked_of(group: GroupCoordinator) -> list[tuple[int, str, int, int]]:
+    """(State epoch, topic id, partition, start offset) of what the leader is to initialise."""
+    return [
+        (body.state_epoch, topic.topic_id, partition.partition_index, partition.start_offset)
+        for body in state_topics.initializations(group.state)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+
+
 def with_orders(partition_count: int = 2) -> GroupCoordinator:
     """A group with one member and an initialised topic, assigned at 1,000 ms."""
     group = new_group()
     join(group, "anna")
     group.topic_seen("orders", "orders-id", partition_count)
-    group.partitions_initialized("orders-id", range(partition_count))
+    group.partitions_initialized("orders-id", range(partition_count), group.state.group_epoch)
     group.reassign(1_000)
     return group
 
@@ -51,28 +62,24 @@ class TestTopics:
             "ShareGroupStatePartitionMetadata",
             "ShareGroupMetadata",
         ]
-        (asked,) = group.initializing_topics()
-        assert [(p.partition_index, p.start_offset) for p in asked.partitions] == [
-            (0, UNINITIALIZED_OFFSET),
-            (1, UNINITIALIZED_OFFSET),
-        ]
+        assert asked_of(group) == [(2, "orders-id", 0, UNINITIALIZED_OFFSET), (2, "orders-id", 1, UNINITIALIZED_OFFSET)]
         assert group.topic_seen("orders", "orders-id", 2) == []
-        group.partitions_initialized("orders-id", [0, 1])
-        assert group.initializing_topics() == []
-        assert group.partitions_initialized("orders-id", [0, 1]) == []
+        group.partitions_initialized("orders-id", [0, 1], group.state.group_epoch)
+        assert asked_of(group) == []
+        assert group.partitions_initialized("orders-id", [0, 1], group.state.group_epoch) == []
 
     def test_partitions_that_are_added_later_begin_at_0(self) -> None:
         group = with_orders(2)
         group.topic_seen("orders", "orders-id", 4)
-        (asked,) = group.initializing_topics()
-        assert [(p.partition_index, p.start_offset) for p in asked.partitions] == [(2, 0), (3, 0)]
+        epoch = group.state.group_epoch
+        assert asked_of(group) == [(epoch, "orders-id", 2, 0), (epoch, "orders-id", 3, 0)]
 
     @pytest.mark.parametrize(("topic_id", "partitions"), [("other-id", [0]), ("orders-id", [7]), ("orders-id", [])])
     def test_what_was_not_asked_for_is_passed_over(self, topic_id: str, partitions: list[int]) -> None:
         group = new_group()
         join(group, "anna")
         group.topic_seen("orders", "orders-id", 2)
-        assert group.partitions_initialized(topic_id, partitions) == []
+        assert group.partitions_initialized(topic_id, partitions, group.state.group_epoch) == []
 
     def test_partitions_never_become_fewer(self) -> None:
         group = with_orders(3)
@@ -82,7 +89,9 @@ class TestTopics:
     @pytest.mark.parametrize("topic_id", ["new-id", ""])
     def test_a_topic_of_another_id_replaces_it(self, topic_id: str) -> None:
         group = with_orders()
-        assert types(group.topic_seen("orders", topic_id, 1))[0] == "ShareGroupTopicRemoved"
+        group.topic_seen("orders", topic_id, 1)
+        assert group.state.topics["orders-id"].deleting == {0, 1}
+        assert types(group.topics_deleted(["orders-id"])) == ["ShareGroupTopicRemoved", "ShareGroupMetadata"]
         assert set(group.state.topics) == ({topic_id} if topic_id else set())
 
 
@@ -105,7 +114,7 @@ class TestReassign:
         join(group, "anna")
         assert types(group.reassign(1_000)) == ["ShareGroupCurrentMemberAssignment", "ShareGroupTargetAssignment"]
         group.topic_seen("orders", "orders-id", 1)
-        group.partitions_initialized("orders-id", [0])
+        group.partitions_initialized("orders-id", [0], group.state.group_epoch)
         assert types(group.reassign(1_001)) == ["ShareGroupCurrentMemberAssignment", "ShareGroupTargetAssignment"]
 
     def test_only_members_with_another_assignment_get_a_new_epoch(self) -> None:
@@ -175,7 +184,7 @@ def called(group: GroupCoordinator, call: tuple[object, ...]) -> list[GroupRecor
         case ("topic_seen", str(topic), str(topic_id), int(count)):
             return group.topic_seen(topic, topic_id, count)
         case ("initialized", str(topic_id), list(partitions)):
-            return group.partitions_initialized(topic_id, partitions)
+            return group.partitions_initialized(topic_id, partitions, group.state.group_epoch)
         case ("expire", int(now_ms)):
             return group.expire_sessions(now_ms)
         case ("config", str(value)):

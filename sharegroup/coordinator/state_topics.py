@@ -1,0 +1,144 @@
+"""Two-phase metadata of a group's share-partitions: initializing → initialized → deleting (KIP-932, record type 15).
+
+Each change is recorded before the leader is asked, and again when it has answered. So whatever happens between the
+two, the records tell what is still to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sharegroup.coordinator.group_state import GroupState, Initialization, StateTopic, state_partition_record
+from sharegroup.protocol.facts import (
+    UNINITIALIZED_OFFSET,
+    DeleteShareGroupState,
+    InitializeShareGroupState,
+    StatePartition,
+)
+from sharegroup.protocol.facts import StateTopic as StateTopicMessage
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupTopicRemoved
+
+
+def newly_seen(
+    state: GroupState, topic: str, topic_id: str, partition_count: int, *, is_subscribed: bool
+) -> list[GroupRecord]:
+    """Records of what the log says of a topic: share-partitions to initialise, or to delete with a topic that is gone.
+
+    A topic that was deleted and created again has another topic id, and so other share-partitions. A partition that
+    was added to a topic starts at offset 0 (KIP-932, "Managing the SPSO and SPEO").
+
+    Args:
+        state: the group.
+        topic: topic name.
+        topic_id: its present id; "" when there is no such topic.
+        partition_count: partitions that it has.
+        is_subscribed: whether a member subscribes to it; else nothing is initialised.
+    """
+    known = state.topic_named(topic)
+    records: list[GroupRecord] = []
+    if known is not None and known.topic_id != topic_id:
+        records += deleting(state, [known.topic_id])
+        known = None
+    # A topic that is losing its state is looked at again when it has lost it.
+    if not topic_id or not is_subscribed or (topic_id in state.topics and known is None):
+        return records
+    found = known or StateTopic(topic, topic_id)
+    epoch = state.group_epoch + 1
+    new = {
+        partition: Initialization(epoch, 0 if known and partition >= known.partition_count else UNINITIALIZED_OFFSET)
+        for partition in range(partition_count)
+        if partition not in found.initialized and partition not in found.initializing
+    }
+    if new:
+        count = max(found.partition_count, partition_count)
+        records.append(
+            state_partition_record(replace(found, partition_count=count, initializing={**found.initializing, **new}))
+        )
+    return records
+
+
+def altered(
+    state: GroupState, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int]
+) -> list[GroupRecord]:
+    """Records by which share-partitions get a new state, whatever they have.
+
+    Args:
+        state: the group.
+        topic: topic name.
+        topic_id: its present id.
+        partition_count: partitions that it has.
+        start_offsets: partition → its new SPSO.
+    """
+    found = state.topics.get(topic_id) or StateTopic(topic, topic_id, partition_count)
+    epoch = state.group_epoch + 1
+    new = {partition: Initialization(epoch, start_offset) for partition, start_offset in start_offsets.items()}
+    return [
+        state_partition_record(
+            replace(
+                found,
+                initializing={**found.initializing, **new},
+                initialized=found.initialized - new.keys(),
+            )
+        )
+    ]
+
+
+def initialized(state: GroupState, topic_id: str, partitions: Iterable[int], state_epoch: int) -> list[GroupRecord]:
+    """Records of share-partitions that have their state now.
+
+    Args:
+        state: the group.
+        topic_id: topic id.
+        partitions: those that the leader tells of.
+        state_epoch: the epoch that it was asked for; who was to get a higher one since then goes on waiting.
+    """
+    topic = state.topics.get(topic_id)
+    if topic is None:
+        return []
+    done = {
+        partition
+        for partition in partitions
+        if (waiting := topic.initializing.get(partition)) is not None and waiting.state_epoch <= state_epoch
+    }
+    if not done:
+        return []
+    rest = {partition: waiting for partition, waiting in topic.initializing.items() if partition not in done}
+    return [state_partition_record(replace(topic, initializing=rest, initialized=topic.initialized | done))]
+
+
+def deleting(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
+    """Records by which all share-partitions of some topics begin to lose their state."""
+    topics = (state.topics[topic_id] for topic_id in topic_ids)
+    return [
+        state_partition_record(
+            StateTopic(topic.topic, topic.topic_id, topic.partition_count, deleting=topic.partitions)
+        )
+        for topic in topics
+    ]
+
+
+def deleted(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
+    """Records of topics whose share-partitions have no state any more; those that were not losing it keep it."""
+    topics = (state.topics.get(topic_id) for topic_id in topic_ids)
+    return [ShareGroupTopicRemoved(topic_id=topic.topic_id) for topic in topics if topic is not None and topic.deleting]
+
+
+def initializations(state: GroupState) -> list[InitializeShareGroupState]:
+    """What the leader is to initialise, one request for each epoch, lowest first."""
+    asked: dict[int, list[StateTopicMessage]] = {}
+    for topic in state.topics.values():
+        by_epoch: dict[int, list[StatePartition]] = {}
+        for partition, waiting in sorted(topic.initializing.items()):
+            wanted = StatePartition(partition_index=partition, start_offset=waiting.start_offset)
+            by_epoch.setdefault(waiting.state_epoch, []).append(wanted)
+        for epoch, partitions in by_epoch.items():
+            message = StateTopicMessage(topic_id=topic.topic_id, topic=topic.topic, partitions=partitions)
+            asked.setdefault(epoch, []).append(message)
+    return [InitializeShareGroupState(state_epoch=epoch, topics=topics) for epoch, topics in sorted(asked.items())]
+
+
+def deletion(state: GroupState) -> DeleteShareGroupState | None:
+    """What the leader is to delete; None when there is nothing."""
+    topic_ids = sorted(topic_id for topic_id, topic in state.topics.items() if topic.deleting)
+    return DeleteShareGroupState(state_epoch=state.group_epoch, topic_ids=topic_ids) if topic_ids else None
