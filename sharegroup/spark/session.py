@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
-from sharegroup.spark import local_log_source, share_group_source
+from sharegroup.spark import local_log_source
 
 CONTROL_POOL = "control"
 """FAIR pool of the processor's query, with a minimum share, so that data tasks never starve it."""
@@ -74,6 +74,9 @@ def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     local_log_source.register(spark)
+    # Imported here because the source reads acquired records as a worker does, with this module's check for Kafka.
+    from sharegroup.spark import share_group_source
+
     share_group_source.register(spark)
     return spark
 
