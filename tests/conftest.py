@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from sharegroup.logs.kafka import KafkaLog
@@ -13,6 +14,10 @@ from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes says something about the machine only.
+settings.register_profile("sharegroup", deadline=None)
+settings.load_profile("sharegroup")
 
 
 @pytest.hookimpl(tryfirst=True)

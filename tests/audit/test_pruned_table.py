@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -55,9 +56,20 @@ def batches_of_a_group() -> list[list[StateRow]]:
 
 
 @pytest.fixture(scope="module")
-def pruned_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[StateRow, ...]:
-    """The rows of a table that was pruned somewhere in its middle; it takes seconds to make one."""
-    return tuple(pruned_rows(tmp_path_factory.mktemp("pruned"), 0.5))
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table of that group, not to be changed; it takes seconds to make one."""
+    path = tmp_path_factory.mktemp("audit") / "state"
+    writer = StateTableWriter.open(str(path), {}, compact_every_commits=5)
+    for rows in batches_of_a_group():
+        writer.append(rows)
+    assert verify(StateTableReader(str(path)).rows(), BROKER).findings == []
+    return path
+
+
+@pytest.fixture(scope="module")
+def pruned_once(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[StateRow, ...]:
+    """The rows of a table that was pruned somewhere in its middle."""
+    return tuple(pruned_rows(table, tmp_path_factory.mktemp("pruned"), 0.5))
 
 
 @pytest.fixture
@@ -66,21 +78,16 @@ def pruned(pruned_once: tuple[StateRow, ...]) -> list[StateRow]:
     return list(pruned_once)
 
 
-def pruned_rows(folder: Path, part: float) -> list[StateRow]:
-    path = str(folder / "state")
+def pruned_rows(table: Path, folder: Path, part: float) -> list[StateRow]:
+    path = str(shutil.copytree(table, folder / "state"))
     batches = batches_of_a_group()
-    writer = StateTableWriter.open(path, {}, compact_every_commits=5)
-    for rows in batches:
-        writer.append(rows)
-    reader = StateTableReader(path)
-    assert verify(reader.rows(), BROKER).findings == []
     assert prune(path, batches[int(part * len(batches))][0].time_ms).row_count_by_type
-    return reader.rows()
+    return StateTableReader(path).rows()
 
 
 @pytest.mark.parametrize("part", [0.3, 0.99])
-def test_a_pruned_table_holds(tmp_path: Path, part: float) -> None:
-    rows = pruned_rows(tmp_path, part)
+def test_a_pruned_table_holds(table: Path, tmp_path: Path, part: float) -> None:
+    rows = pruned_rows(table, tmp_path, part)
     markers = [row.batch_id for row in rows if row.record_type is RecordType.BATCH_MARKER]
     assert min(markers) > 0
     verification = verify(rows, BROKER)

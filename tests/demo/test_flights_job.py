@@ -12,13 +12,15 @@ from sharegroup.environment import claim_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Each is a process of its own that imports PySpark, even if it ends before Spark starts.
+pytestmark = pytest.mark.spark
+
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "jobs" / "flights.py"), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 def test_every_flight_is_accounted_for(tmp_path: Path) -> None:
     result = _run("--folder", str(tmp_path / "flights"))

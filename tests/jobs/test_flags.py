@@ -17,6 +17,9 @@ PROCESSOR = "share_group_processor.py"
 WORKER = "share_worker.py"
 MEMBER = ("--group", "orders", "--topic", "orders")
 
+# Each is a process of its own that imports PySpark, even if it ends before Spark starts.
+pytestmark = pytest.mark.spark
+
 
 def run(folder: Path, program: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """The program in a folder, where it finds no Java to start."""

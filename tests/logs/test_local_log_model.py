@@ -139,4 +139,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestLogModel.settings = settings(max_examples=25, stateful_step_count=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
 from sharegroup.coordinator.share_group_state import ShareGroupState
@@ -34,7 +34,6 @@ def at_or_above(batches: Iterable[StateBatch], start_offset: int) -> list[StateB
     return combined(combined(batches, (), start_offset), (), start_offset)
 
 
-@settings(deadline=None)
 @given(batches=BATCHES)
 def test_the_records_add_up_to_what_the_engine_has(batches: list[list[Operation]]) -> None:
     walk = Walk()
@@ -53,7 +52,6 @@ def test_the_records_add_up_to_what_the_engine_has(batches: list[list[Operation]
         )
 
 
-@settings(deadline=None)
 @given(batches=BATCHES)
 def test_each_record_tells_where_the_share_partition_starts_and_how_much_is_finished(
     batches: list[list[Operation]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.coordinator.group_state import GroupState
@@ -26,7 +26,6 @@ from sharegroup.state.fold import FoldedPartition, fold
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
 
 
-@settings(deadline=None)
 @given(batches=BATCHES, seed=st.integers(0, 1_000))
 def test_the_fold_of_rows_in_any_order_is_the_live_state(batches: list[list[Operation]], seed: int) -> None:
     walk = Walk()
@@ -35,7 +34,6 @@ def test_the_fold_of_rows_in_any_order_is_the_live_state(batches: list[list[Oper
     assert folded_positions(fold(rows)) == walk.positions()
 
 
-@settings(deadline=None)
 @given(batches=BATCHES, data=st.data())
 def test_the_fold_until_a_marker_is_the_live_state_at_that_marker(
     batches: list[list[Operation]], data: st.DataObject

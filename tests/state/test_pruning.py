@@ -105,7 +105,7 @@ def test_fences_of_earlier_processors_go_and_the_last_one_stays(table_path: str,
     assert StateTableWriter.open(table_path, {}).leader_epoch == writer.leader_epoch + 1
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, data=st.data())
 def test_the_state_is_the_same_after_any_pruning(
     tmp_path: Path, batches: list[list[Operation]], data: st.DataObject

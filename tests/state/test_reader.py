@@ -86,7 +86,7 @@ def test_the_leader_epoch_is_that_of_the_last_fence(table_path: str, reader: Sta
         assert reader.leader_epoch() == leader_epoch
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batches: list[list[Operation]]) -> None:
     path = str(tmp_path / "walk")

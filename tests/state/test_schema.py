@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.rows import StateRow
@@ -12,7 +12,6 @@ from sharegroup.state.schema import STATE_TABLE_SCHEMA, rows_to_table, table_to_
 from tests.state.state_rows import ANY_ROWS, batch_rows
 
 
-@settings(deadline=None)
 @given(rows=ANY_ROWS)
 def test_rows_come_back_as_they_were(rows: list[StateRow]) -> None:
     assert table_to_rows(rows_to_table(rows)) == rows

@@ -212,4 +212,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestSharePartition.settings = settings(max_examples=100, stateful_step_count=60)
