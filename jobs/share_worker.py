@@ -4,7 +4,7 @@ Started, killed and restarted at any time, and in any order with processors: wit
 
 The handler is a function that takes a DataFrame of records (topic, partition, offset, delivery_count, key, value,
 headers, timestamp) and returns nothing, to accept them all, or a DataFrame (topic, partition, offset,
-acknowledge_type) of those to `release` or `reject`.
+acknowledge_type) of those to `release` or `reject`, with a column redelivery_delay_ms if releases are to be delayed.
 """
 
 from __future__ import annotations

@@ -16,10 +16,15 @@ from pyspark.sql.types import IntegralType
 
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.delivered import Said
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
+from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
 COLUMNS = ("topic", "partition", "offset", "acknowledge_type")
+
+DELAY_COLUMN = "redelivery_delay_ms"
+"""May be there as well: how long a record that is released stays away from everybody; null is as the group says."""
 
 TYPES = {
     "accept": AcknowledgeType.ACCEPT,
@@ -28,6 +33,8 @@ TYPES = {
 }
 """Values of the column `acknowledge_type`."""
 
+_ACCEPTED = Said(AcknowledgeType.ACCEPT)
+
 _Place = tuple[str, int]
 
 
@@ -35,19 +42,20 @@ class _Exception(NamedTuple):
     """A record that is not simply accepted."""
 
     offset: int
-    kind: AcknowledgeType
+    said: Said
 
 
 def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> list[Acknowledgement]:
     """Acknowledgements for all records of the held ranges; what the frame leaves out is accepted.
 
     Args:
-        frame: topic, partition, offset, acknowledge_type; None accepts everything.
+        frame: topic, partition, offset, acknowledge_type, and redelivery_delay_ms if it is there; None accepts
+            everything.
         held: the ranges that the handler was given.
 
     Raises:
-        InvalidRequestError: a column is missing or no integer, a type is unknown, or a record is there twice or not
-            among the held ones.
+        InvalidRequestError: a column is missing or no integer, a type is unknown, a delay is out of its bounds or of a
+            record that is not released, or a record is there twice or not among the held ones.
     """
     held = list(held)
     exceptions = {} if frame is None else _exceptions(frame)
@@ -58,19 +66,34 @@ def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> l
 def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
     """(topic, partition) → what is not accepted, by offset; brought to the driver."""
     check_columns(frame)
-    # A type that is null is not accepted either: it is a mistake.
-    wanted = frame.select(*COLUMNS).where(~F.col("acknowledge_type").eqNullSafe("accept"))
-    table: pa.Table = wanted.toArrow()
-    found: dict[_Place, dict[int, AcknowledgeType]] = {}
-    for topic, partition, offset, name in zip(*(table.column(c).to_pylist() for c in COLUMNS), strict=True):
-        kind = TYPES.get(name)
-        if kind is None:
-            raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
-        if found.setdefault((topic, partition), {}).setdefault(offset, kind) is not kind:
+    if DELAY_COLUMN not in frame.columns:
+        frame = frame.withColumn(DELAY_COLUMN, F.lit(None).cast("long"))
+    # A type that is null is not accepted either, nor is a record with a delay: they are mistakes.
+    is_accepted = F.col("acknowledge_type").eqNullSafe("accept") & F.col(DELAY_COLUMN).isNull()
+    table: pa.Table = frame.select(*COLUMNS, DELAY_COLUMN).where(~is_accepted).toArrow()
+    found: dict[_Place, dict[int, Said]] = {}
+    for topic, partition, offset, name, delay_ms in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        said = _said(name, delay_ms)
+        if found.setdefault((topic, partition), {}).setdefault(offset, said) != said:
             raise InvalidRequestError(f"The handler acknowledged offset {offset} of {topic}-{partition} twice.")
         if topic is None or partition is None or offset is None:
             raise _not_given(topic, partition, offset)
-    return {place: [_Exception(*entry) for entry in sorted(kinds.items())] for place, kinds in found.items()}
+    return {
+        place: [_Exception(offset, entries[offset]) for offset in sorted(entries)] for place, entries in found.items()
+    }
+
+
+def _said(name: str | None, delay_ms: int | None) -> Said:
+    kind = TYPES.get(name) if name is not None else None
+    if kind is None:
+        raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
+    is_released = kind is AcknowledgeType.RELEASE
+    if delay_ms is not None and not (is_released and 0 <= delay_ms <= MAX_REDELIVERY_DELAY_MS):
+        raise InvalidRequestError(
+            f"{DELAY_COLUMN} is {delay_ms} where acknowledge_type is {name}; it must be from 0 to "
+            f"{MAX_REDELIVERY_DELAY_MS}, and only for what is released."
+        )
+    return Said(kind, delay_ms)
 
 
 def check_columns(frame: DataFrame) -> None:
@@ -84,7 +107,7 @@ def check_columns(frame: DataFrame) -> None:
             raise InvalidRequestError(
                 f"The handler's acknowledgements lack the column {column}; they have {', '.join(frame.columns)}."
             )
-    for column in ("partition", "offset"):
+    for column in {"partition", "offset", DELAY_COLUMN}.intersection(frame.columns):
         type_ = frame.schema[column].dataType
         if not isinstance(type_, IntegralType):
             raise InvalidRequestError(
@@ -119,17 +142,18 @@ def _within(held: HeldRange, exceptions: Sequence[_Exception]) -> Sequence[_Exce
 def _parts(held: HeldRange, exceptions: Sequence[_Exception]) -> Iterator[Acknowledgement]:
     """The range cut into runs of one type each."""
 
-    def part(first_offset: int, last_offset: int, kind: AcknowledgeType) -> Acknowledgement:
-        return replace(held, first_offset=first_offset, last_offset=last_offset).acknowledgement(kind)
+    def part(first_offset: int, last_offset: int, said: Said) -> Acknowledgement:
+        found = replace(held, first_offset=first_offset, last_offset=last_offset).acknowledgement(said.acknowledge_type)
+        return replace(found, redelivery_delay_ms=said.redelivery_delay_ms)
 
     position = held.first_offset
     # Offsets that follow each other differ from their index by the same number.
     numbered = enumerate(_within(held, exceptions))
-    for (_, kind), run in groupby(numbered, key=lambda item: (item[1].offset - item[0], item[1].kind)):
+    for (_, said), run in groupby(numbered, key=lambda item: (item[1].offset - item[0], item[1].said)):
         offsets = [entry.offset for _, entry in run]
         if position < offsets[0]:
-            yield part(position, offsets[0] - 1, AcknowledgeType.ACCEPT)
-        yield part(offsets[0], offsets[-1], kind)
+            yield part(position, offsets[0] - 1, _ACCEPTED)
+        yield part(offsets[0], offsets[-1], said)
         position = offsets[-1] + 1
     if position <= held.last_offset:
-        yield part(position, held.last_offset, AcknowledgeType.ACCEPT)
+        yield part(position, held.last_offset, _ACCEPTED)

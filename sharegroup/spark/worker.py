@@ -56,7 +56,8 @@ def process(
 
     The handler gets a DataFrame (topic, partition, offset, delivery_count, key, value, headers, timestamp). It
     returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release` or `reject`; records
-    that it leaves out are accepted, and so are all when it returns None. A handler that raises releases its range.
+    that it leaves out are accepted, and so are all when it returns None. A column redelivery_delay_ms may say how
+    long a record that is released stays away from everybody. A handler that raises releases its range.
     It is called by several threads at once (`worker.ranges.in.flight`); while it works, the next range is acquired
     and the last one's acknowledgements are sent. A worker may be started before any processor was, and goes on when
     the processor is started again.

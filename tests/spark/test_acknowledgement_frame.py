@@ -67,6 +67,40 @@ def test_exceptions_cut_ranges_into_runs_of_one_type(spark: SparkSession) -> Non
     ]
 
 
+DELAYED_SCHEMA = f"{SCHEMA}, redelivery_delay_ms int"
+
+
+def test_released_records_may_be_kept_away_for_a_while(spark: SparkSession) -> None:
+    rows = [
+        ("orders", 0, 1, "release", 5_000),
+        ("orders", 0, 2, "release", 5_000),
+        ("orders", 0, 3, "release", 0),
+        ("orders", 0, 4, "release", None),
+        ("orders", 0, 5, "reject", None),
+        ("orders", 0, 6, "accept", None),
+    ]
+    found = acknowledgements_of(frame(spark, *rows, schema=DELAYED_SCHEMA), [held(0, 6)])
+    assert [(a.first_offset, a.last_offset, a.acknowledge_type.name, a.redelivery_delay_ms) for a in found] == [
+        (0, 0, "ACCEPT", None),
+        (1, 2, "RELEASE", 5_000),
+        (3, 3, "RELEASE", 0),
+        (4, 4, "RELEASE", None),
+        (5, 5, "REJECT", None),
+        (6, 6, "ACCEPT", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "delay_ms"), [("accept", 0), ("reject", 10), ("release", -1), ("release", 604_800_001)]
+)
+def test_delays_that_mean_nothing(spark: SparkSession, kind: str, delay_ms: int) -> None:
+    delayed = frame(spark, ("orders", 0, 1, kind, delay_ms), schema=DELAYED_SCHEMA)
+    with pytest.raises(
+        InvalidRequestError, match=rf"redelivery_delay_ms is {delay_ms} where acknowledge_type is {kind}"
+    ):
+        acknowledgements_of(delayed, [held(0, 6)])
+
+
 def test_each_exception_goes_to_its_range(spark: SparkSession) -> None:
     ranges = [
         held(0, 4),
@@ -120,9 +154,9 @@ def test_a_missing_column(spark: SparkSession, column: str) -> None:
         acknowledgements_of(frame(spark).drop(column), [held(0, 9)])
 
 
-@pytest.mark.parametrize("column", ["partition", "offset"])
+@pytest.mark.parametrize("column", ["partition", "offset", "redelivery_delay_ms"])
 def test_a_column_of_another_type(spark: SparkSession, column: str) -> None:
-    schema = SCHEMA.replace(f"{column} int", f"{column} string").replace(f"{column} bigint", f"{column} string")
+    schema = DELAYED_SCHEMA.replace(f"{column} int", f"{column} string").replace(f"{column} bigint", f"{column} string")
     with pytest.raises(InvalidRequestError, match=f"column {column} of the handler's acknowledgements is string"):
         acknowledgements_of(frame(spark, schema=schema), [held(0, 9)])
 
