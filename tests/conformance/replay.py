@@ -6,7 +6,9 @@ How the two worlds are brought together:
   here (AVAILABLE or never in flight, with the right count) is checked, and `SharePartition.take` applies it.
 * Kafka's leader reads the log and so knows of holes, compacted and aborted records. Ours sees offsets only: it gives
   out such records with the others, and the member that finds them missing acknowledges them as gaps. From then on they
-  are `missing`, and left out of both sides.
+  are `missing`, and left out of both sides. When its report arrives is not recorded: here at once for a hole that was
+  never in flight, and for what was compacted or aborted with the next request that is no fetch. So Kafka's start offset
+  passes them, too, where it does.
 * Records that Kafka cached without ever delivering them are AVAILABLE with count 0: the same as never in flight.
 * Where a recorded write fails, Kafka takes the change back, renewals excepted. Here a write that fails is repeated with
   its batch. So the change is decided on and compared with what Kafka tried to write, but only renewals are applied.
@@ -41,6 +43,8 @@ WRITE_ERROR = {
 
 NEVER_DELIVERED = (RecordState.AVAILABLE.name, 0, "")
 INITIAL = -1
+REPORTS_GAPS = ("acknowledge", "release_member", "advance")
+"""Operations with which a member's reports arrive of what was compacted or aborted."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Replay:
         )
         self._now_ms = 0
         self._missing: set[int] = set()
+        self._unreported: dict[str, set[int]] = {}
         self._written: dict[int, Content] = {}
         self._differences: list[Difference] = []
         self._operations: dict[str, Callable[[Step], None]] = {
@@ -104,6 +109,8 @@ class Replay:
         self._compare_states(INITIAL, KafkaState.of(self._scenario.line["after_init"]))
         for step in self._scenario.steps():
             self._written = {}
+            if step.arguments["op"] in REPORTS_GAPS:
+                self._report_what_was_lost()
             start_offset = self._engine.start_offset
             self._operations[step.arguments["op"]](step)
             self._compare_writes(step, start_offset)
@@ -132,12 +139,23 @@ class Replay:
         legal = {offset for offset, count in acquired.items() if self._is_acquirable(offset, count)}
         rule = rules.rule_of_acquired(acquired.keys() - legal, self._engine.start_offset, self._missing)
         self._compare(step.index, "acquired", shown(acquired), shown(legal), rule)
-        missing = self._found_missing(step, legal)
+        holes, lost = self._found_missing(step, legal)
+        missing = holes | lost
         chosen = [run for first, last in touching(legal | missing) for run in self._as_runs(first, last)]
         self._engine.take(step.arguments["member"], chosen, self._limits, self._now_ms)
-        gaps = [AcknowledgementBatch(first, last, (AcknowledgeType.GAP,)) for first, last in touching(missing)]
-        self._engine.acknowledge(step.arguments["member"], gaps, self._limits, self._now_ms)
         self._missing |= missing
+        self._report_gaps(step.arguments["member"], holes)
+        self._unreported.setdefault(step.arguments["member"], set()).update(lost)
+
+    def _report_what_was_lost(self) -> None:
+        for member_id, lost in self._unreported.items():
+            self._report_gaps(member_id, lost)
+        self._unreported.clear()
+
+    def _report_gaps(self, member_id: str, missing: Iterable[int]) -> None:
+        left = {offset for offset in missing if offset >= self._engine.start_offset}
+        gaps = [AcknowledgementBatch(first, last, (AcknowledgeType.GAP,)) for first, last in touching(left)]
+        self._engine.acknowledge(member_id, gaps, self._limits, self._now_ms)
 
     def _is_acquirable(self, offset: int, count: int) -> bool:
         if offset < self._engine.start_offset:
@@ -145,19 +163,20 @@ class Replay:
         found = self._engine.runs.overlapping(offset, offset)
         return (found[0].state, found[0].delivery_count) == (RecordState.AVAILABLE, count - 1) if found else count == 1
 
-    def _found_missing(self, step: Step, acquired: set[int]) -> set[int]:
-        """Offsets that the read of the log shows not to exist, or to be aborted."""
+    def _found_missing(self, step: Step, acquired: set[int]) -> tuple[set[int], set[int]]:
+        """What the read of the log shows to be missing: holes never in flight, and what was compacted or aborted."""
         engine, kafka, log_batches = self._engine, step.after.records, step.arguments["log_batches"]
         end = max(acquired, default=0)
         jumped = range(step.arguments["fetch_offset"], min(log_batches[0][0], end) if log_batches else 0)
         archived = {offset for offset, content in kafka.items() if content[0] == RecordState.ARCHIVED.name}
         never_cached = {offset for offset in range(engine.next_offset, end) if offset not in kafka}
-        return {
+        found = {
             offset
             for offset in {*jumped, *archived, *never_cached} - acquired
             if offset >= engine.start_offset
             and all(run.state is RecordState.AVAILABLE for run in engine.runs.overlapping(offset, offset))
         }
+        return found & never_cached, found - never_cached
 
     def _as_runs(self, first: int, last: int) -> list[Run]:
         in_flight = self._engine.runs.overlapping(first, last)
@@ -254,7 +273,8 @@ class Replay:
     def _compare_states(self, step: int, kafka: KafkaState) -> None:
         engine, self._kafka = self._engine, kafka
         assert check_state(engine) == []
-        rule = rules.rule_of_start_offset(engine.start_offset, kafka, self._missing)
+        unreported = set().union(*self._unreported.values())
+        rule = rules.rule_of_start_offset(engine.start_offset, kafka, self._missing, unreported)
         self._compare(step, "start_offset", kafka.start_offset, engine.start_offset, rule)
         here: dict[int, Content] = {
             offset: (run.state.name, run.delivery_count, run.member_id)

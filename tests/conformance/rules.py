@@ -17,10 +17,14 @@ START_OFFSET_PASSES = "start-offset-passes"
 TYPES_FIRST = "types-first"
 
 
-def start_offset_here(kafka: KafkaState, missing: Collection[int]) -> int:
-    """Where the SPSO stands by `start-offset-passes`: past all that is finished in Kafka's state, or missing."""
+def start_offset_here(kafka: KafkaState, missing: Collection[int], unreported: Collection[int]) -> int:
+    """Where the SPSO stands by `start-offset-passes`: past all that is finished in Kafka's state, or told missing."""
+
+    def is_passed(offset: int) -> bool:
+        return offset in missing or (offset in kafka.records and kafka.records[offset][0] in FINISHED)
+
     offset = kafka.start_offset
-    while offset in missing or (offset in kafka.records and kafka.records[offset][0] in FINISHED):
+    while is_passed(offset) and offset not in unreported:
         offset += 1
     return offset
 
@@ -56,9 +60,18 @@ def rule_of_acquired(not_here: Iterable[int], start_offset: int, missing: Collec
     return ACQUIRES_WHAT_EXISTS if is_predicted else ""
 
 
-def rule_of_start_offset(start_offset: int, kafka: KafkaState, missing: Collection[int]) -> str:
-    """The rule that predicts this SPSO where Kafka has another one, "" when none does."""
-    return START_OFFSET_PASSES if start_offset == start_offset_here(kafka, missing) else ""
+def rule_of_start_offset(
+    start_offset: int, kafka: KafkaState, missing: Collection[int], unreported: Collection[int]
+) -> str:
+    """The rule that predicts this SPSO where Kafka has another one, "" when none does.
+
+    Args:
+        start_offset: our SPSO.
+        kafka: Kafka's state.
+        missing: offsets known not to exist.
+        unreported: those of them of which no member has told yet.
+    """
+    return START_OFFSET_PASSES if start_offset == start_offset_here(kafka, missing, unreported) else ""
 
 
 def rule_of_next_fetch_offset(kafka: KafkaState) -> str:

@@ -11,7 +11,7 @@ from tests.conformance.conftest import vectors
 from tests.conformance.differences import ListedDifference, held_write_names, listed_differences, rule_names
 from tests.conformance.replay import Difference, Replay
 from tests.conformance.scenario import Scenario
-from tests.conformance.vector_files import OWN_VECTORS, read_lines
+from tests.conformance.vector_files import OWN_VECTORS, RANDOM_SCENARIOS, read_compressed_lines, read_lines
 
 LISTED = listed_differences()
 RULES = rule_names()
@@ -30,6 +30,15 @@ def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Cou
     listed = LISTED.get(scenario.name)
     if listed or vectors(pytestconfig) == OWN_VECTORS:
         assert listed == (observed if differences else None), f"docs/differences.md needs: {observed}"
+
+
+def test_two_thirds_of_the_random_scenarios_show_no_difference_from_beginning_to_end() -> None:
+    scenarios = [Scenario(line["name"], line) for line in read_compressed_lines(RANDOM_SCENARIOS)]
+    found = {scenario.name: Replay(scenario).run() for scenario in scenarios}
+    unexplained = {name: _text(d) for name, differences in found.items() for d in differences if d.rule not in RULES}
+    assert unexplained == {}
+    equal_count = sum(not differences for differences in found.values())
+    assert 3 * equal_count >= 2 * len(scenarios), f"{equal_count} of {len(scenarios)} scenarios are equal"
 
 
 def _text(difference: Difference) -> str:

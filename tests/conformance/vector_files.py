@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 OWN_VECTORS = Path(__file__).resolve().parent / "vectors"
+RANDOM_SCENARIOS = OWN_VECTORS / "random_public.jsonl.gz"
+"""300 random scenarios of Kafka's SharePartition, whose writes complete at once."""
 FILE_PATTERNS = {
     "scenario": ("scenarios_*.jsonl", "random_*.jsonl"),
     "combination": ("combiner_*.jsonl",),
@@ -19,3 +22,9 @@ def read_lines(folder: Path, argument: str) -> list[dict[str, Any]]:
     """All lines for one argument, file by file."""
     files = sorted(file for pattern in FILE_PATTERNS[argument] for file in folder.glob(pattern))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def read_compressed_lines(file: Path) -> list[dict[str, Any]]:
+    """All lines of a file that is too large to be kept as it is."""
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
