@@ -7,8 +7,18 @@ import threading
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.errors import InvalidConfigError, RequestTimedOutError, UnknownTopicError
+from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.errors import (
+    GroupIdNotFoundError,
+    InvalidConfigError,
+    InvalidRequestError,
+    NonEmptyGroupError,
+    RequestTimedOutError,
+    UnknownTopicError,
+    UnknownTopicOrPartitionError,
+)
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from tests.client.processor_peer import REQUESTS, ProcessorPeer, eventually
 
@@ -30,6 +40,56 @@ def test_a_refusal_is_raised_as_what_it_is(log: LocalLog, processor: ProcessorPe
 def test_a_group_is_resumed(log: LocalLog, processor: ProcessorPeer) -> None:
     AdminClient(log).resume_group("g")
     assert [envelope.group_id for envelope in processor.sent(ApiKey.RESUME_SHARE_GROUP)] == ["g"]
+
+
+def used_group(log: LocalLog, admin: AdminClient) -> None:
+    """Group `g` has read from `orders`, which has two partitions with ten records each, and has no members any more."""
+    log.create_topic("orders", 2, {})
+    for partition in range(2):
+        log.append("orders", partition, [NewRecord(None, b"x")] * 10)
+    admin.alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+    with ShareConsumer({"log.path": str(log.path), "group.id": "g"}) as consumer:
+        consumer.subscribe(["orders"])
+        taken = 0
+        while taken < 20:
+            taken += len(consumer.poll(timeout=10))
+
+
+def test_start_offsets_are_altered_one_by_one(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    used_group(log, admin)
+    results = admin.alter_share_group_offsets("g", {("orders", 0): 7, ("orders", 1): 9, ("orders", 2): 0})
+    refused = results.pop(("orders", 2))
+    assert isinstance(refused, UnknownTopicOrPartitionError)
+    assert results == {("orders", 0): None, ("orders", 1): None}
+    with ShareConsumer({"log.path": str(log.path), "group.id": "g"}) as consumer:
+        consumer.subscribe(["orders"])
+        taken: list[tuple[int | None, int | None]] = []
+        while len(taken) < 4:
+            taken += [(message.partition(), message.offset()) for message in consumer.poll(timeout=10)]
+        assert sorted(taken, key=str) == [(0, 7), (0, 8), (0, 9), (1, 9)]
+        with pytest.raises(NonEmptyGroupError):
+            admin.alter_share_group_offsets("g", {("orders", 0): 0})
+    with pytest.raises(InvalidRequestError, match="start_offset"):
+        admin.alter_share_group_offsets("g", {("orders", 0): -1})
+
+
+def test_offsets_of_topics_are_deleted(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    used_group(log, admin)
+    results = admin.delete_share_group_offsets("g", ["orders", "nothing"])
+    assert results["orders"] is None
+    assert isinstance(results["nothing"], UnknownTopicOrPartitionError)
+    with pytest.raises(GroupIdNotFoundError):
+        admin.delete_share_group_offsets("another", ["orders"])
+
+
+def test_groups_are_deleted(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    used_group(log, admin)
+    results = admin.delete_share_groups(["g", "another"])
+    assert results["g"] is None
+    assert isinstance(results["another"], GroupIdNotFoundError)
 
 
 def test_silence_ends_in_a_timeout(log: LocalLog, processor: ProcessorPeer) -> None:
