@@ -122,21 +122,29 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
     """
     state = FoldedState()
     for row in sorted(rows, key=fold_order):
-        if not row.group_id or (until is not None and row.request_offset >= until.get(row.request_partition, 0)):
-            continue
-        group = state.groups.setdefault(row.group_id, FoldedGroup(row.group_id))
-        group.request_partition, group.request_offset = row.request_partition, row.request_offset
-        try:
-            _apply(group, row)
-        except (ValidationError, KeyError) as error:
-            raise StateTableError(
-                f"{row.record_type.value} row of group {row.group_id} at request offset {row.request_offset} of "
-                f"partition {row.request_partition} does not fit what precedes it: {error!r}.",
-                "The state table lacks rows, or holds rows of another writer: restore it from a copy.",
-            ) from error
-        if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
-            del state.groups[row.group_id]
+        if row.group_id and (until is None or row.request_offset < until.get(row.request_partition, 0)):
+            advance(state, row)
     return state
+
+
+def advance(state: FoldedState, row: StateRow) -> None:
+    """Change the state by the next row of a group.
+
+    Raises:
+        StateTableError: the row does not fit what precedes it.
+    """
+    group = state.groups.setdefault(row.group_id, FoldedGroup(row.group_id))
+    group.request_partition, group.request_offset = row.request_partition, row.request_offset
+    try:
+        _apply(group, row)
+    except (ValidationError, KeyError) as error:
+        raise StateTableError(
+            f"{row.record_type.value} row of group {row.group_id} at request offset {row.request_offset} of "
+            f"partition {row.request_partition} does not fit what precedes it: {error!r}.",
+            "The state table lacks rows, or holds rows of another writer: restore it from a copy.",
+        ) from error
+    if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
+        del state.groups[row.group_id]
 
 
 def _apply(group: FoldedGroup, row: StateRow) -> None:
