@@ -51,8 +51,11 @@ logger = logging.getLogger(__name__)
 FORMAT = "sharegroup"
 """Name for `spark.readStream.format`."""
 
+_FIRST_WAIT_MS = 10_000
+"""As _TRIGGER_WAIT_MS, for the first trigger of a new query, which Spark would make an empty batch of."""
 _TRIGGER_WAIT_MS = 2_000
 """How long a trigger that finds nothing waits for the answer to its fetch; an idle query asks again and again."""
+_DRAIN_LOOK_MS = 200
 _TOPIC_LOOK_S = 0.5
 _WAITING_LINE_EVERY_S = 30
 
@@ -89,6 +92,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._log: Log | None = None
         self._source: ShareGroupSourceMember | None = None
         self._drain: Drain | None = None
+        self._has_asked = False
         self._next_line_s = 0.0
 
     def initialOffset(self) -> dict[str, Any]:
@@ -152,10 +156,14 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._log.close()
 
     def _next(self, source: ShareGroupSourceMember, last: AcquiredOffset) -> AcquiredOffset | None:
+        is_first = not (last.number or self._has_asked)
+        self._has_asked = True
+        wait_ms = _FIRST_WAIT_MS if is_first else _TRIGGER_WAIT_MS
         if self._drain is not None:
             self._drain.begin(source.member)
+            wait_ms = _DRAIN_LOOK_MS
         while True:
-            acquisition = source.acquire(_TRIGGER_WAIT_MS)
+            acquisition = source.acquire(wait_ms)
             if acquisition is not None and self._drain is not None:
                 wanted, late = self._drain.parted(acquisition.ranges)
                 source.give_back(late, "appended after the query was started")

@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -27,8 +27,12 @@ from pyspark.sql import functions as F
 
 from sharegroup.client.acknowledgements import Acknowledgement, PendingAcknowledgements
 from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.record_reader import RecordReader
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
+from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
+from sharegroup.logs.port import Log
 from sharegroup.spark.acknowledgement_frame import COLUMNS, TYPES, check_columns
 from sharegroup.spark.share_group_source_offset import AcquiredOffset
 from sharegroup.spark.share_group_source_records import ACQUISITION_COLUMN
@@ -37,6 +41,9 @@ _Place = tuple[str, int, int]
 """Topic, partition, offset."""
 _Said = tuple[str, int, int, int, str]
 """Topic, partition, first offset, last offset, acknowledge type."""
+
+
+_UNMENTIONED = "the application said nothing of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +109,44 @@ def delete_folder(offset: AcquiredOffset) -> None:
         shutil.rmtree(offset.folder, ignore_errors=True)
 
 
-def acknowledgements_of(offset: AcquiredOffset) -> BatchAcknowledgements:
+def acknowledgements_of(offset: AcquiredOffset, log: Log) -> BatchAcknowledgements:
     """What is to be said of all records of a batch that is committed.
 
     Nothing of one whose folder is gone: its acknowledgements were answered, or are lost and its locks end.
+
+    Args:
+        offset: the batch.
+        log: the record log, which is asked about offsets that nothing was said of: a record may be missing there.
     """
     if offset.folder is None:
         return BatchAcknowledgements([held.acknowledgement(AcknowledgeType.ACCEPT) for held in offset.ranges], 0)
     if not offset.folder.exists():
         return BatchAcknowledgements([], 0)
-    said = PendingAcknowledgements()
-    everything = PendingAcknowledgements()
+    pending = PendingAcknowledgements()
     for held in offset.ranges:
-        everything.put(held.acknowledgement(AcknowledgeType.RELEASE))
+        pending.put(held.acknowledgement(AcknowledgeType.RELEASE, _UNMENTIONED))
     for acknowledgement in _of_single_records(offset):
-        said.put(acknowledgement)
-        everything.put(acknowledgement)
-    return BatchAcknowledgements(list(everything), offset.record_count - sum(len(one.offsets) for one in said))
+        pending.put(acknowledgement)
+    unmentioned = [found for found in pending if found.reason == _UNMENTIONED]
+    for missing in _missing(log, unmentioned, offset.ranges[0].isolation_level):
+        pending.put(missing)
+    count = sum(len(found.offsets) for found in pending if found.reason == _UNMENTIONED)
+    return BatchAcknowledgements(list(pending), count)
+
+
+def _missing(
+    log: Log, unmentioned: Iterable[Acknowledgement], isolation_level: IsolationLevel
+) -> Iterator[Acknowledgement]:
+    """Those of some offsets that have no record, because of a transaction, of compaction or of deletion."""
+    rest = tuple(
+        HeldRange(a.topic_id, a.topic, a.partition, a.first_offset, a.last_offset, 1, isolation_level)
+        for a in unmentioned
+    )
+    reader = RecordReader(log, MAX_BATCH_BYTES)
+    while rest:
+        chunk = reader.read(rest, MAX_BATCH_RECORDS)
+        yield from chunk.missing
+        rest = chunk.rest
 
 
 def _of_single_records(offset: AcquiredOffset) -> Iterator[Acknowledgement]:

@@ -142,7 +142,7 @@ class ShareGroupSourceMember:
             if offset.number <= self._settled.number:
                 return
             is_at_work = self._at_work is not None and self._at_work.number == offset.number
-            said = acknowledgements_of(offset)
+            said = acknowledgements_of(offset, self._log)
             self.member.acknowledge(found for found in said.acknowledgements if found.key not in self._lost_partitions)
             self._lost_partitions.clear()
             self._at_work, self._settled = None, offset

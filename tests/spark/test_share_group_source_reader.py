@@ -275,6 +275,16 @@ class TestExplicitAcknowledgement:
         assert again.latest() is None
         group.until(Cause.REJECT, list(range(10)))
 
+    def test_an_offset_without_a_record_is_a_gap_and_not_released(self, group: Group, start: Start) -> None:
+        group.produce(10)
+        query = start(share_acknowledgement_mode="explicit")
+        query.batch()
+        group.log.delete_records("orders", 0, 3)
+        self.say(query, 0, (3, 9, "accept"))
+        assert query.latest() is None
+        group.until(Cause.ACCEPT, list(range(3, 10)))
+        assert group.offsets(Cause.RELEASE) == []
+
     def test_nothing_stays_behind(self, group: Group, start: Start) -> None:
         group.produce(10)
         query = start(share_acknowledgement_mode="explicit")
