@@ -14,10 +14,8 @@ from sharegroup.config.group import GroupConfig, effective_group_config
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.logs.end_offsets import EndOffsets
 from sharegroup.state.fold import FoldedGroup
-
-EndOffsets = Mapping[tuple[str, int], int]
-"""(topic id, partition) → end offset of the log."""
 
 
 class GroupStateName(StrEnum):
@@ -263,15 +261,13 @@ def _partitions(group: FoldedGroup, end_offsets: EndOffsets) -> Iterator[Partiti
 def _initialized(
     topic: str, topic_id: str, partition: int, end_offset: int | None, engine: SharePartition
 ) -> PartitionDescription:
-    unfinished = None if end_offset is None else end_offset - engine.start_offset - engine.delivery_complete_count
     return PartitionDescription(
         topic,
         topic_id,
         partition,
         engine.start_offset,
         end_offset,
-        # A start offset that was reset past the end of the log leaves nothing to do.
-        None if unfinished is None else max(unfinished, 0),
+        None if end_offset is None else engine.lag(end_offset),
         engine.next_offset - engine.start_offset,
         sum(run.size for run in engine.runs if run.state is RecordState.ACQUIRED),
         engine.delivery_complete_count,

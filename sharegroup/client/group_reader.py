@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
 
-from sharegroup.client.group_description import EndOffsets, GroupDescription, described
+from sharegroup.client.group_description import GroupDescription, described
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause
-from sharegroup.errors import GroupIdNotFoundError, UnknownTopicError
+from sharegroup.errors import GroupIdNotFoundError
+from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.port import Log
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedGroup, fold
 from sharegroup.state.reader import StateTableReader
@@ -64,18 +64,6 @@ class GroupReader:
 
     def _described(self, groups: list[FoldedGroup]) -> list[GroupDescription]:
         topics = {topic.topic for group in groups for topic in group.metadata.topics.values()}
-        end_offsets = self._end_offsets(topics)
+        ends = end_offsets(self._log, topics)
         now_ms = time.time_ns() // 1_000_000
-        return [described(group, end_offsets, self._broker, now_ms) for group in groups]
-
-    def _end_offsets(self, topics: Iterable[str]) -> EndOffsets:
-        ends: dict[tuple[str, int], int] = {}
-        for topic in sorted(topics):
-            try:
-                topic_id = self._log.describe_topic(topic).topic_id
-                offsets = self._log.offsets(topic)
-            except UnknownTopicError:
-                # Deleted, and the group has not noticed yet.
-                continue
-            ends.update({(topic_id, partition): found.end_offset for partition, found in offsets.items()})
-        return ends
+        return [described(group, ends, self._broker, now_ms) for group in groups]

@@ -65,6 +65,11 @@ class SharePartition:
         """Finished records at or above the SPSO (KIP-1226)."""
         return self._runs.terminal_count
 
+    def lag(self, log_end_offset: int) -> int:
+        """Records below the end of the log that are not finished (KIP-1226)."""
+        # A start offset that was reset past the end of the log leaves nothing to do.
+        return max(log_end_offset - self._start_offset - self.delivery_complete_count, 0)
+
     @property
     def next_deadline_ms(self) -> int | None:
         """When the next acquisition lock ends; None when nothing is locked."""
