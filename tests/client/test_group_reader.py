@@ -12,7 +12,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import GroupIdNotFoundError, StateTableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.protocol.group_records import ShareGroupStatePartitionMetadata
+from sharegroup.protocol.group_records import ShareGroupMetadata, ShareGroupStatePartitionMetadata
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.state.writer import StateTableWriter
 
@@ -63,13 +63,16 @@ def snapshot(group_id: str, topic_id: str, time_ms: int, accepted: int) -> State
 
 
 def metadata(group_id: str, topic_id: str) -> StateRow:
-    record = ShareGroupStatePartitionMetadata(topic="orders", topic_id=topic_id, initialized=[0])
+    records = [
+        ShareGroupMetadata(epoch=1),
+        ShareGroupStatePartitionMetadata(topic="orders", topic_id=topic_id, initialized=[0]),
+    ]
     return StateRow(
         record_type=RecordType.GROUP_METADATA,
         group_id=group_id,
         request_partition=0,
         request_offset=0,
-        payload={"records": [record.model_dump(mode="json")]},
+        payload={"records": [record.model_dump(mode="json") for record in records]},
     )
 
 
