@@ -197,10 +197,15 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._log is None:
             if _is_own_process():
                 log_events()
-                # Spark ends the process by SIGTERM; an exit makes it call `stop`.
-                signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
+                signal.signal(signal.SIGTERM, _exit)
             self._log = open_log(self._options.log)
         return self._log
+
+
+def _exit(number: int, frame: object) -> None:
+    """End the process so that `stop` is called. Spark ends it by SIGTERM, and sends another one at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit()
 
 
 def _is_own_process() -> bool:
