@@ -34,13 +34,13 @@ class KafkaCoordinator:
 
     def __init__(self) -> None:
         self._partition_count: dict[str, int] = {}
-        self._shard = ShareCoordinatorShard(self._partition_count, _NEVER, _NEVER)
+        self._shard = ShareCoordinatorShard(self._partition_count, _NEVER)
 
     def begin(self, row: StateRow) -> None:
         """Take a snapshot as it is; what was before it is not known."""
         record = to_kafka_record(row)
         if record is not None:
-            self._apply(record, row)
+            self._shard.apply(record)
 
     def initialize(self, row: StateRow) -> list[Violation]:
         """Follow the snapshot by which a state begins, be it the first."""
@@ -59,7 +59,7 @@ class KafkaCoordinator:
         try:
             _, fencing = self._shard.read(ReadShareGroupState(**address, leader_epoch=row.leader_epoch), row.time_ms)
             for record in fencing:
-                self._apply(record, row)
+                self._shard.apply(record)
             (update,) = self._shard.write(
                 WriteShareGroupState(
                     **address,
@@ -75,7 +75,7 @@ class KafkaCoordinator:
             return [_refused(error)]
         if row.record_type is RecordType.SHARE_UPDATE:
             return self._written(row, update)
-        self._apply(update, row)
+        self._shard.apply(update)
         return self._written(row, self._snapshot_of(row))
 
     def delete(self, row: StateRow) -> list[Violation]:
@@ -110,7 +110,7 @@ class KafkaCoordinator:
     def _written(self, row: StateRow, expected: ShareStateRecord) -> list[Violation]:
         record = to_kafka_record(row)
         assert record is not None
-        self._apply(record, row)
+        self._shard.apply(record)
         if _comparable(record) == _comparable(expected):
             return []
         return [Violation("kafka_would_write_the_same", f"{expected.value} there, {record.value} here")]
@@ -125,10 +125,6 @@ class KafkaCoordinator:
             write_timestamp=row.time_ms,
         )
         return ShareStateRecord(key, snapshot)
-
-    def _apply(self, record: ShareStateRecord, row: StateRow) -> None:
-        self._key(row)
-        self._shard.apply(record, row.request_offset)
 
     def _key(self, row: StateRow) -> SharePartitionKey:
         # A share-partition that has rows was there.

@@ -6,7 +6,7 @@ Rules and messages are those of Kafka 4.3.1's `ShareCoordinatorShard`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sharegroup.coordinator.share_group_state import (
@@ -48,46 +48,27 @@ class ShareCoordinatorShard:
     Args:
         partition_count: topic id → number of partitions, of each topic that exists; looked at with each request.
         updates_per_snapshot: `share.coordinator.snapshot.update.records.per.snapshot`.
-        cold_snapshot_interval_ms: `share.coordinator.cold.partition.snapshot.interval.ms`.
     """
 
-    def __init__(
-        self, partition_count: Mapping[str, int], updates_per_snapshot: int, cold_snapshot_interval_ms: int
-    ) -> None:
+    def __init__(self, partition_count: Mapping[str, int], updates_per_snapshot: int) -> None:
         self._partition_count = partition_count
         self._updates_per_snapshot = updates_per_snapshot
-        self._cold_snapshot_interval_ms = cold_snapshot_interval_ms
         self._states: dict[SharePartitionKey, ShareGroupState] = {}
-        self._base_offsets: dict[SharePartitionKey, int] = {}
-        self._last_tombstone_offset = 0
 
     @property
     def states(self) -> Mapping[SharePartitionKey, ShareGroupState]:
         """The share-partitions that have a state. To be read only."""
         return self._states
 
-    @property
-    def last_redundant_offset(self) -> int | None:
-        """Nobody needs what lies in the log below this offset; None when all of it is needed."""
-        return min(self._base_offsets.values(), default=self._last_tombstone_offset) or None
-
-    def apply(self, record: ShareStateRecord, log_offset: int) -> None:
-        """Change the state by one record. There is no other way to change it.
-
-        Args:
-            record: what was written.
-            log_offset: where it stands in the log.
-        """
+    def apply(self, record: ShareStateRecord) -> None:
+        """Change the state by one record that was written. There is no other way to change it."""
         key = record.key
         known = self._states.get(key)
         match record.value:
             case None:
                 self._states.pop(key, None)
-                self._base_offsets.pop(key, None)
-                self._last_tombstone_offset = log_offset
             case ShareSnapshot() as snapshot:
                 self._states[key] = state_after_snapshot(known, snapshot, self._updates_per_snapshot)
-                self._base_offsets[key] = log_offset
             case ShareUpdate() as update:
                 self._states[key] = state_after_update(known, update)
 
@@ -193,27 +174,6 @@ class ShareCoordinatorShard:
         key = _key(request)
         self._check_exists(key)
         return [ShareStateRecord(key, None)] if key in self._states else []
-
-    def delete_topics(self, topic_ids: Iterable[str]) -> list[ShareStateRecord]:
-        """Delete the state of every share-partition of topics that are gone, by key."""
-        gone = set(topic_ids)
-        return [ShareStateRecord(key, None) for key in sorted(self._states) if key.topic_id in gone]
-
-    def snapshot_cold_partitions(self, now_ms: int) -> list[ShareStateRecord]:
-        """Snapshots of share-partitions that have had none for the interval, by key.
-
-        None at all when every share-partition had such a snapshot as its last one: then nothing goes on.
-        """
-        states = self._states.values()
-        if all(known.persisted.create_timestamp != known.persisted.write_timestamp for known in states):
-            return []
-        return [
-            ShareStateRecord(
-                key, replace(persisted, snapshot_epoch=persisted.snapshot_epoch + 1, write_timestamp=now_ms)
-            )
-            for key, known in sorted(self._states.items(), key=lambda item: item[0])
-            if now_ms - (persisted := known.persisted).write_timestamp >= self._cold_snapshot_interval_ms
-        ]
 
     def _record(
         self, key: SharePartitionKey, known: ShareGroupState, update: ShareUpdate, now_ms: int

@@ -14,6 +14,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
+    ShareGroupRemoved,
     group_record,
 )
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
@@ -74,6 +75,8 @@ def _lines_of(row: StateRow, leader_epoch: int) -> Iterator[Line]:
             yield from _members(row, leader_epoch)
         case RecordType.SHARE_SNAPSHOT | RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
             yield from _share_partition(row, leader_epoch)
+        case RecordType.SHARE_TOMBSTONE:
+            yield logging.INFO, Event("share_partition_deleted", **_place(row, leader_epoch))
 
 
 def _status(row: StateRow, leader_epoch: int) -> Line:
@@ -100,18 +103,13 @@ def _members(row: StateRow, leader_epoch: int) -> Iterator[Line]:
                 yield logging.INFO, Event("member_subscribed", **place, **about)
             case ShareGroupMemberRemoved():
                 yield logging.INFO, Event("member_removed", **place, member=record.member_id, reason=record.reason)
+            case ShareGroupRemoved():
+                yield logging.INFO, Event("group_removed", **place, reason=record.reason)
 
 
 def _share_partition(row: StateRow, leader_epoch: int) -> Iterator[Line]:
     def line(level: int, name: str, **fields: object) -> Line:
-        return level, Event(
-            name,
-            group=row.group_id,
-            share_partition=f"{row.topic}-{row.partition}",
-            epoch=leader_epoch,
-            state_epoch=row.state_epoch,
-            **fields,
-        )
+        return level, Event(name, **_place(row, leader_epoch), **fields)
 
     counts: Counter[Cause] = Counter()
     over_limit = 0
@@ -120,7 +118,9 @@ def _share_partition(row: StateRow, leader_epoch: int) -> Iterator[Line]:
         counts[entry.cause] += size
         if entry.cause in _RETRY_CAUSES and entry.to_state is not RecordState.AVAILABLE:
             over_limit += size
-    if row.record_type is RecordType.SHARE_SNAPSHOT and row.snapshot_epoch == 0:
+    # A snapshot in place of an update tells of something that an update would have told of.
+    is_persisted = any(entry.transition.is_persisted_by_kafka for entry in row.transitions)
+    if row.record_type is RecordType.SHARE_SNAPSHOT and not is_persisted:
         yield line(logging.INFO, "share_partition_initialized", start_offset=row.start_offset)
     if counts[Cause.LOCK_TIMEOUT]:
         yield line(logging.WARNING, "acquisition_lock_timeout", records=counts[Cause.LOCK_TIMEOUT])
@@ -128,3 +128,12 @@ def _share_partition(row: StateRow, leader_epoch: int) -> Iterator[Line]:
         yield line(logging.WARNING, "delivery_count_limit_reached", records=over_limit)
     changed = {cause.value: count for cause, count in counts.items()}
     yield line(logging.DEBUG, "share_partition_changed", start_offset=row.start_offset, **changed)
+
+
+def _place(row: StateRow, leader_epoch: int) -> dict[str, object]:
+    return {
+        "group": row.group_id,
+        "share_partition": f"{row.topic}-{row.partition}",
+        "epoch": leader_epoch,
+        "state_epoch": row.state_epoch,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
 from sharegroup.coordinator.share_group_state import ShareGroupState
@@ -14,9 +15,67 @@ from sharegroup.coordinator.share_state_requests import (
     WriteShareGroupState,
 )
 from sharegroup.errors import ApiError
-from sharegroup.protocol.share_state_records import ShareSnapshot, ShareStateRecord, ShareUpdate, decoded, encoded
+from sharegroup.protocol.share_state_records import (
+    SharePartitionKey,
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareUpdate,
+    decoded,
+    encoded,
+)
 from tests.conformance.quadruples import quadruples, state_batches
 from tests.support.kafka_json import Json, key_json, value_json
+
+
+class LoggedShard(ShareCoordinatorShard):
+    """What Kafka's class does besides, because it keeps a log, and for which the state table has means of its own.
+
+    Tombstones of topics that are gone are asked for by group; table snapshots hold cold share-partitions, and pruning
+    goes by them.
+
+    Args:
+        config: as recorded.
+    """
+
+    def __init__(self, config: Json) -> None:
+        super().__init__(config["topics"], config["updates_per_snapshot"])
+        self._cold_snapshot_interval_ms: int = config["cold_partition_snapshot_ms"]
+        self._base_offsets: dict[SharePartitionKey, int] = {}
+        self._last_tombstone_offset = 0
+
+    @property
+    def last_redundant_offset(self) -> int | None:
+        """Nobody needs what lies in the log below this offset; None when all of it is needed."""
+        return min(self._base_offsets.values(), default=self._last_tombstone_offset) or None
+
+    def append(self, record: ShareStateRecord, log_offset: int) -> None:
+        """Apply a record that stands at an offset of the log."""
+        self.apply(record)
+        if record.value is None:
+            self._base_offsets.pop(record.key, None)
+            self._last_tombstone_offset = log_offset
+        elif isinstance(record.value, ShareSnapshot):
+            self._base_offsets[record.key] = log_offset
+
+    def delete_topic(self, topic_id: str) -> list[ShareStateRecord]:
+        """Delete the state of every share-partition of a topic that is gone, by key."""
+        return [ShareStateRecord(key, None) for key in sorted(self.states) if key.topic_id == topic_id]
+
+    def snapshot_cold_partitions(self, now_ms: int) -> list[ShareStateRecord]:
+        """Snapshots of share-partitions that have had none for the interval, by key.
+
+        None at all when every share-partition had such a snapshot as its last one: then nothing goes on.
+        """
+        held = {key: known.persisted for key, known in sorted(self.states.items(), key=lambda item: item[0])}
+        if all(persisted.create_timestamp != persisted.write_timestamp for persisted in held.values()):
+            return []
+        return [
+            ShareStateRecord(
+                key, replace(persisted, snapshot_epoch=persisted.snapshot_epoch + 1, write_timestamp=now_ms)
+            )
+            for key, persisted in held.items()
+            if now_ms - persisted.write_timestamp >= self._cold_snapshot_interval_ms
+        ]
 
 
 class ShardReplay:
@@ -30,7 +89,7 @@ class ShardReplay:
         self._config = config
         self._now_ms: int = config["start_ms"]
         self._log: list[tuple[bytes, bytes | None]] = []
-        self._shard = self._new_shard()
+        self._shard = LoggedShard(config)
 
     def answer(self, step: Json) -> Json:
         """Carry a step out; what it should be equal to is the step's `expect`."""
@@ -40,7 +99,7 @@ class ShardReplay:
         except ApiError as error:
             response, records = {"error": error.name, "message": error.message}, []
         for record in records:
-            self._shard.apply(record, len(self._log))
+            self._shard.append(record, len(self._log))
             self._log.append(encoded(record))
         return {
             "response": response,
@@ -52,16 +111,10 @@ class ShardReplay:
             "last_redundant_offset": self._shard.last_redundant_offset,
         }
 
-    def _new_shard(self) -> ShareCoordinatorShard:
-        config = self._config
-        return ShareCoordinatorShard(
-            config["topics"], config["updates_per_snapshot"], config["cold_partition_snapshot_ms"]
-        )
-
     def _reload(self) -> None:
-        self._shard = self._new_shard()
+        self._shard = LoggedShard(self._config)
         for offset, (key, value) in enumerate(self._log):
-            self._shard.apply(decoded(key, value), offset)
+            self._shard.append(decoded(key, value), offset)
 
     def _carried_out(self, step: Json) -> tuple[Json, Sequence[ShareStateRecord]]:
         fields = {name: value for name, value in step.items() if name not in ("op", "group", "expect")}
@@ -82,7 +135,7 @@ class ShardReplay:
             case "delete":
                 records = self._shard.delete(DeleteShareGroupState(**addressed))
             case "topic_deleted":
-                records = self._shard.delete_topics([step["topic_id"]])
+                records = self._shard.delete_topic(step["topic_id"])
             case "snapshot_cold_partitions":
                 records = self._shard.snapshot_cold_partitions(self._now_ms)
             case "advance":

@@ -34,7 +34,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def shard(updates_per_snapshot: int = 3) -> ShareCoordinatorShard:
-    return ShareCoordinatorShard({TOPIC_ID: 4}, updates_per_snapshot, cold_snapshot_interval_ms=1_000)
+    return ShareCoordinatorShard({TOPIC_ID: 4}, updates_per_snapshot)
 
 
 def as_answered(batch: StateBatch) -> dict[str, int]:
@@ -52,10 +52,10 @@ def broker() -> ShareCoordinatorShard:
     topics: defaultdict[str, int] = defaultdict(int)
     for answer in lines("expected_state.jsonl"):
         topics[answer["topicId"]] = max(topics[answer["topicId"]], answer["partition"] + 1)
-    restored = ShareCoordinatorShard(topics, updates_per_snapshot=500, cold_snapshot_interval_ms=300_000)
+    restored = ShareCoordinatorShard(topics, updates_per_snapshot=500)
     for line in lines("share_group_state.jsonl"):
         value = line["value_hex"] and bytes.fromhex(line["value_hex"])
-        restored.apply(decoded(bytes.fromhex(line["key_hex"]), value), line["offset"])
+        restored.apply(decoded(bytes.fromhex(line["key_hex"]), value))
     return restored
 
 
@@ -100,10 +100,10 @@ def write(*batches: StateBatch) -> WriteShareGroupState:
 
 def written(coordinator: ShareCoordinatorShard, *requests: WriteShareGroupState) -> list[ShareStateRecord]:
     records = coordinator.initialize(InitializeShareGroupState(**WHERE, state_epoch=2, start_offset=10), now_ms=5)
-    coordinator.apply(records[0], 0)
-    for offset, request in enumerate(requests, start=1):
+    coordinator.apply(records[0])
+    for request in requests:
         (record,) = coordinator.write(request, now_ms=5)
-        coordinator.apply(record, offset)
+        coordinator.apply(record)
         records.append(record)
     return records
 
@@ -111,8 +111,8 @@ def written(coordinator: ShareCoordinatorShard, *requests: WriteShareGroupState)
 def test_a_log_that_begins_with_an_update_is_read_from_there() -> None:
     _, *updates = written(shard(), write(AVAILABLE), write(ACKNOWLEDGED))
     pruned = shard()
-    for offset, record in enumerate(updates, start=1):
-        pruned.apply(record, offset)
+    for record in updates:
+        pruned.apply(record)
     (state,) = pruned.states.values()
     assert (state.persisted.start_offset, state.persisted.delivery_complete_count) == (10, 3)
     assert state.persisted.state_batches == (

@@ -21,11 +21,11 @@ TOPIC_ID = "EREREREREREiIiIiIiIiIg"
 
 def read_by_kafka(rows: Iterable[StateRow]) -> dict[Key, ShareGroupState]:
     """What a share coordinator makes of the bytes that the rows are exported as."""
-    shard = ShareCoordinatorShard({TOPIC_ID: 2}, UPDATES_PER_SNAPSHOT, cold_snapshot_interval_ms=1)
-    for offset, row in enumerate(rows):
+    shard = ShareCoordinatorShard({TOPIC_ID: 2}, UPDATES_PER_SNAPSHOT)
+    for row in rows:
         record = to_kafka_record(row.model_copy(update={"topic_id": TOPIC_ID}))
         if record is not None:
-            shard.apply(decoded(*encoded(record)), offset)
+            shard.apply(decoded(*encoded(record)))
     return {(key.group_id, key.partition): state for key, state in shard.states.items()}
 
 

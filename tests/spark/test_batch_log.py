@@ -10,7 +10,12 @@ import pytest
 
 from sharegroup.actor.effects import Effect, Persist, Undecodable
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, ShareGroupMetadata
+from sharegroup.protocol.group_records import (
+    ShareGroupMemberMetadata,
+    ShareGroupMemberRemoved,
+    ShareGroupMetadata,
+    ShareGroupRemoved,
+)
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.spark.actor_function import ActorOutput
@@ -75,6 +80,11 @@ LEFT = ShareGroupMemberRemoved(member_id="m", reason="session timeout")
             [share_partition(record_type=RecordType.SHARE_SNAPSHOT)],
             [f"INFO event=share_partition_initialized {PLACE} start_offset=5"],
         ),
+        ([share_partition(record_type=RecordType.SHARE_TOMBSTONE)], [f"INFO event=share_partition_deleted {PLACE}"]),
+        (
+            [metadata(ShareGroupRemoved(reason="deleted"))],
+            ["INFO event=group_removed group=g epoch=3 reason=deleted"],
+        ),
         ([share_partition(transition(Cause.ACCEPT, RecordState.ACKNOWLEDGED, 5, 9))], []),
         (
             [
@@ -103,7 +113,17 @@ LEFT = ShareGroupMemberRemoved(member_id="m", reason="session timeout")
             ['WARNING event=request_undecodable epoch=3 offset=40 reason="no JSON"'],
         ),
     ],
-    ids=["initialised", "everyday", "timeouts", "members", "quarantined", "resumed", "undecodable"],
+    ids=[
+        "initialised",
+        "deleted",
+        "removed",
+        "everyday",
+        "timeouts",
+        "members",
+        "quarantined",
+        "resumed",
+        "undecodable",
+    ],
 )
 def test_lines_of_a_batch(caplog: pytest.LogCaptureFixture, effects: Sequence[Effect], lines: list[str]) -> None:
     with caplog.at_level(logging.INFO, "sharegroup.spark.processor"):
