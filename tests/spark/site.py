@@ -125,7 +125,8 @@ class Site:
                 self.processor.raise_failure()
             return probe()
 
-        return eventually(checked, what)
+        # A machine with other work on it takes three times as long.
+        return eventually(checked, what, deadline_s=90)
 
     # Topics, groups and members.
 
