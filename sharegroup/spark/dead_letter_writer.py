@@ -23,6 +23,7 @@ from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.messages import MAX_NAME_LENGTH, RequestEnvelope, request
+from sharegroup.spark.dead_letter_append import append_letters
 from sharegroup.spark.dead_letter_records import MAX_BYTES, MAX_RECORDS, dead_letter_records
 from sharegroup.spark.dead_letter_topic import dead_letter_topic
 from sharegroup.state.fold import FoldedState
@@ -41,6 +42,7 @@ class DeadLetterMetrics:
 
     Attributes:
         written_letters: letters that were appended.
+        letters_without_copy: those of them that were too large for their topic with the copy of their record.
         appends: appends to a dead-letter topic, each of the letters of one or more groups.
         failed_appends: tries that failed.
         waiting_records: records whose letters are not written yet.
@@ -48,6 +50,7 @@ class DeadLetterMetrics:
     """
 
     written_letters: int = 0
+    letters_without_copy: int = 0
     appends: int = 0
     failed_appends: int = 0
     waiting_records: int = 0
@@ -209,7 +212,7 @@ class DeadLetterWriter:
         try:
             topic = dead_letter_topic(self._log, destination.dlq_topic, self._internal_topics, self._may_create_topics)
             append = self._next_append(due, topic.partition_count, destination.copies_records)
-            self._log.append_all([(topic.name, partition, records) for partition, records in append.records.items()])
+            self.metrics.letters_without_copy += append_letters(self._log, topic.name, append.records)
         except (LogError, ConfigurationError) as error:
             self._failed(due, error)
         else:

@@ -11,13 +11,14 @@ from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLet
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause
-from sharegroup.errors import ConfigurationError, LogUnavailableError
+from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.protocol.rows import RecordType
+from sharegroup.spark.dead_letter_append import NOT_COPIED_HEADER
 from sharegroup.spark.dead_letter_records import MAX_RECORDS
 from sharegroup.spark.dead_letter_topic import GROUP_ENABLE_CONFIG, dead_letter_topic
 from sharegroup.spark.dead_letter_writer import DeadLetterWriter
@@ -34,13 +35,18 @@ class FailingLog(LocalLog):
     """A log in which appends to some topics fail, and all appends are counted."""
 
     failing: frozenset[str] = frozenset()
+    longest_value: int | None = None
+    """Bytes of a value that the dead-letter topic takes."""
     appended = 0
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
         self.appended += 1
-        for topic, _, _ in batches:
+        for topic, partition, records in batches:
             if topic in self.failing:
                 raise LogUnavailableError(f"The topic {topic} does not answer.")
+            lengths = [len(record.value or b"") for record in records]
+            if topic == DLQ and self.longest_value is not None and max(lengths) > self.longest_value:
+                raise RecordTooLargeError(f"A record for partition {topic}-{partition} is too large.")
         return super().append_all(batches)
 
 
@@ -230,6 +236,35 @@ class TestAppends:
         desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (letters(log, 1, 1),), replaces_waiting=True)])
         desk.writer.write_due()
         assert desk.offsets() == [1]
+
+
+class TestLettersThatAreTooLarge:
+    @pytest.fixture(autouse=True)
+    def long_values(self, log: FailingLog) -> None:
+        for partition in range(3):
+            values = [b"long value" if n in (2, 5) else b"short" for n in range(10)]
+            log.append("orders", partition, [NewRecord(b"key", value) for value in values])  # offsets 10 to 19
+        log.longest_value = 9
+
+    def test_they_go_without_the_copy_and_say_so(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(letters(log, 10, 19), letters(log, 15, 15, partition=1), copies=True)
+        assert desk.offsets() == list(range(10, 20))
+        assert desk.offsets(partition=1) == [15]
+        copies = [(record.key, record.value) for record in desk.letters()]
+        assert copies == [(None, None) if n in (2, 5) else (b"key", b"short") for n in range(10)]
+        explained = [dict(record.headers).get(NOT_COPIED_HEADER) for record in desk.letters()]
+        reason = b"A record for partition dlq.orders-0 is too large."
+        assert explained == [reason if n in (2, 5) else None for n in range(10)]
+        assert desk.told() == [("group-1", 0, 10, 19), ("group-1", 1, 15, 15)]
+        assert desk.statuses() == []
+        assert (desk.writer.metrics.written_letters, desk.writer.metrics.letters_without_copy) == (11, 3)
+
+    def test_a_topic_that_takes_no_letter_at_all_makes_the_group_wait(self, desk: Desk, log: FailingLog) -> None:
+        log.longest_value = -1
+        desk.write(letters(log, 15, 15), copies=True)
+        desk.advance(30)
+        assert (desk.letters(), desk.told()) == ([], [])
+        assert desk.statuses() == [("group-1", "A record for partition dlq.orders-0 is too large.")]
 
 
 class TestFailures:
