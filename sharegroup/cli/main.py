@@ -16,6 +16,7 @@ from sharegroup.exit_code import ExitCode, exit_code_of
 _COMMANDS = {
     "topics": LazyCommand("sharegroup.cli.topics", "topics", "Create, list and describe topics; produce records."),
     "groups": LazyCommand("sharegroup.cli.groups", "groups", "List, describe, configure and resume share groups."),
+    "audit": LazyCommand("sharegroup.cli.audit", "audit", "Verify, trace and export the state table."),
     "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
     "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,9 +57,19 @@ def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: Loca
         member.subscribe(["orders"])
         assert len(member.poll(20)) == 30
         eventually(lambda: cli.json("groups", "list")[0]["locked_count"] == 30, "the table shows the locks")
-        for command in ("topics describe", "groups list", "groups describe"):
-            flags = {"groups describe": ["--all-groups"], "topics describe": ["--topic", "orders"]}.get(command, [])
-            assert shape(cli.json(*command.split(), *flags)) == shape(json.loads(DOCUMENTS[command])), command
+        flags_of = {
+            "topics describe": ["--topic", "orders"],
+            "groups list": [],
+            "groups describe": ["--all-groups"],
+            "audit verify": [],
+            "audit history": ["--group", "packers"],
+            "audit history of a record": shlex.split("--group packers --topic orders --partition 0 --offset 0"),
+        }
+        for command, flags in flags_of.items():
+            arguments = command.removesuffix(" of a record").split()
+            assert shape(cli.json(*arguments, *flags)) == shape(json.loads(DOCUMENTS[command])), command
+    exported = cli.out("audit", "export", "--group", "packers").splitlines()
+    assert shape(json.loads(exported[0])) == shape(json.loads(DOCUMENTS["audit export"]))
     line = cli.out("consume", "--topic", "orders", "--group", "packers", "--max-messages", "1", "--output", "json")
     assert shape(json.loads(line)) == shape(json.loads(DOCUMENTS["consume"]))
 

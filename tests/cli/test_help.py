@@ -39,6 +39,8 @@ def test_all_commands_are_there() -> None:
         *("topics create", "topics list", "topics describe", "topics produce"),
         "groups",
         *("groups list", "groups describe", "groups configure", "groups resume"),
+        "audit",
+        *("audit verify", "audit history", "audit export"),
         "consume",
         "top",
     }
