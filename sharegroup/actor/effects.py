@@ -140,4 +140,25 @@ class WriteDeadLetters:
     replaces_waiting: bool = False
 
 
-Effect = Persist | Respond | Send | WatchTopics | WatchLog | Wake | WriteDeadLetters | Undecodable
+@dataclass(frozen=True, slots=True)
+class ShareSessionsCounted:
+    """Share sessions of a group after a batch, and what happened to them in it; for metrics only.
+
+    Attributes:
+        group_id: the group.
+        session_count: open share sessions.
+        share_partition_count: their share-partitions, counted in each session.
+        eviction_count: idle sessions that made room for another one.
+        expired_fetch_count: fetches that had waited long enough, and were answered with nothing.
+    """
+
+    group_id: str
+    session_count: int
+    share_partition_count: int
+    eviction_count: int
+    expired_fetch_count: int
+
+
+Effect = (
+    Persist | Respond | Send | WatchTopics | WatchLog | Wake | WriteDeadLetters | Undecodable | ShareSessionsCounted
+)

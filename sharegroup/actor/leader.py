@@ -113,7 +113,9 @@ class Leader:
         rows = self._rows(last_offset, time)
         letters = given_up(self._context.group_id, self._config, (row.row for row in rows))
         early = [Persist(self._context.addressed(row, offset, time)) for offset, row in self._early_rows]
-        effects = [*self._effects, *early, *rows, *letters, *self._watches()]
+        expired = sum(not body.responses for _, body in answers)
+        counted = self._sessions.counted(self._context.group_id, expired)
+        effects = [*self._effects, *early, *rows, *letters, *self._watches(), counted]
         effects.append(Wake(self._context.group_id, ActorRole.LEADER, self._next_deadline_ms()))
         self._effects, self._early_rows = [], []
         return effects

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.effects import ShareSessionsCounted
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, PartitionKey, ShareSession
 from sharegroup.errors import (
     InvalidRequestError,
@@ -22,14 +23,23 @@ class ShareSessions:
     Args:
         limit: `group.share.max.share.sessions`.
         sessions: those that are open.
+
+    Attributes:
+        eviction_count: idle sessions that made room for another one.
     """
 
     def __init__(self, limit: int, sessions: Iterable[ShareSession] = ()) -> None:
         self._limit = limit
+        self.eviction_count = 0
         self._sessions = {session.member_id: session for session in sessions}
 
     def __iter__(self) -> Iterator[ShareSession]:
         return iter(self._sessions.values())
+
+    def counted(self, group_id: str, expired_fetch_count: int) -> ShareSessionsCounted:
+        """What metrics say of them at the end of a batch."""
+        partitions = sum(len(session.partitions) for session in self)
+        return ShareSessionsCounted(group_id, len(self._sessions), partitions, self.eviction_count, expired_fetch_count)
 
     def get(self, member_id: str) -> ShareSession | None:
         """The session of a member, None when it has none."""
@@ -96,6 +106,7 @@ class ShareSessions:
                 f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {self._limit}."
             )
         self.close(min(idle, key=lambda session: session.last_request_ms))
+        self.eviction_count += 1
 
 
 def _check_size(known: Iterable[PartitionKey], topics: Iterable[FetchTopic]) -> None:
