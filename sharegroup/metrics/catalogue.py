@@ -1,0 +1,331 @@
+"""All metrics: Kafka 4.3.1's, under their names, where they have a meaning here; and a few that Kafka does not have.
+
+Classes of Kafka: ShareGroupMetrics, SharePartitionMetrics, ShareSessionCache, BrokerTopicMetrics, DelayedShareFetch,
+GroupCoordinatorMetrics, ShareCoordinatorMetrics, CoordinatorRuntimeMetricsImpl (KIP-932, "Metrics").
+"""
+
+from __future__ import annotations
+
+from sharegroup.metrics.metric import SHARE_PARTITION, Kind, Metric, Source, attribute, own, yammer
+
+_GROUPS = "group-coordinator-metrics"
+_SHARES = "share-coordinator-metrics"
+
+RECORD_ACKNOWLEDGEMENTS = yammer(
+    Kind.COUNTER,
+    "ShareGroupMetrics",
+    "RecordAcknowledgementsPerSec",
+    ("ackType",),
+    Source.ROWS,
+    "Records acknowledged, by type; those that were refused do not count.",
+)
+PARTITION_LOAD_TIME = yammer(
+    Kind.SUMMARY,
+    "ShareGroupMetrics",
+    "PartitionLoadTimeMs",
+    (),
+    Source.PROCESSOR,
+    "Time to load the share-partitions, in ms: all are loaded together when a processor starts.",
+)
+ACQUISITION_LOCK_TIMEOUT = yammer(
+    Kind.COUNTER,
+    "SharePartitionMetrics",
+    "AcquisitionLockTimeoutPerSec",
+    SHARE_PARTITION,
+    Source.ROWS,
+    "Records whose acquisition lock ended before they were acknowledged.",
+)
+IN_FLIGHT_MESSAGE_COUNT = yammer(
+    Kind.GAUGE,
+    "SharePartitionMetrics",
+    "InFlightMessageCount",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Offsets from the start offset (SPSO) to the last one that was ever acquired.",
+)
+IN_FLIGHT_BATCH_COUNT = yammer(
+    Kind.GAUGE,
+    "SharePartitionMetrics",
+    "InFlightBatchCount",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Runs in flight: touching offsets with one state, delivery count, member and deadline.",
+)
+IN_FLIGHT_BATCH_MESSAGE_COUNT = yammer(
+    Kind.SUMMARY,
+    "SharePartitionMetrics",
+    "InFlightBatchMessageCount",
+    SHARE_PARTITION,
+    Source.ROWS,
+    "Records in each range that came in flight.",
+)
+SHARE_SESSIONS_COUNT = yammer(
+    Kind.GAUGE, "ShareSessionCache", "ShareSessionsCount", (), Source.ANSWERS, "Open share sessions."
+)
+SHARE_PARTITIONS_COUNT = yammer(
+    Kind.GAUGE,
+    "ShareSessionCache",
+    "SharePartitionsCount",
+    (),
+    Source.ANSWERS,
+    "Share-partitions in open share sessions, counted in each.",
+)
+SHARE_SESSION_EVICTIONS = yammer(
+    Kind.COUNTER,
+    "ShareSessionCache",
+    "ShareSessionEvictionsPerSec",
+    (),
+    Source.ANSWERS,
+    "Idle share sessions that made room for another one.",
+)
+TOTAL_SHARE_FETCH_REQUESTS = yammer(
+    Kind.COUNTER,
+    "BrokerTopicMetrics",
+    "TotalShareFetchRequestsPerSec",
+    (),
+    Source.ANSWERS,
+    "ShareFetch requests that were answered.",
+)
+FAILED_SHARE_FETCH_REQUESTS = yammer(
+    Kind.COUNTER,
+    "BrokerTopicMetrics",
+    "FailedShareFetchRequestsPerSec",
+    (),
+    Source.ANSWERS,
+    "ShareFetch requests that were answered with an error, for all or some share-partitions.",
+)
+TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
+    Kind.COUNTER,
+    "BrokerTopicMetrics",
+    "TotalShareAcknowledgementRequestsPerSec",
+    (),
+    Source.ANSWERS,
+    "Requests with acknowledgements that were answered: ShareAcknowledge, and ShareFetch that carried some.",
+)
+FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
+    Kind.COUNTER,
+    "BrokerTopicMetrics",
+    "FailedShareAcknowledgementRequestsPerSec",
+    (),
+    Source.ANSWERS,
+    "Requests with acknowledgements of which all or some were refused.",
+)
+EXPIRED_SHARE_FETCHES = yammer(
+    Kind.COUNTER,
+    "DelayedShareFetchMetrics",
+    "ExpiresPerSec",
+    (),
+    Source.ANSWERS,
+    "ShareFetch requests that were answered without records because they had waited long enough.",
+)
+GROUP_COUNT = attribute(Kind.GAUGE, _GROUPS, "group-count", ("protocol",), Source.STATE, "Share groups.")
+SHARE_GROUP_COUNT = attribute(
+    Kind.GAUGE, _GROUPS, "share-group-count", ("state",), Source.STATE, "Share groups, by state."
+)
+SHARE_GROUP_REBALANCE_COUNT = attribute(
+    Kind.UNTYPED, _GROUPS, "share-group-rebalance-count", (), Source.ROWS, "Times that a group epoch rose."
+)
+SHARE_GROUP_REBALANCE_RATE = attribute(
+    Kind.GAUGE,
+    _GROUPS,
+    "share-group-rebalance-rate",
+    (),
+    Source.PROCESSOR,
+    "Times a second that a group epoch rose, in the last minute.",
+)
+NUM_PARTITIONS = attribute(
+    Kind.GAUGE,
+    _GROUPS,
+    "num-partitions",
+    ("protocol",),
+    Source.STATE,
+    "Share-partitions that have their state (KIP-932; Kafka 4.3.1 counts partitions of its own topics here).",
+)
+WRITE_TOTAL = attribute(
+    Kind.COUNTER,
+    _SHARES,
+    "write-total",
+    (),
+    Source.ROWS,
+    "Writes of share-partition state that Kafka would persist: ShareUpdate and ShareSnapshot rows.",
+)
+WRITE_RATE = attribute(
+    Kind.GAUGE, _SHARES, "write-rate", (), Source.PROCESSOR, "Such writes a second, in the last minute."
+)
+WRITE_LATENCY_AVG = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "write-latency-avg",
+    (),
+    Source.PROCESSOR,
+    "Average time of a commit to the state table in the last minute, in ms.",
+)
+WRITE_LATENCY_MAX = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "write-latency-max",
+    (),
+    Source.PROCESSOR,
+    "Longest time of a commit to the state table in the last minute, in ms.",
+)
+BATCH_FLUSH_RATE = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "batch-flush-rate",
+    (),
+    Source.PROCESSOR,
+    "Commits to the state table a second, in the last minute.",
+)
+EVENT_QUEUE_SIZE = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "event-queue-size",
+    (),
+    Source.STATE,
+    "Messages of the request log that no batch has applied yet.",
+)
+EVENT_QUEUE_TIME = "event-queue-time-ms"
+EVENT_PROCESSING_TIME = "event-processing-time-ms"
+BATCH_FLUSH_TIME = "batch-flush-time-ms"
+LATENCIES = {
+    EVENT_QUEUE_TIME: "the oldest message of each actor waited from its append to its batch",
+    EVENT_PROCESSING_TIME: "a batch took, from the actors' start to the last answer",
+    BATCH_FLUSH_TIME: "a commit to the state table took",
+}
+"""Name of a latency → what it measures; Kafka has five figures of each."""
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0}
+"""Suffix of a latency's name → quantile."""
+LATENCY_METRICS = {
+    (name, suffix): attribute(
+        Kind.GAUGE,
+        _SHARES,
+        f"{name}-{suffix}",
+        (),
+        Source.PROCESSOR,
+        f"How long {what}, in ms: {'the longest' if suffix == 'max' else suffix} in the last minute.",
+    )
+    for name, what in LATENCIES.items()
+    for suffix in QUANTILES
+}
+THREAD_IDLE_RATIO_AVG = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "thread-idle-ratio-avg",
+    (),
+    Source.PROCESSOR,
+    "Part of the last minute in which no batch was at work, 0 to 1.",
+)
+PARTITION_LOAD_TIME_MAX = attribute(
+    Kind.GAUGE,
+    _SHARES,
+    "partition-load-time-max",
+    (),
+    Source.PROCESSOR,
+    "Time that this processor took to load all share-partitions when it started, in ms.",
+)
+PARTITION_LOAD_TIME_AVG = attribute(
+    Kind.GAUGE, _SHARES, "partition-load-time-avg", (), Source.PROCESSOR, "The same: there is one load."
+)
+
+LAG = own(
+    Kind.GAUGE,
+    "lag",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Records that are not finished (KIP-1226): end offset - start offset - finished records above the start offset.",
+)
+LOCKED_RECORDS = own(Kind.GAUGE, "locked_records", SHARE_PARTITION, Source.STATE, "Records that members hold.")
+ARCHIVING_RECORDS = own(
+    Kind.GAUGE,
+    "archiving_records",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Records that wait for their dead letter; the start offset waits with them.",
+)
+TRANSITIONS = own(
+    Kind.COUNTER, "transitions", ("group", "topic", "cause"), Source.ROWS, "Changes of a record's state, by cause."
+)
+REDELIVERIES = own(
+    Kind.COUNTER, "redeliveries", ("group", "topic"), Source.ROWS, "Records acquired that had been delivered before."
+)
+DELIVERY_LIMIT_REACHED = own(
+    Kind.COUNTER,
+    "delivery_limit_reached",
+    ("group", "topic"),
+    Source.ROWS,
+    "Records given up because they were delivered as often as share.delivery.count.limit allows.",
+)
+MEMBERS = own(Kind.GAUGE, "members", ("group",), Source.STATE, "Members of the group.")
+QUARANTINED = own(
+    Kind.GAUGE, "quarantined", ("group",), Source.STATE, "1 when the group is quarantined: it stands still, 0 else."
+)
+DEAD_LETTERS_FAILING = own(
+    Kind.GAUGE,
+    "dead_letters_failing",
+    ("group",),
+    Source.STATE,
+    "1 when dead letters of the group cannot be written, 0 else.",
+)
+LEADER_EPOCH = own(
+    Kind.GAUGE, "leader_epoch", (), Source.STATE, "Epoch of the processor that took the state table over last."
+)
+BATCHES = own(Kind.COUNTER, "batches", (), Source.ROWS, "Micro-batches committed.")
+REPEATED_BATCHES = own(
+    Kind.COUNTER,
+    "repeated_batches",
+    (),
+    Source.PROCESSOR,
+    "Micro-batches executed again, because a processor ended between their commit and its checkpoint.",
+)
+MESSAGES = own(Kind.COUNTER, "messages", (), Source.PROCESSOR, "Messages of the request log that were applied.")
+UNDECODABLE_MESSAGES = own(
+    Kind.COUNTER,
+    "undecodable_messages",
+    (),
+    Source.PROCESSOR,
+    "Messages that could not be read, and did not say who is to be answered.",
+)
+UNANSWERABLE_RESPONSES = own(
+    Kind.COUNTER,
+    "unanswerable_responses",
+    (),
+    Source.PROCESSOR,
+    "Answers to a partition that the response log does not have.",
+)
+DEAD_LETTERS_WRITTEN = own(
+    Kind.COUNTER, "dead_letters_written", (), Source.PROCESSOR, "Dead letters that were appended."
+)
+DEAD_LETTER_APPENDS_FAILED = own(
+    Kind.COUNTER, "dead_letter_appends_failed", (), Source.PROCESSOR, "Appends of dead letters that failed."
+)
+
+METRICS: tuple[Metric, ...] = tuple(found for found in list(globals().values()) if isinstance(found, Metric)) + tuple(
+    LATENCY_METRICS.values()
+)
+"""Every metric, Kafka's first."""
+
+WITHOUT_MEANING: dict[str, str] = {
+    "kafka.server:type=ShareGroupMetrics,name=RequestTopicPartitionsFetchRatio": "There is no fetch lock: a fetch "
+    "sees all its share-partitions, so the ratio would always be 100.",
+    "kafka.server:type=ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs": "There is no fetch lock to wait for.",
+    "kafka.server:type=SharePartitionMetrics,name=FetchLockTimeMs": "There is no fetch lock: one actor serves all "
+    "fetches of a group.",
+    "kafka.server:type=SharePartitionMetrics,name=FetchLockRatio": "The same.",
+    "kafka.server:type=share-coordinator-metrics last-pruned-offset": "There is no state topic; the state table is "
+    "pruned by maintenance.",
+    "kafka.server:type=share-coordinator-metrics num-partitions": "Coordinators are not divided among partitions of a "
+    "state topic; `sharegroup_quarantined` says which groups stand still.",
+    "kafka.server:type=share-coordinator-metrics event-purgatory-time-ms": "No event waits in a purgatory for "
+    "replicas; a commit is durable when it ends.",
+    "kafka.server:type=share-coordinator-metrics batch-linger-time-ms": "A batch takes what waits, and never lingers.",
+    "kafka.server:type=share-coordinator-metrics batch-buffer-cache-size-bytes": "There is no buffer cache.",
+    "kafka.server:type=share-coordinator-metrics batch-buffer-cache-discard-count": "There is no buffer cache.",
+    "kafka.server:type=share-coordinator-metrics background-queue-time-ms": "There are no background threads.",
+    "kafka.server:type=share-coordinator-metrics background-processing-time-ms": "There are no background threads.",
+    "kafka.server:type=share-coordinator-metrics background-thread-idle-ratio-avg": "There are no background threads.",
+    "kafka.server:type=group-coordinator-metrics (of the coordinator's runtime)": "Both coordinators commit together: "
+    "the figures of `share-coordinator-metrics` are for both.",
+    "kafka.server:type=group-coordinator-metrics offset-commit, offset-expiration, offset-deletion": "Share groups "
+    "commit no offsets.",
+}
+"""Metric of Kafka's share groups and coordinators that has no meaning here → why."""
