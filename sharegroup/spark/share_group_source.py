@@ -127,7 +127,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if offset.number == before.number:
             return []
         source = self._source or self._new_source(offset)
-        if source.at_work is None:
+        if source.at_work is None or source.at_work.number != offset.number:
             source.resume(before, offset)
         ranges = [
             OffsetRange(r.topic, r.partition, r.first_offset, r.last_offset + 1, r.delivery_count)

@@ -63,7 +63,8 @@ def acknowledge(records: DataFrame, acknowledge_type: str | None = None) -> None
     """Say in `foreachBatch` what becomes of records of the batch; it counts when Spark commits the batch.
 
     To be called as often as is needed; of two types for one record the later counts. Records that nothing is said of
-    are released.
+    are released. A batch that was begun before the query was told to acknowledge explicitly is accepted, whatever is
+    said.
 
     Args:
         records: rows of the batch with the columns topic, partition, offset and acquisition; and acknowledge_type
@@ -87,6 +88,8 @@ def acknowledge(records: DataFrame, acknowledge_type: str | None = None) -> None
     for acquisition, topic, partition, offset, name in rows:
         if name not in TYPES:
             raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
+        if acquisition == "":
+            continue
         if None in (acquisition, topic, partition, offset):
             raise InvalidRequestError(f"Offset {offset} of {topic}-{partition} is not one of the batch.")
         said = by_acquisition.setdefault(acquisition, {})

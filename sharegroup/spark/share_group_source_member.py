@@ -66,7 +66,12 @@ class ShareGroupSourceMember:
         self._closed = threading.Event()
         self._folder = MemberFolder(last.member_id)
         goes_on = bool(last.member_id) and self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
-        self.member = GroupMember(log, _member_settings(options, last.member_id if goes_on else "", longest_fetch_ms))
+        settings = _member_settings(options, last.member_id if goes_on else "", longest_fetch_ms)
+        try:
+            self.member = GroupMember(log, settings)
+        except ShareGroupError:
+            self._folder.release(keeps_acknowledgements=True)
+            raise
         if not goes_on:
             self._folder = MemberFolder(self.member.member_id)
             self._folder.acquire(_PREDECESSOR_TIMEOUT_S)

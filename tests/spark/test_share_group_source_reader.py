@@ -20,7 +20,7 @@ from sharegroup.errors import ConfigurationError, UnsupportedFormatVersionError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.share_group_source import ShareGroupDataSource, ShareGroupStreamReader
-from sharegroup.spark.share_group_source_config import source_options
+from sharegroup.spark.share_group_source_config import ShareGroupSourceConfig, source_options
 from sharegroup.spark.share_group_source_offset import AcquiredOffset
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
@@ -29,6 +29,7 @@ from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
 Offset = dict[str, Any]
 LIMIT = ReadMaxRows(10)
 LOCK_MS = 1_000
+DOCUMENT = Path(__file__).parents[2] / "docs" / "spark_source.md"
 
 
 class Group:
@@ -275,6 +276,16 @@ class TestExplicitAcknowledgement:
         assert again.latest() is None
         group.until(Cause.REJECT, list(range(10)))
 
+    def test_a_batch_is_settled_as_it_was_begun(self, group: Group, start: Start) -> None:
+        group.produce(10)
+        query = start()
+        query.batch()
+        query.reader.stop()
+        again = start(query.offsets, share_acknowledgement_mode="explicit")
+        assert {row["acquisition"] for row in again.read()} == {""}
+        assert again.latest() is None
+        group.until(Cause.ACCEPT, list(range(10)))
+
     def test_an_offset_without_a_record_is_a_gap_and_not_released(self, group: Group, start: Start) -> None:
         group.produce(10)
         query = start(share_acknowledgement_mode="explicit")
@@ -325,6 +336,13 @@ def test_a_query_waits_for_the_first_start_of_a_processor(tmp_path: Path) -> Non
         group.set(share_auto_offset_reset="earliest")
         assert query.batch() == first(1)
         query.reader.stop()
+
+
+@pytest.mark.parametrize("name", ShareGroupSourceConfig.key_names())
+def test_the_document_has_every_option(name: str) -> None:
+    (option,) = (found for found in ShareGroupSourceConfig.model_fields.values() if found.alias == name)
+    default = "" if option.is_required() or option.default == "" else f"`{option.default}` "
+    assert f"| `{name}` | {default}| {option.description} |" in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_an_offset_of_a_later_release_is_refused() -> None:
