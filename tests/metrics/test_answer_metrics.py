@@ -1,0 +1,113 @@
+"""Counters of requests and gauges of share sessions, from the effects of the real actors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sharegroup.actor.effects import Effect
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.metrics import catalogue
+from sharegroup.metrics.answer_metrics import AnswerMetrics
+from sharegroup.metrics.metric import Metric
+from sharegroup.metrics.registry import MetricsRegistry
+from tests.actor.group_harness import Group, Member, group_with, joined
+from tests.metrics.values import values
+
+ORDERS_0 = ("orders-id", 0)
+SESSIONS = catalogue.SHARE_SESSIONS_COUNT
+PARTITIONS = catalogue.SHARE_PARTITIONS_COUNT
+FETCHES = catalogue.TOTAL_SHARE_FETCH_REQUESTS
+FAILED_FETCHES = catalogue.FAILED_SHARE_FETCH_REQUESTS
+EXPIRED = catalogue.EXPIRED_SHARE_FETCHES
+ACKNOWLEDGEMENTS = catalogue.TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS
+FAILED_ACKNOWLEDGEMENTS = catalogue.FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS
+EVICTIONS = catalogue.SHARE_SESSION_EVICTIONS
+
+
+def counted(group: Group) -> MetricsRegistry:
+    """A registry that sees the effects of all batches from now on."""
+    registry = MetricsRegistry(max_series=10)
+    metrics = AnswerMetrics(registry)
+    run = group.effects_of
+
+    def effects_of(*arguments: object) -> list[Effect]:
+        effects = run(*arguments)  # type: ignore[arg-type]
+        metrics.told(effects)
+        return effects
+
+    group.effects_of = effects_of  # type: ignore[method-assign]
+    return registry
+
+
+def fetch(member: Member) -> None:
+    member.fetch(max_records=10)
+
+
+def fetch_nothing(member: Member) -> None:
+    member.fetch(max_records=10)
+    member.fetch(max_records=10, max_wait_ms=0)
+
+
+def acknowledge(member: Member) -> None:
+    member.fetch(max_records=10)
+    member.acknowledge({ORDERS_0: [(0, 9, AcknowledgeType.ACCEPT)]})
+
+
+def acknowledge_twice(member: Member) -> None:
+    acknowledge(member)
+    member.acknowledge({ORDERS_0: [(5, 5, AcknowledgeType.ACCEPT), (99, 99, AcknowledgeType.ACCEPT)]})
+
+
+def acknowledge_by_fetch(member: Member) -> None:
+    member.fetch(max_records=5)
+    member.fetch(acknowledge={ORDERS_0: [(0, 4, AcknowledgeType.ACCEPT)]}, max_records=5)
+
+
+def close(member: Member) -> None:
+    member.fetch(max_records=10)
+    member.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        (fetch, {FETCHES: 1, SESSIONS: 1, PARTITIONS: 1}),
+        (fetch_nothing, {FETCHES: 2, EXPIRED: 1, SESSIONS: 1, PARTITIONS: 1}),
+        (acknowledge, {FETCHES: 1, ACKNOWLEDGEMENTS: 1, SESSIONS: 1, PARTITIONS: 1}),
+        (
+            acknowledge_twice,
+            {FETCHES: 1, ACKNOWLEDGEMENTS: 2, FAILED_ACKNOWLEDGEMENTS: 1, SESSIONS: 1, PARTITIONS: 1},
+        ),
+        (acknowledge_by_fetch, {FETCHES: 2, ACKNOWLEDGEMENTS: 1, SESSIONS: 1, PARTITIONS: 1}),
+        (close, {FETCHES: 1, ACKNOWLEDGEMENTS: 1}),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_requests_are_counted_when_they_are_answered(
+    what: Callable[[Member], None], expected: dict[Metric, int]
+) -> None:
+    group = group_with(10)
+    (anna,) = joined(group, "anna")
+    registry = counted(group)
+    what(anna)
+    everything = (SESSIONS, PARTITIONS, FETCHES, FAILED_FETCHES, EXPIRED, ACKNOWLEDGEMENTS, FAILED_ACKNOWLEDGEMENTS)
+    found = {metric: values(registry, metric)[()] for metric in everything}
+    assert found == dict.fromkeys(everything, 0) | expected
+
+
+def test_a_session_that_makes_room_is_an_eviction() -> None:
+    group = group_with(30, broker=BrokerConfig(group_share_max_share_sessions=1, group_share_max_size=1))
+    anna = Member(group, "anna")
+    anna.join()
+    registry = counted(group)
+    anna.fetch(max_records=1)
+    anna.leave()
+    group.advance(100_000)
+    ben = Member(group, "ben")
+    ben.join()
+    ben.fetch(max_records=1)
+    assert values(registry, EVICTIONS) == {(): 1}
+    assert values(registry, SESSIONS) == {(): 1}

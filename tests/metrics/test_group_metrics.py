@@ -1,0 +1,122 @@
+"""Counters and gauges of groups, from rows that the real actors made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.audit.history import group_history
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.errors import LogUnavailableError
+from sharegroup.logs.end_offsets import EndOffsets
+from sharegroup.metrics import catalogue
+from sharegroup.metrics.group_metrics import GroupMetrics
+from sharegroup.metrics.metric import Metric
+from sharegroup.metrics.registry import MetricsRegistry
+from sharegroup.protocol.group_records import ShareGroupRemoved
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.fold import FoldedState, fold, fold_order
+from tests.actor.group_harness import GROUP_ID
+from tests.audit.conftest import worked_on
+from tests.metrics.values import everything, values
+
+ROWS = sorted(worked_on(BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=1)), key=fold_order)
+ORDERS_0 = (GROUP_ID, "orders", "0")
+
+
+def ends(topics: Iterable[str]) -> EndOffsets:
+    return {("orders-id", 0): 60} if "orders" in topics else {}
+
+
+def followed(rows: Iterable[StateRow], state: FoldedState | None = None) -> MetricsRegistry:
+    """A registry that saw these rows, each in a batch of its own."""
+    registry = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
+    metrics = GroupMetrics(registry, state or FoldedState(), ends)
+    for row in rows:
+        metrics.committed([row])
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        # Two members acquired 10 each, 5 and 24; 15 records were accepted; the log start passed the first 25.
+        (
+            catalogue.RECORD_ACKNOWLEDGEMENTS,
+            {("Accept",): 18 - 3, ("Reject",): 1, ("Release",): 1, ("Renew",): 1},
+        ),
+        (catalogue.ACQUISITION_LOCK_TIMEOUT, {ORDERS_0: 3}),
+        (catalogue.IN_FLIGHT_MESSAGE_COUNT, {ORDERS_0: 16}),
+        (catalogue.IN_FLIGHT_BATCH_COUNT, {ORDERS_0: 1}),
+        (catalogue.LOCKED_RECORDS, {ORDERS_0: 16}),
+        (catalogue.LAG, {ORDERS_0: 60 - 28}),
+        (catalogue.REDELIVERIES, {ORDERS_0[:2]: 10}),
+        (catalogue.DELIVERY_LIMIT_REACHED, {ORDERS_0[:2]: 0}),
+        (catalogue.MEMBERS, {(GROUP_ID,): 2}),
+        (catalogue.QUARANTINED, {(GROUP_ID,): 0}),
+        (catalogue.GROUP_COUNT, {("share",): 1}),
+        (catalogue.SHARE_GROUP_COUNT, {("Dead",): 0, ("Empty",): 0, ("Stable",): 1}),
+        (catalogue.NUM_PARTITIONS, {("share",): 1}),
+    ],
+    ids=lambda value: value.short_name if isinstance(value, Metric) else "",
+)
+def test_what_rows_add_up_to(metric: Metric, expected: dict[tuple[str, ...], float]) -> None:
+    assert values(followed(ROWS), metric) == expected
+
+
+def test_counters_say_what_the_audit_says() -> None:
+    registry, history = followed(ROWS), group_history(GROUP_ID, ROWS)
+    counted = {cause: count for (_, _, cause), count in values(registry, catalogue.TRANSITIONS).items()}
+    assert counted == {cause.value: history.record_count(cause) for cause in Cause if history.record_count(cause)}
+    assert len(counted) >= 10
+    locked = history.count(RecordState.ACQUIRED)
+    assert values(registry, catalogue.LOCKED_RECORDS) == {ORDERS_0: locked}
+
+
+def test_writes_are_the_rows_that_kafka_would_persist() -> None:
+    written = [row for row in ROWS if row.record_type in (RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE)]
+    assert values(followed(ROWS), catalogue.WRITE_TOTAL) == {(): len(written)}
+
+
+@given(st.integers(0, len(ROWS)))
+def test_a_start_from_the_fold_continues_what_the_rows_before_it_led_to(cut: int) -> None:
+    """Gauges are those of the whole; counters are those of the rows after the start."""
+    before, after = ROWS[:cut], ROWS[cut:]
+    continued = followed(after, fold(before))
+    read = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
+    GroupMetrics(read, fold(ROWS), ends).count(after)
+    assert everything(continued) == everything(read)
+
+
+def test_a_group_that_is_gone_has_no_series() -> None:
+    last = ROWS[-1]
+    removed = ShareGroupRemoved(reason="deleted").model_dump(mode="json")
+    offset = last.request_offset + 1
+    tombstone = last.model_copy(
+        update={"record_type": RecordType.SHARE_TOMBSTONE, "transitions": [], "request_offset": offset}
+    )
+    metadata = StateRow(
+        record_type=RecordType.GROUP_METADATA,
+        group_id=GROUP_ID,
+        request_partition=last.request_partition,
+        request_offset=offset + 1,
+        payload={"records": [removed]},
+    )
+    assert ORDERS_0 not in values(followed([*ROWS, tombstone]), catalogue.ACQUISITION_LOCK_TIMEOUT)
+    registry = followed([*ROWS, tombstone, metadata])
+    assert [name for name in everything(registry) if GROUP_ID in name] == []
+    assert values(registry, catalogue.SHARE_GROUP_COUNT) == {("Dead",): 0, ("Empty",): 0, ("Stable",): 0}
+
+
+def test_a_log_that_does_not_answer_costs_the_lag_only() -> None:
+    def unavailable(_: Iterable[str]) -> EndOffsets:
+        raise LogUnavailableError("no", "try again")
+
+    registry = MetricsRegistry(max_series=100)
+    GroupMetrics(registry, fold(ROWS), unavailable)
+    assert values(registry, catalogue.LAG) == {}
+    assert values(registry, catalogue.LOCKED_RECORDS) == {ORDERS_0: 16}
