@@ -14,7 +14,7 @@ import sys
 
 from sharegroup.config.loader import load_settings
 from sharegroup.spark.job import Job, job_parser, load_handler
-from sharegroup.spark.worker import LINK_KEYS, process
+from sharegroup.spark.worker import process
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
         properties = {**settings.worker, **{key: value for key, value in flags.items() if value is not None}}
         settings.worker_config(properties)
         handler = load_handler(options.handler)
-        links = {key: settings.processor.value(key) for key in LINK_KEYS}
+        links = settings.link_properties
         process(job.session(), {**properties, **links}, handler, job.stop, options.wait if options.once else None)
 
     return Job("share-worker", options.verbose).run(work)

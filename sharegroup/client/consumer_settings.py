@@ -15,8 +15,10 @@ from sharegroup.errors import ConfigurationError
 
 LOG_PATH = "log.path"
 BOOTSTRAP_SERVERS = "bootstrap.servers"
-_KAFKA_KEYS = KafkaConfig.key_names()
-_LINK_KEYS = ("request.topic.name", "response.topic.name")
+LOG_KEYS = (LOG_PATH, *KafkaConfig.key_names())
+"""What says where the log is."""
+LINK_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
+"""Names of the topics between members and the processor, where they are not the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +54,38 @@ def consumer_settings(config: object) -> ConsumerSettings:
         )
     if not config.get("group.id"):
         raise ValueError("Failed to create consumer: group.id must be set")
-    own = {key: config[key] for key in config if key not in (LOG_PATH, *_KAFKA_KEYS, *_LINK_KEYS)}
+    own = {key: config[key] for key in config if key not in (*LOG_KEYS, *LINK_TOPIC_KEYS)}
     try:
-        log = _log(config)
+        log = log_address(config)
         consumer = ShareConsumerConfig.from_mapping(own)
     except ConfigurationError as error:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
-    names = {f"{key.replace('.', '_')}": str(config[key]) for key in _LINK_KEYS if key in config}
-    return ConsumerSettings(log, consumer, _member_settings(consumer, LinkTopics(**names)))
+    return ConsumerSettings(log, consumer, _member_settings(consumer, link_topics(config)))
 
 
-def _log(config: Mapping[str, object]) -> str | KafkaConfig:
+def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
+    """The log that LOG_KEYS name: a path or address, or a Kafka cluster.
+
+    Raises:
+        ConfigurationError: they name none or two, or a value is not acceptable.
+    """
     path, servers = config.get(LOG_PATH), config.get(BOOTSTRAP_SERVERS)
     if path and servers:
         raise ConfigurationError(f"{LOG_PATH} and {BOOTSTRAP_SERVERS} are both set.", "A consumer has one log.")
     if servers:
-        return KafkaConfig.from_mapping({key: config[key] for key in _KAFKA_KEYS if key in config})
+        return KafkaConfig.from_mapping({key: config[key] for key in KafkaConfig.key_names() if key in config})
     if not path:
         raise ConfigurationError(
             f"Missing required configuration {BOOTSTRAP_SERVERS} or {LOG_PATH}, which have no default value.",
             f"Set {BOOTSTRAP_SERVERS} for Kafka, or {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
         )
     return str(path)
+
+
+def link_topics(config: Mapping[str, object]) -> LinkTopics:
+    """The topics that LINK_TOPIC_KEYS name."""
+    names = {key.replace(".", "_"): str(config[key]) for key in LINK_TOPIC_KEYS if key in config}
+    return LinkTopics(**names)
 
 
 def _member_settings(consumer: ShareConsumerConfig, topics: LinkTopics) -> MemberSettings:

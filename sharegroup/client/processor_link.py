@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sharegroup.client.settings import LinkTopics
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, UnknownTopicError
@@ -14,6 +16,8 @@ from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_resp
 
 _RECORDS_PER_READ = 1_000
 _BYTES_PER_READ = 16 * 1024 * 1024
+_LOOK_INTERVAL_S = 5.0
+"""How long it may go unnoticed that the response topic was deleted and created again."""
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class ProcessorLink:
         self._response_topic = topics.response_topic_name
         self._response_partition = partition_for(member_id, response_partition_count)
         self._position = self._end_offset()
+        self._next_look_s = time.monotonic() + _LOOK_INTERVAL_S
 
     def send(self, requests: Sequence[tuple[int, ApiKey, Message]]) -> None:
         """Append (correlation id, kind, body) requests, all or none.
@@ -77,15 +82,35 @@ class ProcessorLink:
             ) from error
 
     def wait(self, timeout_ms: int) -> bool:
-        """Block until there is something in the response partition that was not received; false when time is over."""
-        return self._log.wait({(self._response_topic, self._response_partition): self._position}, timeout_ms)
+        """Block until there is something in the response partition that was not received; false when time is over.
+
+        Raises:
+            LogUnavailableError: the log cannot be read, or the response topic was deleted; trying again may help.
+        """
+        with self._response_topic_needed():
+            if self._log.wait({(self._response_topic, self._response_partition): self._position}, timeout_ms):
+                return True
+            if time.monotonic() < self._next_look_s:
+                return False
+            self._next_look_s = time.monotonic() + _LOOK_INTERVAL_S
+            return self._end_offset() < self._position
 
     def receive(self) -> list[ResponseEnvelope]:
         """The answers of its group to this member since the last call; all others are passed over.
 
         Whoever gives this member's id in a request, be it to another group, has the answer put before this member.
+
+        Raises:
+            LogUnavailableError: as `wait`.
         """
+        with self._response_topic_needed():
+            return self._received()
+
+    def _received(self) -> list[ResponseEnvelope]:
         end_offset = self._end_offset()
+        if end_offset < self._position:
+            # Another topic has its name now.
+            self._position = 0
         answers: list[ResponseEnvelope] = []
         while self._position < end_offset:
             records = self._log.read(
@@ -101,6 +126,16 @@ class ProcessorLink:
                     answers += self._decoded(record.value)
             self._position = records[-1].offset + 1 if records else end_offset
         return answers
+
+    @contextmanager
+    def _response_topic_needed(self) -> Iterator[None]:
+        try:
+            yield
+        except UnknownTopicError as error:
+            self._position = 0
+            raise LogUnavailableError(
+                f"The topic {self._response_topic} is gone.", "Start the processor, which creates it again."
+            ) from error
 
     def _decoded(self, value: bytes | None) -> list[ResponseEnvelope]:
         try:

@@ -15,7 +15,7 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
 
-_REASONS = {
+MISSING_REASONS = {
     IsolationLevel.READ_UNCOMMITTED: (
         "no record in the log: compacted, or a transaction's marker",
         "not in the log, which ends at offset",
@@ -146,7 +146,7 @@ class RecordReader:
         held = read.held
         log_start = self._log.offsets(held.topic)[held.partition].start_offset
         end = max(read.settled_end, log_start)
-        no_record, not_yet = _REASONS[held.isolation_level]
+        no_record, not_yet = MISSING_REASONS[held.isolation_level]
         kinds = (
             (0, log_start - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {log_start}"),
             (log_start, end - 1, AcknowledgeType.GAP, no_record),

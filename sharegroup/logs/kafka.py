@@ -30,7 +30,7 @@ class KafkaLog:
     Args:
         config: the cluster, and how to log in.
         timeout_ms: how long an operation goes on trying while Kafka cannot be reached (`default.api.timeout.ms` of
-            Kafka's own clients).
+            Kafka's own clients); what waits is told in the program's log once a minute.
 
     Raises:
         ConfigurationError: no bootstrap.servers, or the client does not accept a setting.

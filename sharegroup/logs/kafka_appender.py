@@ -24,6 +24,10 @@ _SETTINGS = {
 }
 
 
+_LONGEST_LINGER_MS = 900_000
+"""As much as librdkafka takes."""
+
+
 class _StaleProducerError(UnknownTopicError):
     """The producer's view of a topic lacks a partition; nothing was sent."""
 
@@ -76,7 +80,8 @@ class KafkaAppender:
         timeout_ms = self._clients.timeout_ms
         # A batch leaves when the append is flushed, never before: so it is whole.
         return self._clients.producer(
-            self._connection, {**_SETTINGS, "message.timeout.ms": timeout_ms, "linger.ms": timeout_ms - 1}
+            self._connection,
+            {**_SETTINGS, "message.timeout.ms": timeout_ms, "linger.ms": min(timeout_ms - 1, _LONGEST_LINGER_MS)},
         )
 
     def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
 from sharegroup.logs.kafka_errors import AUTHENTICATION, TRANSIENT, translated
+from sharegroup.logs.kafka_outage import Outage
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ LOOK_S = 0.1
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+_LIST_TIMEOUT_S = 5.0
 
 _COMMON = {
     # A broker that comes back is found within a second; librdkafka's own limit is 10 s.
@@ -76,6 +78,7 @@ class KafkaClients:
         self.name = f"Kafka at {config.bootstrap_servers}"
         self._config = config
         self.timeout_ms = timeout_ms
+        self._outage = Outage(self.name)
         self._process_id = os.getpid()
         self._admin_connection = Connection()
         self._admin: AdminClient = self._made(
@@ -123,10 +126,12 @@ class KafkaClients:
 
     def topic_names(self) -> list[str]:
         """The names of all topics, Kafka's own included."""
-        return self._retried(
-            "list the topics",
-            lambda deadline: list(self._admin.list_topics(timeout=max(deadline - time.monotonic(), LOOK_S)).topics),
-        )
+
+        def listed(deadline: float) -> list[str]:
+            remaining_s = max(deadline - time.monotonic(), LOOK_S)
+            return list(self._admin.list_topics(timeout=min(remaining_s, _LIST_TIMEOUT_S)).topics)
+
+        return self._retried("list the topics", listed)
 
     def check_connection(self, action: str, connection: Connection, deadline: float) -> None:
         """Raise when a blocked operation cannot succeed any more: closed, refused, or its time is over."""
@@ -135,6 +140,7 @@ class KafkaClients:
             raise self.error(action, connection.refusal, connection)
         if time.monotonic() > deadline:
             raise self.error(action, KafkaError(KafkaError._TIMED_OUT), connection)
+        self._tell_outage(action, connection, deadline)
 
     def error(self, action: str, error: KafkaError, connection: Connection) -> ShareGroupError:
         """This package's error for one of Kafka's; an operation that ran out of time says what was in its way."""
@@ -159,9 +165,15 @@ class KafkaClients:
                 self._admin.poll(0)
                 if error.code() not in TRANSIENT or time.monotonic() + pause_s > deadline:
                     raise self.error(action, error, self._admin_connection) from None
+                self._tell_outage(action, self._admin_connection, deadline)
             if self.closed.wait(pause_s):
                 self.check_usable()
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _tell_outage(self, action: str, connection: Connection, deadline: float) -> None:
+        seconds = time.monotonic() - (deadline - self.timeout_ms / 1000)
+        error = connection.last_error
+        self._outage.lasts(action, seconds, self._config.without_secrets(error.str()) if error else "")
 
     def _awaited(self, action: str, future: Future[T], deadline: float) -> T:
         while True:

@@ -14,13 +14,20 @@ _LOCAL_PREFIX = "local://"
 _KAFKA_PREFIX = "kafka://"
 
 
-def open_log(address: str | KafkaConfig, must_exist: bool = False) -> Log:
+KAFKA_TIMEOUT_MS = 60_000
+"""How long an operation goes on trying while Kafka cannot be reached: `default.api.timeout.ms` of Kafka's clients."""
+ENDLESS_MS = 2**31 - 1
+"""For who has nothing better to do than to wait until Kafka is back: 24 days."""
+
+
+def open_log(address: str | KafkaConfig, must_exist: bool = False, kafka_timeout_ms: int = KAFKA_TIMEOUT_MS) -> Log:
     """Open the log at an address.
 
     Args:
         address: a path, or `local:///absolute/path`, is a local log; `kafka://host:port`, with more brokers after
             commas, is Kafka without TLS and without a log-in; a configuration is Kafka.
         must_exist: whether a local log that is missing is an error; else it is created.
+        kafka_timeout_ms: how long an operation goes on trying while Kafka cannot be reached.
 
     Raises:
         ConfigurationError: the address is of no supported kind.
@@ -28,9 +35,9 @@ def open_log(address: str | KafkaConfig, must_exist: bool = False) -> Log:
         LogUnavailableError, LogCorruptedError, UnsupportedFormatVersionError: as `LocalLog`.
     """
     if isinstance(address, KafkaConfig):
-        return _open_kafka(address)
+        return _open_kafka(address, kafka_timeout_ms)
     if address.startswith(_KAFKA_PREFIX):
-        return _open_kafka(KafkaConfig(bootstrap_servers=address.removeprefix(_KAFKA_PREFIX)))
+        return _open_kafka(KafkaConfig(bootstrap_servers=address.removeprefix(_KAFKA_PREFIX)), kafka_timeout_ms)
     path = address.removeprefix(_LOCAL_PREFIX)
     is_local_url = path != address
     if (is_local_url and not path.startswith("/")) or not path or (not is_local_url and _SCHEME.match(path)):
@@ -41,8 +48,8 @@ def open_log(address: str | KafkaConfig, must_exist: bool = False) -> Log:
     return LocalLog(path, must_exist=must_exist)
 
 
-def _open_kafka(config: KafkaConfig) -> Log:
+def _open_kafka(config: KafkaConfig, timeout_ms: int) -> Log:
     # Imported here because programs on a local log, such as the command line, start faster without Kafka's client.
     from sharegroup.logs.kafka import KafkaLog
 
-    return KafkaLog(config)
+    return KafkaLog(config, timeout_ms=timeout_ms)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, Wake, WatchLog, WatchTopics
 from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import CheckpointDivergedError
+from sharegroup.errors import CheckpointDivergedError, UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.marker import BatchMarkerPayload
@@ -19,6 +19,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
 from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.facts import FactSource
+from sharegroup.spark.link_topics import ensure_response_topic
 from sharegroup.state.writer import StateTableWriter
 
 _NO_BATCH = -1
@@ -136,18 +137,30 @@ class Committer:
 
     def _tell(self, responses: Sequence[Respond], requests: Sequence[RequestEnvelope]) -> None:
         batches: dict[tuple[str, int], list[NewRecord]] = {}
+        # A log that is no database appends topic by topic. Messages come first: what a member does once it has its
+        # answer then follows, in the request log, what the batch had to say. A crash between the two topics leaves
+        # messages without answers; the batch is executed again and appends both, and a message that comes twice does
+        # no harm.
+        for envelope in requests:
+            partition = partition_for(envelope.group_id, self._config.request_topic_partitions)
+            record = NewRecord(envelope.group_id.encode(), envelope.encoded())
+            batches.setdefault((self._config.request_topic_name, partition), []).append(record)
         for effect in responses:
             if not 0 <= effect.partition < self._config.response_topic_partitions:
                 self.metrics.unanswerable_responses += 1
                 continue
             record = NewRecord(effect.response.member_id.encode(), effect.response.encoded())
             batches.setdefault((self._config.response_topic_name, effect.partition), []).append(record)
-        for envelope in requests:
-            partition = partition_for(envelope.group_id, self._config.request_topic_partitions)
-            record = NewRecord(envelope.group_id.encode(), envelope.encoded())
-            batches.setdefault((self._config.request_topic_name, partition), []).append(record)
         if batches:
-            self._log.append_all([(topic, partition, records) for (topic, partition), records in batches.items()])
+            self._append([(topic, partition, records) for (topic, partition), records in batches.items()])
+
+    def _append(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> None:
+        try:
+            self._log.append_all(batches)
+        except UnknownTopicError:
+            # Nothing was appended. Answers that went with the response topic are asked for again by their members.
+            ensure_response_topic(self._log, self._config)
+            self._log.append_all(batches)
 
 
 def _end_offsets(outputs: Sequence[ActorOutput]) -> dict[int, int]:

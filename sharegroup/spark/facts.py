@@ -29,6 +29,7 @@ class FactSource:
         log: the record log.
         send: appends messages to the request log.
         on_failure: called with what ended the thread, when it was not `stop`.
+        check: called as often as watched topics are looked at; what it raises ends the thread.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class FactSource:
         log: Log,
         send: Callable[[list[RequestEnvelope]], None],
         on_failure: Callable[[BaseException], None],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check = check
         self._log = log
         self._send = send
         self._on_failure = on_failure
@@ -86,6 +89,7 @@ class FactSource:
                 check_topics = time.monotonic() >= next_topic_check
                 if check_topics:
                     next_topic_check = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+                    self._check()
                 with self._lock:
                     due = self._due_ticks() + self._answers(self._watching(check_topics), check_topics)
                 if due:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
@@ -13,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.actor.effects import WriteDeadLetters
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
-from sharegroup.errors import CheckpointInUseError, ProcessorStoppedError, ShareGroupError
+from sharegroup.errors import CheckpointInUseError, LogError, ProcessorStoppedError, ShareGroupError
 from sharegroup.event_log import Event
-from sharegroup.logs.open import open_log
+from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.facts import Tick
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
@@ -29,8 +31,9 @@ from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics,
 from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
+from sharegroup.spark.link_topics import request_topic_check
 from sharegroup.spark.recovery import Takeover, take_over
-from sharegroup.spark.request_stream import request_stream
+from sharegroup.spark.request_stream import POLLING_DELAY_MS, request_stream
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 from sharegroup.state.fold import FoldedState
 
@@ -59,7 +62,8 @@ class Processor:
         self._spark = spark
         self._settings = settings
         self._reached = reached
-        self._log = open_log(settings.log)
+        # Kafka may be away for as long as it likes: nothing is lost, and members wait, too.
+        self._log = open_log(settings.log, kafka_timeout_ms=ENDLESS_MS)
         self._checkpoint_lock = CheckpointLock(Path(settings.processor.checkpoint_path).absolute())
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
@@ -84,15 +88,13 @@ class Processor:
         try:
             if self._stop.is_set():
                 return
-            self.start()
-            while not self._stop.wait(_SERVE_LOOK_S):
-                check_running(self._spark)
-                self.raise_failure()
-                if idle_limit_s is not None and (idle_s := self._idle_s()) is not None and idle_s >= idle_limit_s:
-                    break
-        except CheckpointInUseError:
-            if not self._stop.is_set():
-                raise
+            with self._stoppable():
+                self.start()
+                while not self._stop.wait(_SERVE_LOOK_S):
+                    check_running(self._spark)
+                    self.raise_failure()
+                    if idle_limit_s is not None and (idle_s := self._idle_s()) is not None and idle_s >= idle_limit_s:
+                        break
         finally:
             self.stop()
 
@@ -114,7 +116,8 @@ class Processor:
         committer = Committer(
             self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
         )
-        facts = FactSource(self._log, committer.send, self._fail)
+        check = request_topic_check(self._log, config, takeover.identity.request_topic_id)
+        facts = FactSource(self._log, committer.send, self._fail, check)
         self._facts = facts
         dead_letters = DeadLetterWriter(
             self._log,
@@ -186,6 +189,10 @@ class Processor:
         A batch that takes too long is cut short; the next start executes it again.
         """
         self._is_stopping = True
+        # Whoever waits for Kafka would not end.
+        closing = threading.Timer(_STOP_PATIENCE_S, self._log.close)
+        closing.daemon = True
+        closing.start()
         if self._facts is not None:
             self._facts.stop()
         if self._dead_letters is not None:
@@ -193,8 +200,29 @@ class Processor:
         if self._query is not None and is_running(self._spark):
             self._await_pause(self._query)
             self._query.stop()
+        closing.cancel()
         self._checkpoint_lock.release()
         self._log.close()
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Let a start, or a look at the log, that waits for Kafka end some seconds after the stop was asked for."""
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(_SERVE_LOOK_S):
+                if self._stop.is_set() and not is_over.wait(_STOP_PATIENCE_S):
+                    self._log.close()
+                    return
+
+        threading.Thread(target=watch, name="sharegroup-stop", daemon=True).start()
+        try:
+            yield
+        except (CheckpointInUseError, LogError):
+            if not self._stop.is_set():
+                raise
+        finally:
+            is_over.set()
 
     def _await_pause(self, query: StreamingQuery) -> None:
         give_up_at = time.monotonic() + _STOP_PATIENCE_S
@@ -256,10 +284,14 @@ class Processor:
         )
         context = self._spark.sparkContext
         pool = context.getLocalProperty("spark.scheduler.pool")
-        partitions = self._spark.conf.get("spark.sql.shuffle.partitions")
-        # Both are taken over by the query's thread when it starts.
+        own = {"spark.sql.shuffle.partitions": config.shuffle_partitions}
+        if isinstance(self._settings.log, KafkaConfig):
+            own["spark.sql.streaming.pollingDelay"] = POLLING_DELAY_MS
+        before = {key: self._spark.conf.get(key) for key in own}
+        # All of it is taken over by the query's thread when it starts.
         context.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)
-        self._spark.conf.set("spark.sql.shuffle.partitions", str(config.shuffle_partitions))
+        for key, value in own.items():
+            self._spark.conf.set(key, str(value))
         try:
             return (
                 outputs.writeStream.queryName(
@@ -272,7 +304,8 @@ class Processor:
             )
         finally:
             context.setLocalProperty("spark.scheduler.pool", pool or "default")
-            self._spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+            for key, given in before.items():
+                self._spark.conf.set(key, str(given))
 
     def _opening_messages(self, folded: FoldedState) -> list[RequestEnvelope]:
         """A tick for every group that is known, and the configured groups' configuration where it differs."""

@@ -15,15 +15,18 @@ from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import ConfigurationError
 from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.logs.port import Log, NewRecord, TopicDescription
 from sharegroup.protocol.row_payloads import RecoveredPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.bootstrap import CheckpointIdentity, read_identity, write_bootstrap
+from sharegroup.spark.link_topics import ensure_topics
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
 logger = logging.getLogger(__name__)
+
+_FILLERS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +46,6 @@ class Takeover:
     identity: CheckpointIdentity
     last_marker: tuple[int, dict[int, int]] | None
     is_recovery: bool
-
-
-def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
-    """Create the request and response topics when they are missing, and check them; returns the request topic.
-
-    Raises:
-        ConfigurationError: a topic has another partition count, or the request topic is not LogAppendTime.
-    """
-    stamped = {TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}
-    topics = {
-        name: log.create_topic(name, count, stamped, if_not_exists=True)
-        for name, count in (
-            (config.request_topic_name, config.request_topic_partitions),
-            (config.response_topic_name, config.response_topic_partitions),
-        )
-    }
-    request_topic = topics[config.request_topic_name]
-    for key, topic, count in (
-        ("request.topic.partitions", request_topic, config.request_topic_partitions),
-        ("response.topic.partitions", topics[config.response_topic_name], config.response_topic_partitions),
-    ):
-        if topic.partition_count != count:
-            raise ConfigurationError(
-                f"{key} is {count}, but topic {topic.name} has {topic.partition_count} partitions.",
-                f"Set {key} to {topic.partition_count}: the count is fixed by the first start.",
-            )
-    if request_topic.config.get(TIMESTAMP_TYPE_CONFIG) != LOG_APPEND_TIME:
-        raise ConfigurationError(
-            f"Topic {request_topic.name} does not have {TIMESTAMP_TYPE_CONFIG}={LOG_APPEND_TIME}.",
-            "Set it: locks are judged by the log's own time, not by a producer's clock.",
-        )
-    return request_topic
 
 
 def take_over(
@@ -155,13 +126,16 @@ def _new_checkpoint(
 
 def _raise_end_offset(log: Log, topic: str, partition: int, start: int, end_offset: int) -> None:
     """The request log was lost: offsets that the state table has seen must not come again."""
-    if not isinstance(log, LocalLog):
-        raise ConfigurationError(
-            f"Topic {topic} partition {partition} ends at offset {end_offset}, but the state table has applied "
-            f"messages up to {start}: the topic was deleted, or is another one.",
-            "Set request.topic.name to the topic that the state table was made with, or start a new state table.",
-        )
-    log.raise_end_offset(topic, partition, start)
+    logger.warning(
+        Event("request_log_lost", share_partition=f"{topic}-{partition}", end_offset=end_offset, applied_to=start)
+    )
+    if isinstance(log, LocalLog):
+        log.raise_end_offset(topic, partition, start)
+        return
+    # Kafka gives out offsets only with records; nobody reads these.
+    while end_offset < start:
+        count = min(start - end_offset, _FILLERS_AT_ONCE)
+        end_offset = log.append(topic, partition, [NewRecord(None, None)] * count) + count
 
 
 def _recovered_row(leader_epoch: int, identity: CheckpointIdentity, group_count: int) -> StateRow:

@@ -13,6 +13,20 @@ from sharegroup.config.loader import Settings
 from sharegroup.spark.kafka_options import KAFKA_FORMAT, kafka_options
 from sharegroup.spark.local_log_source import FORMAT
 
+POLLING_DELAY_MS = 50
+"""How long an idle query waits between two looks at the ends of Kafka's partitions; each look is a request."""
+
+_PATIENCE = {
+    # While Kafka is away the driver looks for it once a second, and a task waits: a query that failed would only be
+    # started again to do the same.
+    "fetchOffset.numRetries": str(2**31 - 1),
+    "fetchOffset.retryIntervalMs": "1000",
+    "kafkaConsumer.pollTimeoutMs": str(2**31 - 1),
+    "kafka.reconnect.backoff.max.ms": "1000",
+    # An attempt ends before Kafka's own minute: the next one begins with new connections.
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+}
 _COLUMNS = ("partition", "offset", "timestamp", "value")
 
 
@@ -33,7 +47,7 @@ def request_stream(spark: SparkSession, settings: Settings, start_offsets: Mappi
         starts = {config.request_topic_name: start_offsets}
         stream = (
             stream.format(KAFKA_FORMAT)
-            .options(**kafka_options(log))
+            .options(**kafka_options(log), **_PATIENCE)
             .option("subscribe", config.request_topic_name)
             .option("startingOffsets", json.dumps(starts))
         )

@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import Acquisition
+from sharegroup.client.consumer_settings import LINK_TOPIC_KEYS, LOG_KEYS, link_topics, log_address
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import FetchSettings, LinkTopics, MemberSettings
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
@@ -24,7 +26,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
-from sharegroup.spark.acquired_records import acquired_records, readable
+from sharegroup.spark.acquired_records import acquired_records, readable, record_offsets, without_gaps
 from sharegroup.spark.session import WORKER_POOL, check_running, is_running
 from sharegroup.spark.worker_end import EndWhenAsked, EndWhenDrained
 
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[DataFrame], DataFrame | None]
 """Takes acquired records; returns acknowledgements for those that are not simply accepted, or nothing."""
 
-LINK_KEYS = ("log.path", "request.topic.name", "response.topic.name")
+LINK_KEYS = (*LOG_KEYS, *LINK_TOPIC_KEYS)
 """What a worker must be told of the processor's configuration."""
 
 _TAKE_TIMEOUT_MS = 200
@@ -64,8 +66,8 @@ def process(
 
     Args:
         spark: the session that reads the records.
-        config: `log.path`, the topic names of LINK_KEYS where they are not the defaults, and the keys of
-            WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
+        config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of LINK_KEYS where
+            they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
         handler: what to do with the records.
         stop: ends the work: ranges at hand are finished, or given back when that takes too long; those not begun are
             given back unread.
@@ -76,14 +78,13 @@ def process(
         RequestTimedOutError: no processor answered in time.
         ShareGroupError: what ended the membership.
     """
-    links = {key: str(config[key]) for key in LINK_KEYS if key in config}
     properties = {key: value for key, value in config.items() if key not in LINK_KEYS}
-    log_path = links.pop("log.path", "")
-    topics = LinkTopics(**{key.replace(".", "_"): name for key, name in links.items()})
+    address = log_address(config)
+    topics = link_topics(config)
     stop = stop or threading.Event()
     end = EndWhenAsked(stop) if once_timeout_s is None else EndWhenDrained(stop, once_timeout_s)
-    with open_log(log_path) as log:
-        _Worker(spark, log, log_path, WorkerConfig.from_mapping(properties), topics, handler, end).run()
+    with open_log(address) as log:
+        _Worker(spark, log, address, WorkerConfig.from_mapping(properties), topics, handler, end).run()
 
 
 class _Worker:
@@ -91,7 +92,7 @@ class _Worker:
         self,
         spark: SparkSession,
         log: Log,
-        log_path: str,
+        log_address: str | KafkaConfig,
         config: WorkerConfig,
         topics: LinkTopics,
         handler: Handler,
@@ -99,7 +100,7 @@ class _Worker:
     ) -> None:
         self._spark = spark
         self._log = log
-        self._log_path = log_path
+        self._log_address = log_address
         self._config = config
         self._topics = topics
         self._handler = handler
@@ -115,7 +116,7 @@ class _Worker:
         threads = ThreadPoolExecutor(self._config.worker_ranges_in_flight, self._job_tag)
         try:
             # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
-            acquired_records(self._spark, self._log_path, []).count()
+            acquired_records(self._spark, self._log_address, []).count()
             self._member.subscribe(self._config.topics)
             logger.info(self._event("started", topics=",".join(self._config.topics)))
             self._take(threads)
@@ -192,8 +193,13 @@ class _Worker:
         held, acknowledgements = readable(self._log, acquisition.ranges)
         if held:
             try:
-                records = acquired_records(self._spark, self._log_path, held)
-                acknowledgements += acknowledgements_of(self._handler(records), held)
+                records = acquired_records(self._spark, self._log_address, held)
+                if isinstance(self._log_address, KafkaConfig):
+                    # Markers, aborted and compacted records: only a read tells, and nobody may accept them.
+                    held, gaps = without_gaps(held, record_offsets(records))
+                    acknowledgements += gaps
+                if held:
+                    acknowledgements += acknowledgements_of(self._handler(records), held)
             except Exception as error:
                 logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
                 acknowledgements += [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]

@@ -19,10 +19,10 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     GroupMaxSizeReachedError,
     InvalidRecordStateError,
+    LogError,
     LogUnavailableError,
     RequestTimedOutError,
     ShareGroupError,
-    UnknownTopicError,
 )
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
@@ -292,20 +292,29 @@ def test_a_process_goes_on_being_a_member_whose_locks_were_kept(join: Join, orde
     assert [result.error for result in after.flush(TIMEOUT_MS)] == [None]
 
 
-def test_an_end_of_the_thread_is_told_by_every_call(
+def test_an_end_of_the_thread_is_told_by_every_call(log_path: Path, orders: str, join: Join) -> None:
+    with LocalLog(log_path) as own:
+        member = join(log=own)
+        acquisition = taken(member)
+    with pytest.raises(LogError, match="closed"):
+        take_for_ever(member)
+    for call in (member.take_acquisition, lambda: say(member, acquisition), lambda: member.flush(TIMEOUT_MS)):
+        with pytest.raises(LogError, match="closed"):
+            call()
+    assert settled(member.close(TIMEOUT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
+
+
+def test_a_response_topic_that_was_deleted_is_read_again_once_it_is_there(
     log: LocalLog, orders: str, join: Join, processor: ProcessorPeer
 ) -> None:
-    member = join()
+    fetch = FetchSettings(max_records=10, max_wait_ms=100, request_timeout_ms=500)
+    member = join(settings=replace(SETTINGS, fetch=fetch))
     acquisition = taken(member)
     with processor.stalled():
         log.delete_topic(RESPONSES)
-        with pytest.raises(UnknownTopicError, match=RESPONSES):
-            take_for_ever(member)
-        for call in (member.take_acquisition, lambda: say(member, acquisition), lambda: member.flush(TIMEOUT_MS)):
-            with pytest.raises(UnknownTopicError, match=RESPONSES):
-                call()
-        assert settled(member.close(TIMEOUT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
+        say(member, acquisition)
         log.create_topic(RESPONSES, 3, {})
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
 
 
 class MoodyLog(LocalLog):

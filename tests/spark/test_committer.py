@@ -22,7 +22,7 @@ from sharegroup.spark.actor_function import ActorOutput
 from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics
 from sharegroup.spark.facts import FactSource
-from sharegroup.spark.recovery import ensure_topics
+from sharegroup.spark.link_topics import ensure_topics
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
