@@ -10,6 +10,9 @@ from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.client.group_description import GroupStateName
 from sharegroup.client.group_reader import GroupReader
 
+SHARE = "share"
+_TYPES = ("classic", "consumer", SHARE, "streams")
+
 
 @click.command("list")
 @click.option(
@@ -19,10 +22,18 @@ from sharegroup.client.group_reader import GroupReader
     multiple=True,
     help="Only groups in this state; repeatable.",
 )
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(_TYPES, case_sensitive=False),
+    multiple=True,
+    help="Only groups of this type; repeatable. All groups here are share groups.",
+)
 @needs_state_table
 @output_option
 def list_groups(
     states: tuple[str, ...],
+    types: tuple[str, ...],
     site: Site,
     output: str,
 ) -> None:
@@ -34,7 +45,7 @@ def list_groups(
     """
     with site.open_log() as opened:
         groups = GroupReader(opened, site.state_table_path, site.settings.broker).groups()
-    found = [group for group in groups if not states or group.state in states]
+    found = [group for group in groups if (not states or group.state in states) and (not types or SHARE in types)]
     if output == JSON:
         print_json([summary(group) for group in found])
     else:

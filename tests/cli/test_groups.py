@@ -244,21 +244,6 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
 
 
-def test_dead_letters_that_cannot_be_written_are_shown(cli: CommandLine, log: LocalLog) -> None:
-    degraded = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.DEGRADED, reason="no topic dlq")
-    row = StateRow(
-        record_type=RecordType.GROUP_STATUS,
-        group_id="packers",
-        request_partition=0,
-        request_offset=7,
-        payload=degraded.model_dump(mode="json"),
-    )
-    StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
-    assert "DEAD LETTERS WAIT: no topic dlq" in cli.out("groups", "describe", "--group", "packers")
-    assert described(cli)["dead_letter_failure"] == "no topic dlq"
-    assert "QUARANTINED" not in cli.out("groups", "describe", "--group", "packers")
-
-
 def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> None:
     waiting = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.DEGRADED, reason="no topic dead-orders")
     row = StateRow(
@@ -271,6 +256,7 @@ def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> No
     StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "DEAD LETTERS WAIT: no topic dead-orders" in shown
+    assert "QUARANTINED" not in shown
     assert "resume" not in shown
     assert described(cli)["dead_letter_failure"] == "no topic dead-orders"
     assert "packers: DEAD LETTERS WAIT: no topic dead-orders" in cli.out("top", "--once")

@@ -39,6 +39,7 @@ def test_all_commands_are_there() -> None:
         *("topics create", "topics list", "topics describe", "topics produce"),
         "groups",
         *("groups list", "groups describe", "groups configure", "groups resume"),
+        *("groups reset-offsets", "groups delete-offsets", "groups delete"),
         "audit",
         *("audit verify", "audit history", "audit export"),
         "consume",
