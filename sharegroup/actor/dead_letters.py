@@ -16,6 +16,7 @@ from sharegroup.actor.led_partition import LedPartition
 from sharegroup.config.group import GroupConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits
+from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
@@ -31,6 +32,7 @@ class NamedSharePartition(Protocol):
     topic_id: str
     partition: int
     share_partition: SharePartition
+    rejected: RejectedRecords
 
 
 def given_up(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> list[WriteDeadLetters]:
@@ -61,11 +63,7 @@ def queue_changed(group_id: str, before: GroupConfig, after: GroupConfig) -> lis
 
 
 def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config: GroupConfig) -> WriteDeadLetters:
-    """Everything that is ARCHIVING in a group, as its state has it, to be written anew.
-
-    The state does not tell why a record was given up. As in Kafka, it exceeded the delivery count if that is at the
-    limit, else it was rejected.
-    """
+    """Everything that is ARCHIVING in a group, as its state has it, to be written anew."""
     letters = (
         DeadLetters(
             found.topic,
@@ -74,11 +72,10 @@ def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config
             run.first_offset,
             run.last_offset,
             run.delivery_count,
-            _reason(is_rejected=run.delivery_count < config.share_delivery_count_limit),
+            _reason(is_rejected=is_rejected),
         )
         for found in partitions
-        for run in found.share_partition.runs
-        if run.state is RecordState.ARCHIVING
+        for run, is_rejected in found.rejected.split(found.share_partition.runs)
     )
     return _wish(group_id, config, tuple(letters), replaces_waiting=True)
 

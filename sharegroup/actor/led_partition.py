@@ -8,6 +8,7 @@ from typing import Any
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row, tombstone_row
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
+from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.row_payloads import SharePartitionPayload
@@ -27,6 +28,7 @@ class LedPartition:
         share_partition: the engine.
         epochs: where its durable state stands.
         is_new_state: whether the state takes the place of an older one, and no row tells of it yet.
+        rejected: which of its ARCHIVING records were rejected.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class LedPartition:
         epochs: SnapshotEpochs,
         *,
         is_new_state: bool = False,
+        rejected: RejectedRecords | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.share_partition = share_partition
         self.epochs = epochs
+        self.rejected = rejected or RejectedRecords()
         self._journal: list[TransitionEntry] = []
         self._log_start_offset = -1
         self._is_new_state = is_new_state or epochs.snapshot_epoch < 0
@@ -70,6 +74,7 @@ class LedPartition:
             reason_at: offset → the member's words on it.
         """
         for record in records:
+            self.rejected.note(record)
             if isinstance(record, Transition):
                 self._journal.append(_entry(record, time_ms, request_offset, reason_at(record.first_offset)))
             elif record.cause is Cause.LOG_START:
@@ -85,8 +90,10 @@ class LedPartition:
             record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
         self.epochs = self.epochs.after(record_type)
         row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
-        if self._log_start_offset >= 0:
-            payload = SharePartitionPayload(log_start_offset=self._log_start_offset)
+        is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
+        rejected = self.rejected.ranges(self.share_partition.runs) if is_snapshot else []
+        if self._log_start_offset >= 0 or rejected:
+            payload = SharePartitionPayload(log_start_offset=self._log_start_offset, rejected=rejected)
             row = row.model_copy(update={"payload": payload.model_dump(mode="json")})
         self._journal, self._log_start_offset = [], -1
         self._start_offset_written, self._is_new_state = start_offset, False
@@ -109,6 +116,7 @@ class LedPartition:
             share_partition.state_epoch,
             self.epochs.snapshot_epoch,
             self.epochs.updates_since_snapshot,
+            self.rejected.ranges(share_partition.runs),
             members,
             [
                 (
@@ -125,9 +133,10 @@ class LedPartition:
     @classmethod
     def from_plain(cls, plain: list[Any]) -> LedPartition:
         """The share-partition that `to_plain` wrote."""
-        topic, topic_id, partition, start_offset, state_epoch, snapshot_epoch, updates, members, runs = plain
+        topic, topic_id, partition, start_offset, state_epoch, snapshot_epoch, updates, rejected, members, runs = plain
         share_partition = SharePartition(start_offset, _runs(start_offset, runs, members), state_epoch)
-        return cls(topic, topic_id, partition, share_partition, SnapshotEpochs(snapshot_epoch, updates))
+        epochs = SnapshotEpochs(snapshot_epoch, updates)
+        return cls(topic, topic_id, partition, share_partition, epochs, rejected=RejectedRecords(rejected))
 
 
 def _runs(first_offset: int, plain: Iterable[list[int]], members: list[str]) -> Iterable[Run]:

@@ -39,3 +39,7 @@ class SharePartitionPayload(Message):
     """Payload of a ShareSnapshot, ShareUpdate or ShareTransitions row."""
 
     log_start_offset: int = Field(default=-1, description="The log start that the SPSO followed; -1 is none.")
+    rejected: list[tuple[int, int]] = Field(
+        default_factory=list,
+        description="ShareSnapshot only: first and last offset of what is ARCHIVING because it was rejected.",
+    )

@@ -33,6 +33,9 @@ class PartitionSnapshotPayload(Message):
     updates_since_snapshot: int = Field(description="ShareUpdate rows since the last ShareSnapshot.")
     request_offset: int = Field(description="The last message that its last row reflects.")
     snapshot_time_ms: int = Field(default=0, description="Time of its last ShareSnapshot; epoch ms.")
+    rejected: list[tuple[int, int]] = Field(
+        default_factory=list, description="First and last offset of what is ARCHIVING because it was rejected."
+    )
 
 
 class PrunedPayload(Message):

@@ -96,6 +96,7 @@ def recovered_states(group: FoldedGroup, broker: BrokerConfig, time_ms: int) -> 
             folded.partition,
             folded.share_partition,
             SnapshotEpochs(folded.snapshot_epoch, folded.updates_since_snapshot),
+            rejected=folded.rejected,
         )
         for folded in group.partitions.values()
     ]

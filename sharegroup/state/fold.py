@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from sharegroup.coordinator.group_state import GroupState
-from sharegroup.core.records import StartOffsetMoved
+from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
+from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.row_payloads import SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload
 
@@ -42,6 +44,7 @@ class FoldedPartition:
         updates_since_snapshot: ShareUpdate rows since then; ShareTransitions do not count.
         request_offset: the last message that its last row reflects.
         snapshot_time_ms: time of its last snapshot; epoch ms.
+        rejected: which of its ARCHIVING records were rejected.
     """
 
     topic_id: str
@@ -52,6 +55,7 @@ class FoldedPartition:
     updates_since_snapshot: int
     request_offset: int
     snapshot_time_ms: int
+    rejected: RejectedRecords = field(default_factory=RejectedRecords)
 
     @property
     def state_epoch(self) -> int:
@@ -150,7 +154,14 @@ def advance(state: FoldedState, row: StateRow) -> None:
 def _apply(group: FoldedGroup, row: StateRow) -> None:
     match row.record_type:
         case RecordType.SHARE_SNAPSHOT:
-            group.partitions[row.topic_id, row.partition] = _from_snapshot(row, 0, row.request_offset, row.time_ms)
+            rejected = SharePartitionPayload.model_validate(row.payload).rejected
+            snapshot = PartitionSnapshotPayload(
+                updates_since_snapshot=0,
+                request_offset=row.request_offset,
+                snapshot_time_ms=row.time_ms,
+                rejected=rejected,
+            )
+            group.partitions[row.topic_id, row.partition] = _from_snapshot(row, snapshot)
         case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
             _apply_transitions(group.partitions[row.topic_id, row.partition], row)
         case RecordType.SHARE_TOMBSTONE:
@@ -167,10 +178,8 @@ def _apply(group: FoldedGroup, row: StateRow) -> None:
 
 def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
     if row.partition >= 0:
-        partition = PartitionSnapshotPayload.model_validate(row.payload)
-        group.partitions[row.topic_id, row.partition] = _from_snapshot(
-            row, partition.updates_since_snapshot, partition.request_offset, partition.snapshot_time_ms
-        )
+        snapshot = PartitionSnapshotPayload.model_validate(row.payload)
+        group.partitions[row.topic_id, row.partition] = _from_snapshot(row, snapshot)
         return
     payload = GroupSnapshotPayload.model_validate(row.payload)
     group.metadata = GroupState()
@@ -179,27 +188,28 @@ def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
     group.status = {status.role: status for status in payload.status}
 
 
-def _from_snapshot(
-    row: StateRow, updates_since_snapshot: int, request_offset: int, snapshot_time_ms: int
-) -> FoldedPartition:
+def _from_snapshot(row: StateRow, snapshot: PartitionSnapshotPayload) -> FoldedPartition:
     return FoldedPartition(
         row.topic_id,
         row.topic,
         row.partition,
         SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch),
         row.snapshot_epoch,
-        updates_since_snapshot,
-        request_offset,
-        snapshot_time_ms,
+        snapshot.updates_since_snapshot,
+        snapshot.request_offset,
+        snapshot.snapshot_time_ms,
+        RejectedRecords(snapshot.rejected),
     )
 
 
 def _apply_transitions(partition: FoldedPartition, row: StateRow) -> None:
     share_partition = partition.share_partition
-    for entry in row.transitions:
-        share_partition.apply(entry.transition)
+    records: list[SharePartitionRecord] = [entry.transition for entry in row.transitions]
     if row.start_offset > share_partition.start_offset:
-        share_partition.apply(StartOffsetMoved(row.start_offset))
+        records.append(StartOffsetMoved(row.start_offset))
+    for record in records:
+        share_partition.apply(record)
+        partition.rejected.note(record)
     if row.record_type is RecordType.SHARE_UPDATE:
         partition.updates_since_snapshot += 1
     share_partition.state_epoch = row.state_epoch

@@ -79,6 +79,7 @@ def _partition_row(group: FoldedGroup, partition: FoldedPartition) -> StateRow:
         updates_since_snapshot=partition.updates_since_snapshot,
         request_offset=partition.request_offset,
         snapshot_time_ms=partition.snapshot_time_ms,
+        rejected=partition.rejected.ranges(partition.share_partition.runs),
     )
     row = share_partition_row(RecordType.SHARE_SNAPSHOT, partition.snapshot_epoch, partition.share_partition, [])
     return row.model_copy(

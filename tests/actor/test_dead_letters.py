@@ -17,6 +17,8 @@ from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, Writt
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
+from sharegroup.state.reader import BatchMarkerInfo, Recovery
+from sharegroup.state.table_snapshot import table_snapshot_rows
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
@@ -192,6 +194,39 @@ class TestRecovery:
         group.settle()
         assert (start_offset(group, 0), start_offset(group, 1)) == (10, 5)
         assert findings(group) == []
+
+    @pytest.mark.parametrize("updates_per_snapshot", [0, 500])
+    @pytest.mark.parametrize("is_from_table_snapshot", [False, True])
+    def test_the_reason_survives_whatever_the_delivery_count_says(
+        self, updates_per_snapshot: int, is_from_table_snapshot: bool
+    ) -> None:
+        broker = BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=updates_per_snapshot)
+        group = group_with(20, broker=broker)
+        group.alter_config(errors_deadletterqueue_topic_name="dlq", share_delivery_count_limit="2")
+        (anna,) = joined(group, "anna")
+        group.dead_letters.clear()
+        anna.fetch(max_records=10)
+        anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
+        anna.fetch(max_records=10)
+        # All of them on their last delivery; 0 to 3 are done before the restart.
+        anna.acknowledge({ORDERS_0: [(0, 1, REJECT), (2, 4, RELEASE), (5, 6, REJECT), (7, 8, RELEASE), (9, 9, REJECT)]})
+        asked = letters(group)
+        tell_written(group, 0, 3)
+        rows = group.rows
+        if is_from_table_snapshot:
+            marker = BatchMarkerInfo(1, 0, group.now_ms, "checkpoint", {0: len(group.log)})
+            rows = table_snapshot_rows(Recovery(rows, marker, None, (), 0), marker, group.now_ms)
+        folded = fold(rows).groups["group-1"]
+        config = effective_group_config(broker, folded.metadata.config_overrides)
+        group.dead_letters = [all_waiting("group-1", folded.partitions.values(), config)]
+        assert asked[0] == (0, 0, 1, 2, REJECTED)
+        waiting = [(0, 4, 4, 2, EXCEEDED), *asked[2:]]
+        assert letters(group) == waiting
+        # The leader says the same when an administrator lets it go on.
+        group.states[ActorRole.LEADER] = replace(group.state(ActorRole.LEADER), failure="it failed").encoded()
+        group.dead_letters.clear()
+        assert group.resume() == 0
+        assert letters(group) == waiting
 
     def test_a_group_that_was_quarantined_asks_again_for_all_that_it_did_not_hear_of(
         self, group: Group, anna: Member
