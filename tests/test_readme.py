@@ -94,16 +94,21 @@ class Orders:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "member",
-    [(sys.executable, "consumer.py"), ("spark-submit", *JOBS["jobs/share_worker.py"])],
-    ids=["consumer.py", "share_worker.py"],
+    ("member", "valid_count"),
+    [
+        (("spark-submit", *JOBS["stream.py"]), 30),
+        (("spark-submit", *JOBS["judge.py"]), 27),
+        ((sys.executable, "consumer.py"), 27),
+        (("spark-submit", *JOBS["jobs/share_worker.py"]), 27),
+    ],
+    ids=["stream.py", "judge.py", "consumer.py", "share_worker.py"],
 )
-def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...]) -> None:
+def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...], valid_count: int) -> None:
     orders.produce()
     accepted = orders.accepted_count()
     with running(orders.folder, *member) as process:
         eventually(orders.are_all_finished, f"{member} has finished all records", [process])
-    assert orders.accepted_count() - accepted == 27, "30 records were produced, each tenth of them invalid"
+    assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
 @pytest.mark.spark
@@ -119,8 +124,8 @@ def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFa
 
 def test_every_example_is_run() -> None:
     assert len(re.findall("```python", README)) == len(EXAMPLES)
-    assert set(EXAMPLES) == {"produce.py", "consumer.py", "orders.py", "notebook.py"}
-    assert set(JOBS) == {"jobs/share_group_processor.py", "jobs/share_worker.py"}
+    assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
+    assert set(JOBS) == {"jobs/share_group_processor.py", "stream.py", "judge.py", "jobs/share_worker.py"}
 
 
 def test_every_exit_code_is_told() -> None:
