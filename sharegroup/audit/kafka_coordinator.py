@@ -6,7 +6,7 @@ Kafka's rules are applied a second time, by a port of its own code, so that the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
@@ -23,8 +23,9 @@ from sharegroup.core.state_batches import StateBatch, combined
 from sharegroup.errors import ApiError
 from sharegroup.protocol.kafka_export import kafka_batches, kafka_state, to_kafka_record
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.share_state_records import SharePartitionKey, ShareSnapshot, ShareStateRecord
+from sharegroup.protocol.share_state_records import SharePartitionKey, ShareSnapshot, ShareStateRecord, ShareUpdate
 
+_SHOWN_BATCHES = 3
 _NEVER = 2**31
 """Updates before a snapshot: when one is due is a matter of configuration, and the rows say when there was one."""
 
@@ -35,12 +36,13 @@ class KafkaCoordinator:
     def __init__(self) -> None:
         self._partition_count: dict[str, int] = {}
         self._shard = ShareCoordinatorShard(self._partition_count, _NEVER)
+        self._updates: dict[SharePartitionKey, list[ShareUpdate]] = {}
 
     def begin(self, row: StateRow) -> None:
         """Take a snapshot as it is; what was before it is not known."""
         record = to_kafka_record(row)
         if record is not None:
-            self._shard.apply(record)
+            self._apply(record)
 
     def initialize(self, row: StateRow) -> list[Violation]:
         """Follow the snapshot by which a state begins, be it the first."""
@@ -55,14 +57,17 @@ class KafkaCoordinator:
 
     def write(self, row: StateRow) -> list[Violation]:
         """Follow an update, or the snapshot in its place."""
-        address = _address(self._key(row))
+        key = self._key(row)
         try:
-            _, fencing = self._shard.read(ReadShareGroupState(**address, leader_epoch=row.leader_epoch), row.time_ms)
+            _, fencing = self._shard.read(
+                ReadShareGroupState(**_address(key), leader_epoch=row.leader_epoch), row.time_ms
+            )
             for record in fencing:
-                self._shard.apply(record)
+                self._apply(record)
+                self._merge_updates(key)
             (update,) = self._shard.write(
                 WriteShareGroupState(
-                    **address,
+                    **_address(key),
                     state_epoch=row.state_epoch,
                     leader_epoch=row.leader_epoch,
                     start_offset=row.start_offset,
@@ -75,7 +80,7 @@ class KafkaCoordinator:
             return [_refused(error)]
         if row.record_type is RecordType.SHARE_UPDATE:
             return self._written(row, update)
-        self._shard.apply(update)
+        self._apply(update)
         return self._written(row, self._snapshot_of(row))
 
     def delete(self, row: StateRow) -> list[Violation]:
@@ -91,8 +96,9 @@ class KafkaCoordinator:
         The engine may be further on: Kafka does not write down that a start offset followed the log's.
         """
         key = self._key(row)
+        self._merge_updates(key)
         summary = self._shard.read_summary(ReadShareGroupStateSummary(**_address(key)))
-        held = self._shard.states[key].persisted
+        held = self._held(key)
         kept, found = (
             _few(batches, engine.start_offset) for batches in (held.state_batches, kafka_batches(engine.runs))
         )
@@ -102,7 +108,7 @@ class KafkaCoordinator:
             (kept != found, "state batches", kept, found),
         ]
         return [
-            Violation("kafka_would_hold_the_same", f"{name}: {there} there, {here} here")
+            Violation("kafka_would_hold_the_same", f"{name}: {_short(there)} there, {_short(here)} here")
             for is_unlike, name, there, here in differences
             if is_unlike
         ]
@@ -110,14 +116,15 @@ class KafkaCoordinator:
     def _written(self, row: StateRow, expected: ShareStateRecord) -> list[Violation]:
         record = to_kafka_record(row)
         assert record is not None
-        self._shard.apply(record)
-        if _comparable(record) == _comparable(expected):
-            return []
-        return [Violation("kafka_would_write_the_same", f"{expected.value} there, {record.value} here")]
+        self._apply(record)
+        return [
+            Violation("kafka_would_write_the_same", f"{name}: {_short(there)} there, {_short(here)} here")
+            for name, there, here in _differences(_comparable(expected), _comparable(record))
+        ]
 
     def _snapshot_of(self, row: StateRow) -> ShareStateRecord:
         key = self._key(row)
-        held = self._shard.states[key].persisted
+        held = self._held(key)
         snapshot = replace(
             held,
             snapshot_epoch=held.snapshot_epoch + 1,
@@ -125,6 +132,24 @@ class KafkaCoordinator:
             write_timestamp=row.time_ms,
         )
         return ShareStateRecord(key, snapshot)
+
+    def _apply(self, record: ShareStateRecord) -> None:
+        if isinstance(record.value, ShareUpdate):
+            self._updates.setdefault(record.key, []).append(record.value)
+        else:
+            self._updates.pop(record.key, None)
+            self._shard.apply(record)
+
+    def _held(self, key: SharePartitionKey) -> ShareSnapshot:
+        self._merge_updates(key)
+        return self._shard.states[key].persisted
+
+    def _merge_updates(self, key: SharePartitionKey) -> None:
+        """Merge all updates so far at once: one by one, each would cost with all that is stored."""
+        updates = self._updates.pop(key, [])
+        if updates:
+            batches = tuple(batch for update in updates for batch in update.state_batches)
+            self._shard.apply(ShareStateRecord(key, replace(updates[-1], state_batches=batches)))
 
     def _key(self, row: StateRow) -> SharePartitionKey:
         # A share-partition that has rows was there.
@@ -166,3 +191,20 @@ def _comparable(record: ShareStateRecord) -> ShareStateRecord:
     return replace(
         record, value=replace(record.value, state_batches=tuple(_few(record.value.state_batches, start_offset)))
     )
+
+
+def _differences(expected: ShareStateRecord, found: ShareStateRecord) -> Iterator[tuple[str, object, object]]:
+    """(Field, value there, value here) of two records of one share-partition, where they differ."""
+    there, here = expected.value, found.value
+    if there is None or here is None or type(there) is not type(here):
+        if there != here:
+            yield "record", type(there).__name__, type(here).__name__
+        return
+    for field in fields(there):
+        values = getattr(there, field.name), getattr(here, field.name)
+        if values[0] != values[1]:
+            yield field.name, *values
+
+
+def _short(value: object) -> object:
+    return f"{len(value)} batches" if isinstance(value, list | tuple) and len(value) > _SHOWN_BATCHES else value
