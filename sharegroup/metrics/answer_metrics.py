@@ -20,7 +20,7 @@ from sharegroup.metrics.registry import Gauge, Increment, MetricsRegistry
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ResponseEnvelope
 
-_COUNTERS = (
+ANSWER_COUNTERS = (
     TOTAL_SHARE_FETCH_REQUESTS,
     FAILED_SHARE_FETCH_REQUESTS,
     EXPIRED_SHARE_FETCHES,
@@ -41,7 +41,7 @@ class AnswerMetrics:
         self._registry = registry
         self._sessions: dict[str, ShareSessionsCounted] = {}
         self._lock = threading.Lock()
-        registry.add(Increment(metric, (), 0) for metric in _COUNTERS)
+        registry.add(Increment(metric, (), 0) for metric in ANSWER_COUNTERS)
         registry.add_gauges(self._gauges)
 
     def told(self, effects: Iterable[Effect]) -> None:

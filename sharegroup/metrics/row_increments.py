@@ -19,40 +19,42 @@ from sharegroup.metrics.catalogue import (
 from sharegroup.metrics.registry import Increment
 from sharegroup.protocol.rows import RecordType, StateRow
 
-_ACKNOWLEDGE_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
+_COUNTED_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
 """Those that Kafka counts: a gap is none of the application's."""
-_TYPE_OF_CAUSE = {ACKNOWLEDGE_CAUSE[found]: found.name.capitalize() for found in _ACKNOWLEDGE_TYPES}
+_TYPE_OF_CAUSE = {ACKNOWLEDGE_CAUSE[found]: found.name.capitalize() for found in _COUNTED_TYPES}
+ACKNOWLEDGE_TYPES = tuple(_TYPE_OF_CAUSE.values())
+"""Their names, as Kafka's tag has them."""
 _RETRY_CAUSES = frozenset({Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE})
 """Causes after which a record is delivered again, unless it was delivered too often."""
 _GIVEN_UP = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
+WRITES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE})
+"""Rows of what Kafka would persist."""
+
 NO_ROWS_YET: tuple[Increment, ...] = (
-    *(Increment(RECORD_ACKNOWLEDGEMENTS, (found,), 0) for found in _TYPE_OF_CAUSE.values()),
-    *(
-        Increment(metric, (), 0)
-        for metric in (
-            WRITE_TOTAL,
-            SHARE_GROUP_REBALANCE_COUNT,
-            BATCHES,
-        )
-    ),
+    *(Increment(RECORD_ACKNOWLEDGEMENTS, (found,), 0) for found in ACKNOWLEDGE_TYPES),
+    *(Increment(metric, (), 0) for metric in (WRITE_TOTAL, SHARE_GROUP_REBALANCE_COUNT, BATCHES)),
 )
 """Counters that are there from the start, so that their first step is seen."""
 
 
 def row_increments(row: StateRow) -> Iterator[Increment]:
     """What a row of the state table adds to the counters."""
-    match row.record_type:
-        case RecordType.SHARE_SNAPSHOT | RecordType.SHARE_UPDATE:
-            yield Increment(WRITE_TOTAL, (), 1)
-            yield from _transition_increments(row)
-        case RecordType.SHARE_TRANSITIONS:
-            yield from _transition_increments(row)
-        case RecordType.GROUP_METADATA:
-            epochs = sum(record["type"] == "ShareGroupMetadata" for record in row.payload["records"])
-            yield Increment(SHARE_GROUP_REBALANCE_COUNT, (), epochs)
-        case RecordType.BATCH_MARKER:
-            yield Increment(BATCHES, (), 1)
+    if row.transitions:
+        yield from _transition_increments(row)
+    elif row.record_type in WRITES:
+        yield Increment(ACQUISITION_LOCK_TIMEOUT, share_partition_labels(row), 0)
+    if row.record_type in WRITES:
+        yield Increment(WRITE_TOTAL, (), 1)
+    elif row.record_type is RecordType.GROUP_METADATA:
+        yield Increment(SHARE_GROUP_REBALANCE_COUNT, (), group_epoch_count(row))
+    elif row.record_type is RecordType.BATCH_MARKER:
+        yield Increment(BATCHES, (), 1)
+
+
+def group_epoch_count(row: StateRow) -> int:
+    """How often the group epoch rose with a row."""
+    return sum(record["type"] == "ShareGroupMetadata" for record in row.payload.get("records", ()))
 
 
 def new_batch_sizes(row: StateRow) -> list[int]:
