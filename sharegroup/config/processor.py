@@ -48,6 +48,17 @@ class ProcessorConfig(Config):
         default=1, description="Spark tasks that the groups of a micro-batch are divided among."
     )
 
+    metrics_port: Annotated[Int, Field(ge=0, le=65_535)] = Field(
+        default=0, description="Port at which the processor shows its metrics to Prometheus; 0 shows them nowhere."
+    )
+    metrics_host: NonEmpty = Field(
+        default="127.0.0.1", description="Address of that port; `0.0.0.0` is reached from other machines, too."
+    )
+    metrics_max_series: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
+        default=1_000,
+        description="Label sets that one metric is shown with; with more share-partitions, their topics are shown.",
+    )
+
     @model_validator(mode="after")
     def _check_topics_differ(self) -> Self:
         request, response = "request.topic.name", "response.topic.name"

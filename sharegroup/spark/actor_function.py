@@ -20,6 +20,7 @@ from sharegroup.actor.undecodable import judged, refusal
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.errors import ApiError, InvalidRequestError
 from sharegroup.logs.partitioner import partition_for
+from sharegroup.metrics.progress import BATCH_FIGURES, OBSERVATION, batch_figures
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole
 from sharegroup.spark.bootstrap import bootstrap_state
 
@@ -29,13 +30,13 @@ UNDECODABLE = "undecodable"
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = (
     "group_id string, role string, request_partition int, end_offset bigint, message_count int, batch_ms bigint, "
-    "effects binary"
+    "oldest_ms bigint, effects binary, figures array<bigint>"
 )
 
 
 @dataclass(frozen=True)
 class ActorOutput:
-    """What one actor made of its messages in a micro-batch."""
+    """What one actor made of its messages in a micro-batch; `oldest_ms` is when the first of them was appended."""
 
     group_id: str
     role: str
@@ -43,6 +44,7 @@ class ActorOutput:
     end_offset: int
     message_count: int
     batch_ms: int
+    oldest_ms: int
     effects: list[Effect]
 
 
@@ -82,10 +84,18 @@ def with_actors(
         leader_epoch: epoch of this processor.
         bootstrap: folder of the states that a recovery wrote, for actors that the state store does not know.
         request_partition_count: partitions of the request log.
+
+    Returns:
+        One row for each actor; the progress of their query has `BATCH_FIGURES` of each micro-batch.
     """
     run = ActorFunction(broker, leader_epoch, bootstrap, request_partition_count)
-    return messages.groupBy("group_id", "role").applyInPandasWithState(
+    outputs = messages.groupBy("group_id", "role").applyInPandasWithState(
         run, OUTPUT_SCHEMA, STATE_SCHEMA, "append", "NoTimeout"
+    )
+    figures = F.col("figures")
+    return outputs.observe(
+        OBSERVATION,
+        *(F.coalesce(F.sum(figures[i]), F.lit(0)).alias(name) for i, name in enumerate(BATCH_FIGURES)),
     )
 
 
@@ -138,6 +148,7 @@ def actor_outputs(batch: DataFrame) -> list[ActorOutput]:
             row.end_offset,
             row.message_count,
             row.batch_ms,
+            row.oldest_ms,
             # Written by `_output` in this application's own workers, never read from a log.
             pickle.loads(bytes(row.effects)),
         )
@@ -179,7 +190,9 @@ def _output(
             "end_offset": [int(messages["request_offset"].iloc[-1]) + 1],
             "message_count": [len(messages)],
             "batch_ms": [int(messages["batch_ms"].iloc[0])],
+            "oldest_ms": [int(messages["time_ms"].min())],
             "effects": [pickle.dumps(effects, protocol=pickle.HIGHEST_PROTOCOL)],
+            "figures": [batch_figures(effects)],
         }
     )
 

@@ -32,6 +32,7 @@ from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWri
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
 from sharegroup.spark.link_topics import request_topic_check
+from sharegroup.spark.metrics_exporter import MetricsExporter
 from sharegroup.spark.recovery import Takeover, take_over
 from sharegroup.spark.request_stream import POLLING_DELAY_MS, request_stream
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
@@ -69,6 +70,7 @@ class Processor:
         self._facts: FactSource | None = None
         self._dead_letters: DeadLetterWriter | None = None
         self._activity: GroupActivity | None = None
+        self._exporter: MetricsExporter | None = None
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._is_stopping = False
@@ -107,6 +109,7 @@ class Processor:
             CheckpointInUseError: an older processor on the same checkpoint was fenced, and does not end.
         """
         config = self._settings.processor
+        started_s = time.perf_counter()
         takeover = take_over(
             self._log,
             config,
@@ -130,8 +133,14 @@ class Processor:
         dead_letters.resume(takeover.folded, self._settings.broker)
         self._dead_letters = dead_letters
         self._activity = GroupActivity(takeover)
+        opening = self._opening_messages(takeover.folded)
+        if config.metrics_port:
+            load_ms = (time.perf_counter() - started_s) * 1000
+            self._exporter = MetricsExporter(
+                self._settings, takeover, load_ms, self.metrics, lambda: self.dead_letter_metrics
+            )
         self._query = self._started_query(takeover, self._commit_function(committer, facts, takeover))
-        committer.send(self._opening_messages(takeover.folded))
+        committer.send(opening)
         facts.start()
         dead_letters.start()
         logger.info(
@@ -201,6 +210,8 @@ class Processor:
             self._await_pause(self._query)
             self._query.stop()
         closing.cancel()
+        if self._exporter is not None:
+            self._exporter.stop()
         self._checkpoint_lock.release()
         self._log.close()
 
@@ -252,10 +263,12 @@ class Processor:
         self, committer: Committer, facts: FactSource, takeover: Takeover
     ) -> Callable[[DataFrame, int], None]:
         leader_epoch, activity, dead_letters = takeover.writer.leader_epoch, self._activity, self._dead_letters
+        exporter = self._exporter
         assert activity is not None
         assert dead_letters is not None
 
         def commit(batch: DataFrame, batch_id: int) -> None:
+            started_s = time.perf_counter()
             try:
                 outputs = actor_outputs(batch)
                 repeated = self.metrics.repeated_batches
@@ -266,6 +279,8 @@ class Processor:
                 if is_new:
                     effects = (effect for output in outputs for effect in output.effects)
                     dead_letters.enqueue(effect for effect in effects if isinstance(effect, WriteDeadLetters))
+                    if exporter is not None:
+                        exporter.committed(outputs, time.perf_counter() - started_s)
             except BaseException as failure:
                 self._note(failure)
                 raise

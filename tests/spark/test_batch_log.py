@@ -28,7 +28,7 @@ PLACE = "group=g share_partition=orders-1 epoch=3 state_epoch=2"
 
 
 def output(*effects: Effect) -> ActorOutput:
-    return ActorOutput("g", "leader", 0, 41, 2, 1_000, list(effects))
+    return ActorOutput("g", "leader", 0, 41, 2, 1_000, 900, list(effects))
 
 
 def share_partition(*entries: TransitionEntry, record_type: RecordType = RecordType.SHARE_UPDATE) -> Persist:

@@ -95,7 +95,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def output(effects: Sequence[Effect] = (), *, partition: int = 0, end_offset: int = 1, count: int = 1) -> ActorOutput:
-    return ActorOutput(GROUP_ID, "leader", partition, end_offset, count, BATCH_MS, list(effects))
+    return ActorOutput(GROUP_ID, "leader", partition, end_offset, count, BATCH_MS, BATCH_MS, list(effects))
 
 
 def row() -> Persist:
@@ -211,7 +211,29 @@ def test_messages_between_actors_go_to_their_groups_partition_in_order(desk: Des
         assert [envelope.correlation_id for envelope in sent if envelope.group_id == group_id] == expected
 
 
-def test_a_watch_that_is_answered_at_once_comes_after_the_answers(desk: Desk) -> None:
+def test_messages_are_appended_before_answers(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics: list[str] = []
+    append_all = desk.log.append_all
+
+    def noted(batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        topics.extend(topic for topic, _, _ in batches)
+        return append_all(batches)
+
+    monkeypatch.setattr(desk.log, "append_all", noted)
+    desk.commit(0, output([answer(1), Send(request(ApiKey.TICK, GROUP_ID, Tick())), answer(2, partition=1)]))
+    assert topics == ["__share_requests", "__share_responses", "__share_responses"]
+
+
+def test_a_response_topic_that_is_gone_is_made_again(desk: Desk) -> None:
+    desk.log.delete_topic("__share_responses")
+    identity = CheckpointIdentity("checkpoint-1", "topic-id", {})
+    committer = Committer(desk.log, desk.writer, desk.config, identity, None, desk.metrics)
+    committer.commit(0, [output([answer(7), Send(request(ApiKey.TICK, GROUP_ID, Tick()))])], desk.facts)
+    assert desk.told() == [7]
+    assert len(desk.log.read("__share_requests", partition_for(GROUP_ID, 3), 0, 10)) == 1
+
+
+def test_a_watch_that_is_fulfilled_already_is_answered_with_its_batch(desk: Desk) -> None:
     topic_id = desk.log.create_topic("orders", 1).topic_id
     desk.log.append("orders", 0, [NewRecord(None, b"value")] * 5)
     desk.commit(0, output([WatchLog(GROUP_ID, {("orders", topic_id, 0): 2})]))
