@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log, NewRecord
@@ -33,11 +34,22 @@ def millisecond_quantiles(samples: list[float]) -> str:
 def measure_throughput(log: Log, topic: str) -> None:
     for size in (1_000, 10_000):
         batch = [NewRecord(None, VALUE)] * size
-        took = seconds(lambda batch=batch, size=size: [log.append(topic, 0, batch) for _ in range(RECORDS // size)])
+        append = partial(log.append, topic, 0, batch)
+        took = seconds(partial(repeated, append, RECORDS // size))
         print(f"  append, {size} records a call: {RECORDS / took:,.0f} records/s")
     for size in (500, 10_000):
-        took = seconds(lambda size=size: [log.read(topic, 0, start, start + size) for start in range(0, RECORDS, size)])
+        took = seconds(partial(read_all, log, topic, size))
         print(f"  read in order, {size} records a call: {RECORDS / took:,.0f} records/s")
+
+
+def repeated(call: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        call()
+
+
+def read_all(log: Log, topic: str, size: int) -> None:
+    for start in range(0, RECORDS, size):
+        log.read(topic, 0, start, start + size)
 
 
 def measure_calls(log: Log, topic: str) -> None:

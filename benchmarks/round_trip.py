@@ -83,7 +83,7 @@ def joined(log: Log, client_id: str, fetch: FetchSettings) -> GroupMember:
 
 def round_trips(member: GroupMember, count: int) -> list[float]:
     """Seconds from an acknowledgement to its answer, one after the other."""
-    seconds = []
+    seconds: list[float] = []
     while len(seconds) < count:
         acquisition = member.next_acquisition(60_000)
         if acquisition is None:
