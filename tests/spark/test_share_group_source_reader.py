@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +38,11 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "spark_source.md"
 class Group:
     """A group of the topic `orders`, with its log, its processor and its state table."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, is_new: bool = True) -> None:
         self.log = LocalLog(folder / "events.log")
         self.state_path = str(folder / "state")
-        self.log.create_topic("orders", 1, {})
+        if is_new:
+            self.log.create_topic("orders", 1, {})
 
     def produce(self, count: int) -> None:
         self.log.append("orders", 0, [NewRecord(b"key", b"value", (("header", b"h"),))] * count)
@@ -186,6 +190,33 @@ def test_a_query_started_again_reads_its_batch_once_more_and_acknowledges_it(gro
     group.until(Cause.ACCEPT, list(range(30)))
     assert max(Counter(group.offsets(Cause.ACQUIRE))[offset] for offset in range(20)) == 1
     assert group.offsets(Cause.SESSION_CLOSE) == []
+
+
+def begin_a_batch(folder: Path, offsets: Connection) -> None:
+    """What a driver does until it is killed."""
+    query = Query(Group(folder, is_new=False))
+    query.batch()
+    offsets.send(query.offsets)
+    threading.Event().wait()
+
+
+def test_a_query_that_was_killed_is_started_again_as_the_same_member(
+    group: Group, start: Start, tmp_path: Path
+) -> None:
+    group.produce(10)
+    context = multiprocessing.get_context("spawn")
+    received, sent = context.Pipe()
+    driver = context.Process(target=begin_a_batch, args=(tmp_path, sent))
+    driver.start()
+    assert received.poll(60)
+    offsets: list[str] = received.recv()
+    driver.kill()
+    driver.join()
+    again = start(offsets)
+    assert [row["offset"] for row in again.read()] == list(range(10))
+    assert again.latest() is None
+    group.until(Cause.ACCEPT, list(range(10)))
+    assert group.offsets(Cause.ACQUIRE) == list(range(10))
 
 
 def test_a_query_stopped_after_the_commit_of_its_batch_acknowledges_it_when_started_again(
