@@ -30,12 +30,14 @@ FACTS = (
     ApiKey.DLQ_STATUS_CHANGED,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
     ApiKey.SHARE_GROUP_STATE_INITIALIZED,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.SHARE_GROUP_STATE_DELETED,
     ApiKey.SHARE_GROUP_CONFIG_CHANGED,
-    ApiKey.DLQ_WRITTEN,
-    ApiKey.DLQ_STATUS_CHANGED,
     ApiKey.TICK,
 )
 """Kinds that only the processor itself should send."""
+ADMINISTRATION = (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS, ApiKey.DELETE_GROUPS)
+"""Kinds that take from a group what it has done; they wait for answers of the log and of the leader."""
 
 _CONFIG = {
     "share.auto.offset.reset": ["earliest", "latest", "by_duration:P1D", "by_duration:P9999999999D", "soon"],
@@ -111,9 +113,12 @@ class HostileSender:
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._state_topics,
             ApiKey.SHARE_GROUP_STATE_INITIALIZED: self._state_topics,
+            ApiKey.DELETE_SHARE_GROUP_STATE: self._topic_ids,
+            ApiKey.SHARE_GROUP_STATE_DELETED: self._topic_ids,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self._alter_offsets,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda group, member_id: {"topics": [{"topic_name": group.topic}]},
+            ApiKey.DELETE_GROUPS: lambda group, member_id: {},
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: lambda group, member_id: {"overrides": self._config()},
-            ApiKey.DLQ_WRITTEN: self._dlq_written,
-            ApiKey.DLQ_STATUS_CHANGED: lambda group, member_id: {"failure": self._random.choice(["", "no topic"])},
             ApiKey.DLQ_WRITTEN: self._dlq_written,
             ApiKey.DLQ_STATUS_CHANGED: lambda group, member_id: {"failure": self._random.choice(["", "no topic"])},
         }
@@ -141,7 +146,7 @@ class HostileSender:
 
     def _broken_envelope(self) -> Attack:
         envelope = mutated(self._envelope(self._target), self._random, self._random.choice([1, 1, 2]))
-        if isinstance(envelope, dict) and envelope.get("api_key") in FACTS:
+        if isinstance(envelope, dict) and envelope.get("api_key") in (*FACTS, *ADMINISTRATION):
             envelope["group_id"] = self._outlaw.group_id
         return Attack(to_bytes(envelope, self._random), self._partition(envelope))
 
@@ -180,7 +185,8 @@ class HostileSender:
         random = self._random
         # Far apart, so that a changed one is not the next one.
         self._correlation_id += 10
-        api_key = random.choice([*REQUESTS, *FACTS]) if group is self._outlaw else random.choice([*REQUESTS, FACTS[-1]])
+        forbidden = (*FACTS, *ADMINISTRATION) if group is self._outlaw else (ApiKey.TICK,)
+        api_key = random.choice([*REQUESTS, *forbidden])
         known = sorted(group.member_epochs)
         is_impostor = bool(known) and random.random() < 0.1
         member_id = random.choice(known) if is_impostor else random.choice(STRANGERS)
@@ -280,17 +286,6 @@ class HostileSender:
         }
 
     def _dlq_written(self, group: Victim, member_id: str) -> Body:
-        random = self._random
-        first_offset = random.choice([0, 5, 100, 2**63 - 1])
-        written = {
-            "topic_id": random.choice(["orders-id", "payments-id", "made-up-id"]),
-            "partition_index": random.choice([0, 1, 7]),
-            "first_offset": first_offset,
-            "last_offset": random.choice([first_offset, 0, 50, 2**63 - 1]),
-        }
-        return {"ranges": [written] * random.choice([0, 1, 3])}
-
-    def _dlq_written(self, group: Victim, member_id: str) -> Body:
         first = self._offset(group)
         last = first + self._random.choice([0, 5, -1, 2**62])
         return {
@@ -317,3 +312,17 @@ class HostileSender:
                 }
             ],
         }
+
+    def _topic_ids(self, group: Victim, member_id: str) -> Body:
+        random = self._random
+        topic_ids = random.choice([[group.topic_id], [], ["payments-id", group.topic_id], ["made-up-id"]])
+        return {"state_epoch": random.choice([0, 3, 2**31 - 1, -1]), "topic_ids": topic_ids}
+
+    def _alter_offsets(self, group: Victim, member_id: str) -> Body:
+        random = self._random
+        partitions = [
+            {"partition_index": random.choice([0, 1, 7]), "start_offset": random.choice([0, 5, 2**63 - 1])}
+            for _ in range(random.choice([0, 1, 2]))
+        ]
+        names = [group.topic, "payments", "nowhere", "no topic", "a" * 300]
+        return {"topics": [{"topic_name": random.choice(names), "partitions": partitions}]}
