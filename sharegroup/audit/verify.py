@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sharegroup.audit.batches import check_batches
 from sharegroup.audit.finding import Finding
 from sharegroup.audit.kafka_coordinator import KafkaCoordinator
+from sharegroup.audit.limits_in_force import LimitsInForce
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
@@ -92,7 +93,7 @@ class _GroupVerifier:
         self._ended: set[tuple[str, int]] = set()
         self._kafka = KafkaCoordinator()
         self._members: set[str] = set()
-        self._limits = [_limits(broker, {})]
+        self._limits = LimitsInForce(_limits(broker, {}))
         self._group_epoch: int | None = None
         self._last: dict[tuple[str, int], StateRow] = {}
 
@@ -150,9 +151,7 @@ class _GroupVerifier:
                     self._group_epoch = record.epoch
 
     def _may_be_in_force(self, record: ShareGroupConfig) -> None:
-        # The leader hears of it later, and does not say when: from here on either may be in force.
-        limits = _limits(self._broker, record.overrides)
-        self._limits = [limits, *(known for known in self._limits if known != limits)]
+        self._limits.add(_limits(self._broker, record.overrides))
 
     def _records(self, row: StateRow) -> list[GroupRecord]:
         try:
@@ -178,6 +177,7 @@ class _GroupVerifier:
                 case ShareGroupTopicRemoved():
                     self._check_no_state(row, {key for key in self._replays if key[0] == record.topic_id})
                 case ShareGroupRemoved():
+                    self._limits.add(_limits(self._broker, {}))
                     self._check_dead(row)
 
     def _check_no_state(self, row: StateRow, keys: Iterable[tuple[str, int]]) -> None:
@@ -271,13 +271,12 @@ class _GroupVerifier:
             detail = f"{record.first_offset}..{record.last_offset} by {record.cause.value}"
             self._report(row, [Violation("ranges_are_ascending", detail)])
             return
-        highest = max(limits.delivery_count_limit for limits in self._limits)
-        found: list[Violation] = []
-        for limits in self._limits:
-            found = check_record(share_partition, record, Circumstances(limits, now_ms, highest))
-            if not found:
-                break
-        self._report(row, found)
+        highest = self._limits.highest_delivery_count_limit
+
+        def violations(limits: SharePartitionLimits) -> list[Violation]:
+            return check_record(share_partition, record, Circumstances(limits, now_ms, highest))
+
+        self._report(row, self._limits.violations(violations, row.time_ms))
         share_partition.apply(record)
 
     def _follow_log_start(self, row: StateRow, share_partition: SharePartition) -> None:

@@ -12,6 +12,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow, TransitionEntry
 from tests.actor.group_harness import group_with, joined
+from tests.audit.conftest import ORDERS_0, REJECT
 
 BROKER = BrokerConfig()
 RUN = RunEntry(first_offset=0, last_offset=9, state=RecordState.AVAILABLE, delivery_count=1)
@@ -51,6 +52,36 @@ def test_every_configuration_that_was_in_force_counts() -> None:
         member.fetch(max_records=5)
         assert group.alter_config(share_partition_max_record_locks=str(100 + 100 * number)) == 0
         member.fetch(max_records=5)
+    assert verify(group.rows, BROKER).findings == []
+
+
+def test_an_archived_record_is_found_that_a_dead_letter_queue_was_in_force_for() -> None:
+    group = group_with(20)
+    (member,) = joined(group, "anna")
+    member.fetch(max_records=10)
+    member.acknowledge({ORDERS_0: [(0, 0, REJECT)]})
+    assert group.alter_config(errors_deadletterqueue_topic_name="dlq") == 0
+    for offset in (1, 2):
+        group.advance(1)
+        member.acknowledge({ORDERS_0: [(offset, offset, REJECT)]})
+    rows = list(group.rows)
+    assert verify(rows, BROKER).findings == []
+    # Record 1 shows that the leader has heard of the queue; so record 2 could not be archived directly.
+    last = rows.pop()
+    (entry,) = last.transitions
+    rows.append(last.model_copy(update={"transitions": [entry.model_copy(update={"to_state": RecordState.ARCHIVED})]}))
+    assert "transition_is_in_the_table" in {found.violation.invariant for found in verify(rows, BROKER).findings}
+
+
+def test_a_configuration_that_comes_back_counts() -> None:
+    group = group_with(60)
+    (member,) = joined(group, "anna")
+    for topic in ("dlq", "", "dlq", ""):
+        group.alter_config(errors_deadletterqueue_topic_name=topic)
+        group.advance(1)
+        member.fetch(max_records=4)
+        (held, *_) = group.leader.partitions[ORDERS_0].share_partition.runs.held_by("anna")
+        member.acknowledge({ORDERS_0: [(held.first_offset, held.first_offset, REJECT)]})
     assert verify(group.rows, BROKER).findings == []
 
 
