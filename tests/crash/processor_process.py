@@ -21,14 +21,11 @@ from sharegroup.spark.session import build_session
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup
 from tests.spark.site import Site
+from tests.support.fast_start import JAVA_OPTIONS
 
 _NUMBERS = itertools.count(1)
 
-FAST_START = {
-    "spark.master": "local[2]",
-    # Most of these processors live for some seconds: a compiler that optimises would only take time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+FAST_START = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": JAVA_OPTIONS}
 
 
 class ProcessorProcess(ProcessGroup):

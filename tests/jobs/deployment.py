@@ -21,6 +21,7 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.state.reader import StateTableReader
 from tests.conftest import ROOT
 from tests.support.eventually import eventually
+from tests.support.fast_start import JAVA_OPTIONS
 
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
@@ -48,7 +49,7 @@ class Job:
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         with self._output_path.open("wb") as output:
             self._process = subprocess.Popen(
-                ["spark-submit", *arguments],
+                ["spark-submit", "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}", *arguments],
                 cwd=folder,
                 env=environment,
                 stdout=output,

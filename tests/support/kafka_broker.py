@@ -17,13 +17,14 @@ from typing import Self
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka import KafkaLog
 from tests.support.eventually import eventually
+from tests.support.fast_start import JAVA_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 USERS = {"admin": "admin-secret-Zq7", "alice": "alice-secret-Xw4"}
 """Who can log in at the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
 
-_JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
 _PR_SET_PDEATHSIG = 1
 
@@ -188,6 +189,13 @@ class KafkaBroker:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "transaction.state.log.num.partitions": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 1,
+            # Share groups of tests wait for the ends of locks.
+            "group.share.min.record.lock.duration.ms": 1_000,
+            "group.share.min.heartbeat.interval.ms": 1_000,
+            "group.share.heartbeat.interval.ms": 1_000,
             # Retention and compaction happen while a test waits for them, and only where a topic asks for retention:
             # records of contract tests have timestamps of 1970.
             "log.retention.ms": -1,
