@@ -20,6 +20,8 @@ from sharegroup.protocol.messages import RequestEnvelope, request
 # A new watch is seen after at most this time; waiting costs a look at the log's change counter.
 _SLICE_MS = 20
 _TOPIC_CHECK_INTERVAL_S = 0.5
+# Each look asks the brokers.
+_STABLE_LOOK_INTERVAL_S = 0.1
 
 
 class FactSource:
@@ -83,40 +85,54 @@ class FactSource:
 
     def _run(self) -> None:
         try:
-            next_topic_check = time.monotonic()
+            next_topic_check = next_stable_look = time.monotonic()
             while not self._stopped.is_set():
-                self._wait()
-                check_topics = time.monotonic() >= next_topic_check
+                has_grown = self._wait()
+                now_s = time.monotonic()
+                check_topics, look_at_stable = now_s >= next_topic_check, now_s >= next_stable_look
                 if check_topics:
-                    next_topic_check = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+                    next_topic_check = now_s + _TOPIC_CHECK_INTERVAL_S
                     self._check()
+                if look_at_stable:
+                    next_stable_look = now_s + _STABLE_LOOK_INTERVAL_S
                 with self._lock:
-                    due = self._due_ticks() + self._answers(self._watching(check_topics), check_topics)
+                    due = self._due_ticks()
+                    if check_topics:
+                        due += self._answers(self._log_watches.keys() | self._topic_watches.keys(), with_topics=True)
+                    elif has_grown or look_at_stable:
+                        due += self._answers(self._watching(has_grown), with_topics=False)
                 if due:
                     self._send(due)
         except BaseException as failure:
             self._on_failure(failure)
 
-    def _wait(self) -> None:
+    def _wait(self) -> bool:
+        """Wait a little; whether a partition has grown that is watched for that."""
         with self._lock:
             positions = {
                 (topic, partition): offset
                 for watch in self._log_watches.values()
-                # A last stable offset cannot be waited for: it is looked at after each slice.
+                # A last stable offset cannot be waited for.
                 if watch.isolation_level is IsolationLevel.READ_UNCOMMITTED
                 for (topic, _, partition), offset in watch.above_offset.items()
             }
         if not positions:
             self._stopped.wait(_SLICE_MS / 1000)
-            return
+            return False
         try:
-            self._log.wait(positions, _SLICE_MS)
+            return self._log.wait(positions, _SLICE_MS)
         except UnknownTopicError:
             # A watched topic was deleted; the topic check tells the group.
             self._stopped.wait(_SLICE_MS / 1000)
+            return False
 
-    def _watching(self, topics: bool) -> set[str]:
-        return self._log_watches.keys() | self._topic_watches.keys() if topics else set(self._log_watches)
+    def _watching(self, has_grown: bool) -> set[str]:
+        """The groups that a grown partition may concern, and those whose last stable offset must be looked at."""
+        return {
+            group_id
+            for group_id, watch in self._log_watches.items()
+            if has_grown or watch.isolation_level is IsolationLevel.READ_COMMITTED
+        }
 
     def _due_ticks(self) -> list[RequestEnvelope]:
         now_ms = self._log.now_ms()

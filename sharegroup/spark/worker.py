@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.acquisition import Acquisition
+from sharegroup.client.acquisition import Acquisition, HeldRange
 from sharegroup.client.consumer_settings import LINK_TOPIC_KEYS, LOG_KEYS, link_topics, log_address
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
@@ -21,7 +21,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import GroupQuarantinedError, UnknownTopicError
+from sharegroup.errors import GroupQuarantinedError, LogUnavailableError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -146,7 +146,7 @@ class _Worker:
         while not self._end.is_asked_for:
             try:
                 return GroupMember(self._log, settings)
-            except UnknownTopicError as missing:
+            except (UnknownTopicError, LogUnavailableError) as missing:
                 if time.monotonic() >= next_line_s:
                     next_line_s = time.monotonic() + _WAITING_LINE_EVERY_S
                     fields = {"group": self._config.group_id, "client": self._config.client_id or None}
@@ -190,19 +190,20 @@ class _Worker:
         context.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
         context.addJobTag(self._job_tag)
         started = time.monotonic()
-        held, acknowledgements = readable(self._log, acquisition.ranges)
-        if held:
-            try:
-                records = acquired_records(self._spark, self._log_address, held)
-                if isinstance(self._log_address, KafkaConfig):
-                    # Markers, aborted and compacted records: only a read tells, and nobody may accept them.
-                    held, gaps = without_gaps(held, record_offsets(records))
-                    acknowledgements += gaps
-                if held:
-                    acknowledgements += acknowledgements_of(self._handler(records), held)
-            except Exception as error:
-                logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
-                acknowledgements += [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
+        held: list[HeldRange] = list(acquisition.ranges)
+        acknowledgements: list[Acknowledgement] = []
+        try:
+            held, acknowledgements = readable(self._log, held)
+            records = acquired_records(self._spark, self._log_address, held)
+            if held and isinstance(self._log_address, KafkaConfig):
+                # Markers, aborted and compacted records: only a read tells, and nobody may accept them.
+                held, gaps = without_gaps(held, record_offsets(records))
+                acknowledgements += gaps
+            if held:
+                acknowledgements += acknowledgements_of(self._handler(records), held)
+        except Exception as error:
+            logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
+            acknowledgements += [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
         self._member.acknowledge(acknowledgements)
         self._log_acknowledgements(acknowledgements, time.monotonic() - started)
 
