@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from sharegroup.client.kafka_types import KafkaError, KafkaException, TopicPartition
+from sharegroup.client.acknowledge_arguments import APPLICATION_TYPES
+from sharegroup.client.kafka_exceptions import exception_of
+from sharegroup.client.kafka_types import KafkaException, TopicPartition
 from sharegroup.client.session_events import Acknowledged
-from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError
 
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 """callback(offsets by partition, exception or None)."""
-
-APPLICATION_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
-"""What an application may say of a record."""
 
 
 class CommitCallbackQueue:
@@ -50,8 +47,3 @@ class CommitCallbackQueue:
             }
             if offsets and self._callback is not None:
                 self._callback({TopicPartition(result.topic, result.partition): offsets}, exception_of(result.error))
-
-
-def exception_of(error: ApiError | None) -> KafkaException | None:
-    """The exception for a result; None for success."""
-    return None if error is None else KafkaException(KafkaError.of(error))

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from sharegroup.client.acknowledge_arguments import Place, checked_place, checked_said
 from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.acquisition import Acquisition, unread
-from sharegroup.client.commit_callback import APPLICATION_TYPES, CommitCallback, CommitCallbackQueue, exception_of
+from sharegroup.client.commit_callback import CommitCallback, CommitCallbackQueue
+from sharegroup.client.commit_outcome import commit_outcome
 from sharegroup.client.consumer_settings import consumer_settings
 from sharegroup.client.delivered import DeliveredRecords, Said
 from sharegroup.client.group_member import GroupMember
+from sharegroup.client.kafka_exceptions import as_kafka_exception
 from sharegroup.client.kafka_types import (
     ERRONEOUS_STATE,
     INVALID_ARGUMENT,
     IllegalStateException,
-    KafkaError,
     KafkaException,
     TopicPartition,
 )
 from sharegroup.client.message import Message, Messages
-from sharegroup.client.record_reader import ReadRange, RecordReader
+from sharegroup.client.record_reader import RecordReader
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.single_thread import SingleThreadGuard
+from sharegroup.client.undelivered import UndeliveredRecords
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError, GroupQuarantinedError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.open import open_log
-from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
 
@@ -58,14 +57,13 @@ class ShareConsumer:
         self._config = settings.consumer
         self._member_settings = settings.member
         self._is_implicit = settings.consumer.share_acknowledgement_mode == "implicit"
-        with _as_kafka_exception():
+        with as_kafka_exception():
             self._log = open_log(settings.log)
-        self._reader = RecordReader(self._log, settings.consumer.fetch_max_bytes)
+        reader = RecordReader(self._log, settings.consumer.fetch_max_bytes)
+        self._undelivered = UndeliveredRecords(self._log, reader, settings.consumer.max_poll_records)
         self._guard = SingleThreadGuard()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
-        self._missing: list[Acknowledgement] = []
-        self._held: Acquisition | None = None
         self._subscription: list[str] = []
         self._member: GroupMember | None = None
         self._is_closed = False
@@ -98,6 +96,9 @@ class ShareConsumer:
     def poll(self, timeout: float = -1) -> Messages:
         """The next records, blocking until there are some.
 
+        A poll that sends renewals ends without records once they are answered; the next one returns the renewed
+        records, alone.
+
         Args:
             timeout: seconds to block; negative is endless.
 
@@ -124,22 +125,24 @@ class ShareConsumer:
 
         Args:
             message: the record.
-            ack_type: ACCEPT, RELEASE or REJECT.
+            ack_type: ACCEPT, RELEASE, REJECT, or RENEW, which makes the lock last anew from when it is sent; once that
+                is answered, a poll returns the record again. confluent-kafka's consumer has no RENEW, Java's has.
             redelivery_delay_ms: how long a record that is released stays away from everybody, at most a week; None
                 leaves it to the group's `share.redelivery.backoff.ms`. Kafka's consumers have no such argument.
 
         Raises:
             TypeError: not a Message, or the type is no integer.
-            ValueError: the type is none of ACCEPT, RELEASE and REJECT, the message names no record, or the delay is
-                out of its bounds or of a record that is not released.
-            IllegalStateException: implicit mode, or the record is not delivered or acknowledged already.
+            ValueError: the type is none of these, the message names no record, or the delay is out of its bounds or of
+                a record that is not released.
+            IllegalStateException: implicit mode, or the record is not delivered, acknowledged, or being renewed.
         """
         with self._entered():
             if not isinstance(message, Message):
                 given = "None" if message is None else type(message).__name__
                 raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {given}")
-            place = (message.topic(), message.partition(), message.offset())
-            self._acknowledge("message", *place, ack_type, redelivery_delay_ms)
+            said = checked_said("message", ack_type, redelivery_delay_ms)
+            place = checked_place("message", message.topic(), message.partition(), message.offset())
+            self._acknowledge("message", place, said)
 
     def acknowledge_offset(
         self,
@@ -154,8 +157,8 @@ class ShareConsumer:
         with self._entered():
             if not isinstance(topic, str):
                 raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-            place = (topic, operator.index(partition), operator.index(offset))
-            self._acknowledge("offset", *place, ack_type, redelivery_delay_ms)
+            place = checked_place("offset", topic, operator.index(partition), operator.index(offset))
+            self._acknowledge("offset", place, checked_said("offset", ack_type, redelivery_delay_ms))
 
     def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
         """Send what is acknowledged, and wait for the answers, also to what was sent before.
@@ -175,10 +178,9 @@ class ShareConsumer:
                 return {}
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
-            outcome = self._outcome(sent, results)
-            self._callback.add(results)
+            self._settle(results)
             self._callback.serve()
-            return outcome
+            return commit_outcome(sent, results, self._member.unanswered_partitions())
 
     def commit_async(self) -> None:
         """Send what is acknowledged; the callback hears of the answers."""
@@ -207,15 +209,15 @@ class ShareConsumer:
             timeout: seconds to wait for the answers; None is `default.api.timeout.ms`.
         """
         timeout_ms = None if timeout is None else _milliseconds(timeout)
-        with self._guard.entered(), _as_kafka_exception():
+        with self._guard.entered(), as_kafka_exception():
             if self._is_closed:
                 return
             self._is_closed = True
             try:
                 if self._member is not None:
-                    last = [*self._take_acknowledged(), *self._take_undelivered("the consumer closes")]
+                    last = [*self._take_acknowledged(), *self._undelivered.take_unread("the consumer closes")]
                     default_ms = self._config.default_api_timeout_ms
-                    self._callback.add(self._member.close(default_ms if timeout_ms is None else timeout_ms, last))
+                    self._settle(self._member.close(default_ms if timeout_ms is None else timeout_ms, last))
                 self._callback.serve()
             finally:
                 self._log.close()
@@ -230,7 +232,7 @@ class ShareConsumer:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        with self._guard.entered(), _as_kafka_exception():
+        with self._guard.entered(), as_kafka_exception():
             if self._is_closed:
                 raise IllegalStateException("Share consumer closed")
             yield
@@ -244,21 +246,28 @@ class ShareConsumer:
     def _subscribe(self, topics: list[str]) -> None:
         if topics or self._member is not None:
             self._running_member.subscribe(topics)
-            self._running_member.acknowledge(self._take_undelivered("the subscription changed"))
+            self._running_member.acknowledge(self._undelivered.take_unread("the subscription changed"))
         self._subscription = list(topics)
 
     def _next_messages(self, timeout_ms: int | None) -> list[Message]:
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         member = self._running_member
+        self._settle(member.take_results())
+        if renewed := self._delivered.take_renewed():
+            member.acknowledge(self._take_acknowledged())
+            return renewed
         while True:
             acknowledged = self._take_acknowledged()
-            if self._held is None:
-                self._held = member.take_acquisition(acknowledged)
+            if self._delivered.awaits_renewals:
+                member.acknowledge(acknowledged)
+                self._settle(member.flush(timeout_ms))
+                return []
+            if self._undelivered.is_empty:
+                self._undelivered.hold(member.take_acquisition(acknowledged))
             elif acknowledged:
                 member.acknowledge(acknowledged)
-            if self._held is not None:
-                messages = self._read(self._held)
-                if messages:
+            if not self._undelivered.is_empty:
+                if messages := self._deliver():
                     return messages
                 continue
             self._serve_callback(member)
@@ -266,106 +275,31 @@ class ShareConsumer:
             if not member.wait(remaining_ms):
                 return []
 
-    def _read(self, held: Acquisition) -> list[Message]:
-        """Messages of the next part of an acquisition; none when its time is over or no record is there."""
-        if held.is_over(self._log.now_ms()):
-            self._held = None
-            return []
-        chunk = self._reader.read(held.ranges, self._config.max_poll_records)
-        self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
-        self._missing += chunk.missing
-        for found in chunk.ranges:
-            self._delivered.add(found.held, (record.offset for record in found.records))
-        return [message for found in chunk.ranges for message in _messages(found)]
+    def _deliver(self) -> list[Message]:
+        messages: list[Message] = []
+        for held, by_offset in self._undelivered.read():
+            self._delivered.add(held.topic_id, held.topic, held.partition, by_offset)
+            messages += by_offset.values()
+        return messages
 
     def _serve_callback(self, member: GroupMember) -> None:
-        self._callback.add(member.take_results())
+        self._settle(member.take_results())
         self._callback.serve()
+
+    def _settle(self, results: list[Acknowledged]) -> None:
+        self._delivered.settle(results)
+        self._callback.add(results)
 
     def _accept_if_implicit(self) -> None:
         if self._is_implicit:
             self._delivered.accept_all()
 
     def _take_acknowledged(self) -> list[Acknowledgement]:
-        missing, self._missing = self._missing, []
-        return [*missing, *self._delivered.take_acknowledged()]
+        return [*self._undelivered.take_missing(), *self._delivered.take_acknowledged()]
 
-    def _take_undelivered(self, reason: str) -> list[Acknowledgement]:
-        held, self._held = self._held, None
-        return unread(held.ranges, reason) if held is not None and not held.is_over(self._log.now_ms()) else []
-
-    def _acknowledge(
-        self,
-        what: str,
-        topic: str | None,
-        partition: int | None,
-        offset: int | None,
-        ack_type: int,
-        redelivery_delay_ms: int | None,
-    ) -> None:
-        code = operator.index(ack_type)
-        if code not in APPLICATION_TYPES or topic is None or partition is None or offset is None:
-            raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
-        if partition < 0 or offset < 0:
-            raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
-        if redelivery_delay_ms is not None:
-            _check_delay(what, code, redelivery_delay_ms)
-        said = Said(AcknowledgeType(code), redelivery_delay_ms)
-        if self._is_implicit or not self._delivered.acknowledge(topic, partition, offset, said):
+    def _acknowledge(self, what: str, place: Place, said: Said) -> None:
+        if self._is_implicit or not self._delivered.acknowledge(*place, said):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
-
-    def _outcome(
-        self, sent: Iterable[Acknowledgement], results: Iterable[Acknowledged]
-    ) -> dict[TopicPartition, KafkaException | None]:
-        unanswered = self._running_member.unanswered_partitions()
-        outcome: dict[TopicPartition, KafkaException | None] = {}
-        for acknowledgement in sent:
-            if acknowledgement.acknowledge_type in APPLICATION_TYPES:
-                late = KafkaException(KafkaError(KafkaError._TIMED_OUT)) if acknowledgement.key in unanswered else None
-                outcome[TopicPartition(acknowledgement.topic, acknowledgement.partition)] = late
-        for result in results:
-            partition = TopicPartition(result.topic, result.partition)
-            if partition in outcome and result.error is not None:
-                outcome[partition] = exception_of(result.error)
-        return outcome
-
-
-@contextmanager
-def _as_kafka_exception() -> Iterator[None]:
-    """Let errors of this package leave as confluent-kafka's kind, with the original as their cause."""
-    try:
-        yield
-    except ApiError as error:
-        is_fatal = not isinstance(error, GroupQuarantinedError)
-        reason = f"ShareGroupHeartbeat {'fatal ' if is_fatal else ''}error: {error}"
-        raise KafkaException(KafkaError(error.code, reason, is_fatal)) from error
-    except LogUnavailableError as error:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error))) from error
-    except ShareGroupError as error:
-        raise KafkaException(KafkaError(KafkaError._FATAL, str(error), True)) from error
-
-
-def _messages(found: ReadRange) -> Iterator[Message]:
-    delivery_count = found.held.delivery_count
-    for record in found.records:
-        yield Message(
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers) or None,
-            timestamp=(found.timestamp_type, record.timestamp_ms),
-            delivery_count=delivery_count,
-        )
-
-
-def _check_delay(what: str, ack_type: int, redelivery_delay_ms: int) -> None:
-    if ack_type != AcknowledgeType.RELEASE or not 0 <= redelivery_delay_ms <= MAX_REDELIVERY_DELAY_MS:
-        raise ValueError(
-            f"Failed to acknowledge {what}: redelivery_delay_ms is {redelivery_delay_ms}; it must be from 0 to "
-            f"{MAX_REDELIVERY_DELAY_MS}, and the acknowledgement a RELEASE"
-        )
 
 
 def _milliseconds(timeout: object) -> int | None:

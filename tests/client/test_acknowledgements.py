@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.client.acknowledgements import Acknowledgement, PendingAcknowledgements
-from sharegroup.client.acquisition import HeldRange
 from sharegroup.client.delivered import DeliveredRecords, Said
+from sharegroup.client.message import Message
 from sharegroup.core.record_state import AcknowledgeType
 
 ACCEPT, RELEASE, REJECT, GAP = (
@@ -102,13 +103,25 @@ def test_runs_say_what_a_dict_would(words: list[tuple[bool, int, int, Acknowledg
             assert not before.is_continued_by(after)
 
 
-WORDS = [Said(ACCEPT), Said(RELEASE), Said(RELEASE, 0), Said(RELEASE, 500), Said(REJECT), None]
+def messages(offsets: Iterable[int]) -> dict[int, Message]:
+    return {offset: Message("orders", 0, offset) for offset in offsets}
+
+
+WORDS = [
+    Said(ACCEPT),
+    Said(RELEASE),
+    Said(RELEASE, 0),
+    Said(RELEASE, 500),
+    Said(REJECT),
+    Said(AcknowledgeType.RENEW),
+    None,
+]
 
 
 @given(st.dictionaries(st.integers(0, 40), st.sampled_from(WORDS)))
 def test_delivered_records_leave_as_runs_once_they_are_acknowledged(said: dict[int, Said | None]) -> None:
     delivered = DeliveredRecords()
-    delivered.add(HeldRange("topic-id", "orders", 0, 0, 40, 1), said)
+    delivered.add("topic-id", "orders", 0, messages(said))
     for offset, kind in said.items():
         if kind is not None:
             assert delivered.acknowledge("orders", 0, offset, kind)
@@ -124,8 +137,8 @@ def test_delivered_records_leave_as_runs_once_they_are_acknowledged(said: dict[i
 
 def test_records_of_a_topic_that_was_created_again_replace_those_of_the_old_one() -> None:
     delivered = DeliveredRecords()
-    delivered.add(HeldRange("old", "orders", 0, 0, 9, 1), range(10))
-    delivered.add(HeldRange("new", "orders", 0, 0, 4, 1), range(5))
+    delivered.add("old", "orders", 0, messages(range(10)))
+    delivered.add("new", "orders", 0, messages(range(5)))
     assert delivered.unacknowledged_count == 5
     delivered.accept_all()
     assert [(r.topic_id, r.first_offset, r.last_offset) for r in delivered.take_acknowledged()] == [("new", 0, 4)]

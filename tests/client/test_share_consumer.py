@@ -110,7 +110,7 @@ class TestAcknowledgeErrors:
             ((None,), TypeError, r"argument 1 must be .*Message, not None"),
             (("polled", 9), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),
             (("polled", 0), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),
-            (("polled", 4), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),
+            (("polled", 5), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),
             (("polled", 100), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),
             (("polled", "ACCEPT"), TypeError, "^'str' object cannot be interpreted as an integer$"),
             ((Message(partition=0, offset=0),), ValueError, f"^Failed to acknowledge message: {INVALID_ARGUMENT}$"),

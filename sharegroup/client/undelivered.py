@@ -1,0 +1,83 @@
+"""What a consumer holds and no poll has returned yet, and how it becomes messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acquisition import Acquisition, HeldRange, unread
+from sharegroup.client.message import Message
+from sharegroup.client.record_reader import ReadRange, RecordReader
+from sharegroup.logs.port import Log
+
+
+class ReadMessages(NamedTuple):
+    """Messages of one range, by offset."""
+
+    held: HeldRange
+    by_offset: dict[int, Message]
+
+
+class UndeliveredRecords:
+    """The rest of one acquisition, and the offsets of it that turned out to have no record.
+
+    Args:
+        log: where the records are; locks end by its time.
+        reader: reads them.
+        max_poll_records: messages that one read returns at most.
+    """
+
+    def __init__(self, log: Log, reader: RecordReader, max_poll_records: int) -> None:
+        self._log = log
+        self._reader = reader
+        self._max_poll_records = max_poll_records
+        self._held: Acquisition | None = None
+        self._missing: list[Acknowledgement] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read, so that the next acquisition may come."""
+        return self._held is None
+
+    def hold(self, acquisition: Acquisition | None) -> None:
+        """Have this to read; only when `is_empty`."""
+        self._held = acquisition
+
+    def read(self) -> list[ReadMessages]:
+        """Messages of the next part; none when the time of the locks is over or no record is there."""
+        held = self._held
+        if held is None or held.is_over(self._log.now_ms()):
+            self._held = None
+            return []
+        chunk = self._reader.read(held.ranges, self._max_poll_records)
+        self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
+        self._missing += chunk.missing
+        return [ReadMessages(found.held, _messages(found)) for found in chunk.ranges if found.records]
+
+    def take_missing(self) -> list[Acknowledgement]:
+        """Acknowledgements of offsets without a record; each is told once."""
+        missing, self._missing = self._missing, []
+        return missing
+
+    def take_unread(self, reason: str) -> list[Acknowledgement]:
+        """Drop what is held: acknowledgements that take its delivery back, unless the locks have ended."""
+        held, self._held = self._held, None
+        return unread(held.ranges, reason) if held is not None and not held.is_over(self._log.now_ms()) else []
+
+
+def _messages(found: ReadRange) -> dict[int, Message]:
+    delivery_count = found.held.delivery_count
+    return {
+        record.offset: Message(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers) or None,
+            timestamp=(found.timestamp_type, record.timestamp_ms),
+            delivery_count=delivery_count,
+        )
+        for record in found.records
+    }
