@@ -1,0 +1,83 @@
+"""The stream reader of a share group on a real broker, called as Spark calls it. No Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
+
+from sharegroup.client.admin import AdminClient
+from sharegroup.core.record_state import Cause
+from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.spark.share_group_source import ShareGroupDataSource
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.writer import StateTableWriter
+from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
+from tests.kafka.conftest import Begin
+from tests.support.eventually import eventually
+from tests.support.kafka_broker import KafkaBroker
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def table(log: KafkaLog, tmp_path: Path) -> Iterator[StateTableReader]:
+    """The state table of a processor that runs."""
+    path = str(tmp_path / "state")
+    with ProcessorPeer(log, table=StateTableWriter.open(path, {})):
+        yield StateTableReader(path)
+    for topic in (REQUESTS, RESPONSES):
+        log.delete_topic(topic)
+
+
+def offsets(table: StateTableReader, group_id: str, cause: Cause) -> list[int]:
+    entries = [e for row in table.rows(None, group_id) for e in row.transitions if e.cause == cause]
+    return sorted(offset for e in entries for offset in range(e.first_offset, e.last_offset + 1))
+
+
+def test_a_batch_of_a_topic_with_transactions(
+    broker: KafkaBroker, log: KafkaLog, table: StateTableReader, events: str, begin: Begin
+) -> None:
+    group = f"group-{uuid4().hex[:8]}"
+    config = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
+    AdminClient(log).alter_group_config(group, config)
+    begin(events, ["a", "b"]).abort_transaction(30)  # offsets 0 and 1, marker at 2
+    eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the transaction is over")
+    log.append(events, 0, [NewRecord(b"k", b"c", (("h", b"x"),)), NewRecord(None, b"d")])
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "subscribe": events,
+        "share.acknowledgement.mode": "explicit",
+    }
+    reader = ShareGroupDataSource(CaseInsensitiveDict(options)).streamReader(StructType())
+    start = reader.initialOffset()
+    found = [start]
+
+    def has_batch() -> bool:
+        found[0] = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(10))))
+        return found[0]["number"] == 1
+
+    eventually(has_batch, "a batch", TIMEOUT_S)
+    (end,) = found
+    rows = [row for task in reader.partitions(start, end) for b in reader.read(task) for row in b.to_pylist()]
+    assert [(row["offset"], row["key"], row["value"], row["timestampType"]) for row in rows] == [
+        (3, b"k", b"c", 0),
+        (4, None, b"d", 0),
+    ]
+    assert rows[0]["headers"] == [{"key": "h", "value": b"x"}]
+    said = [[events, 0, 3, 3, "accept"], [events, 0, 4, 4, "reject"]]
+    (Path(end["acknowledgement_folder"]) / "000000.json").write_text(json.dumps(said))
+    assert reader.latestOffset(end, ReadMaxRows(10)) == end
+    eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements are answered", TIMEOUT_S)
+    reader.stop()
+    assert offsets(table, group, Cause.ACCEPT) == [3]
+    assert offsets(table, group, Cause.GAP) == [0, 1, 2]
+    assert offsets(table, group, Cause.RELEASE) == []
