@@ -32,8 +32,11 @@ A value is taken from the first of these that has it:
 2. an environment variable: `SHAREGROUP_` and the key in capitals with underscores for dots,
    like `{environment_variable("max.poll.records")}`; an unknown variable with this prefix is an error;
 3. the YAML file, in which keys may be nested under `processor`, `kafka`, `broker`, `consumer` or `worker`
-   (`conf/local.yaml` is an example);
+   (`conf/local.yaml` and `conf/kafka.yaml` are examples);
 4. the default.
+
+In flags, and at the top of the YAML file, a key may be written with its section before it, like
+`kafka.bootstrap.servers`. Of `log.path` and `bootstrap.servers` one is set: that which the first of these sources has.
 
 Keys that workers share with consumers are the consumer's in flags, in the environment and at the top of the YAML
 file; the worker's are written there with `worker.` before them, like `worker.max.poll.records`. Under `worker` in the
@@ -101,7 +104,7 @@ def _default(key: str, field: FieldInfo) -> str:
             return f"`{setting.default_key}`"
     if field.is_required():
         return "required"
-    if field.default in ("", SecretStr("")):
+    if field.default in ("", None, SecretStr("")):
         return "empty"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
