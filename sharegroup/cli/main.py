@@ -18,6 +18,7 @@ _COMMANDS = {
     "groups": LazyCommand("sharegroup.cli.groups", "groups", "List, describe, configure and resume share groups."),
     "audit": LazyCommand("sharegroup.cli.audit", "audit", "Verify, trace and export the state table."),
     "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
+    "metrics": LazyCommand("sharegroup.cli.metrics", "metrics", "Print the metrics of all share groups."),
     "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),
 }
 

@@ -43,6 +43,7 @@ def test_all_commands_are_there() -> None:
         "audit",
         *("audit verify", "audit history", "audit export"),
         "consume",
+        "metrics",
         "top",
     }
 
@@ -75,6 +76,7 @@ def test_version(cli: CommandLine) -> None:
         ("topics produce --topic orders", ("pyarrow", "deltalake", "numpy", *HEAVY)),
         ("consume --topic orders --timeout-ms 0", ("pyarrow", "deltalake", "numpy", *HEAVY)),
         ("groups list", ("pyarrow.compute", "numpy", *HEAVY)),
+        ("metrics", ("pyarrow.compute", "numpy", *HEAVY)),
         ("top --once", ("pyarrow.compute", "numpy", *HEAVY)),
     ],
 )

@@ -1,0 +1,38 @@
+"""The metrics by HTTP."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from sharegroup.errors import ConfigurationError
+from sharegroup.metrics.catalogue import WRITE_TOTAL
+from sharegroup.metrics.registry import Increment, MetricsRegistry
+from sharegroup.metrics.server import MetricsServer
+
+
+def test_the_server_shows_what_the_registry_holds_until_it_is_stopped() -> None:
+    registry = MetricsRegistry(max_series=10)
+    server = MetricsServer(registry, "127.0.0.1", 0)
+    registry.add([Increment(WRITE_TOTAL, (), 7)])
+    url = f"http://127.0.0.1:{server.port}/metrics"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        assert "kafka_server_share_coordinator_metrics_write_total 7.0" in answer.read().decode()
+    server.stop()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=20)
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_which() -> None:
+    registry = MetricsRegistry(max_series=10)
+    server = MetricsServer(registry, "127.0.0.1", 0)
+    with pytest.raises(ConfigurationError, match=rf"metrics\.port {server.port} of metrics\.host 127\.0\.0\.1"):
+        MetricsServer(registry, "127.0.0.1", server.port)
+    server.stop()
+
+
+def test_a_host_that_is_no_address_is_an_error_that_says_which() -> None:
+    with pytest.raises(ConfigurationError, match=r"metrics\.host nowhere\.invalid"):
+        MetricsServer(MetricsRegistry(max_series=10), "nowhere.invalid", 0)
