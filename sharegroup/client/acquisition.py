@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 
@@ -31,6 +31,11 @@ class HeldRange:
     last_offset: int
     delivery_count: int
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition."""
+        return self.topic_id, self.partition
 
     def acknowledgement(self, acknowledge_type: AcknowledgeType, reason: str = "") -> Acknowledgement:
         """The same type for the whole range."""

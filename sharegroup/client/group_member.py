@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.backoff import LONGEST_PAUSE_MS
+from sharegroup.client.measurements import MetricName
 from sharegroup.client.member_protocol import Instant, MemberProtocol, Standing
 from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.request_measurements import RequestMeasurements
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import MemberSettings
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
@@ -38,17 +40,20 @@ class GroupMember:
     Args:
         log: where the requests and responses are; to be closed after the member.
         settings: who the member is and how it fetches.
+        woken: while it is set, waits of `wait` and `flush` end at once; `notify` has those that go on look.
 
     Raises:
         UnknownTopicError: no processor was ever started on this log.
     """
 
-    def __init__(self, log: Log, settings: MemberSettings) -> None:
+    def __init__(self, log: Log, settings: MemberSettings, woken: threading.Event | None = None) -> None:
         # Kafka makes member ids as it makes topic ids.
         self.member_id = settings.member_id or new_topic_id()
         self._log = log
         self._link = ProcessorLink(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
+        self._measurements = RequestMeasurements()
+        self._woken = woken or threading.Event()
         self._changed = threading.Condition()
         self._failure: ShareGroupError | None = None
         self._is_done = False
@@ -122,6 +127,16 @@ class GroupMember:
         with self._changed:
             return self._protocol.standing
 
+    def metrics(self) -> dict[MetricName, float]:
+        """How many requests were sent, and how long their answers took."""
+        with self._changed:
+            return self._measurements.metrics(time.monotonic())
+
+    def notify(self) -> None:
+        """Have threads that wait look whether they are woken."""
+        with self._changed:
+            self._changed.notify_all()
+
     def close(
         self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = (), keeps_locks: bool = False
     ) -> list[Acknowledged]:
@@ -175,6 +190,7 @@ class GroupMember:
             return
         with self._changed:
             for answer in answers:
+                self._measurements.answered(answer.correlation_id, time.monotonic())
                 try:
                     self._protocol.receive(answer, self._instant().now_ms)
                 except InvalidRequestError as error:
@@ -188,6 +204,7 @@ class GroupMember:
         requests = self._protocol.next_requests(self._instant())
         if not requests:
             return
+        self._measurements.sent(requests, time.monotonic())
         try:
             self._link.send(requests)
         except LogUnavailableError as error:
@@ -200,7 +217,8 @@ class GroupMember:
     def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Block, with the lock given back meanwhile, until the condition holds; false when time is over first."""
         self._changed.wait_for(
-            lambda: condition() or self._failure is not None, None if timeout_ms is None else timeout_ms / 1000
+            lambda: condition() or self._failure is not None or self._woken.is_set(),
+            None if timeout_ms is None else timeout_ms / 1000,
         )
         self._raise_failure()
         return condition()
@@ -209,7 +227,7 @@ class GroupMember:
         """As `_wait_for`, on behalf of an application that asks for records all the time."""
         deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
         is_there = is_over = False
-        while not (is_there or is_over):
+        while not (is_there or is_over or self._woken.is_set()):
             now_ms = self._instant().now_ms
             self._protocol.polled(now_ms)
             remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)

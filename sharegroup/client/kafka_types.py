@@ -28,6 +28,10 @@ class ConcurrentModificationException(RuntimeError):  # noqa: N818 - confluent-k
     """A share consumer was used by two threads at once."""
 
 
+class WakeupException(RuntimeError):  # noqa: N818 - the Java client's name
+    """`ShareConsumer.wakeup` ended a call early."""
+
+
 class KafkaError:
     """An error as data; compares equal to its code.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from sharegroup.client.acknowledgements import Acknowledgement
+from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import HeldRange
 from sharegroup.client.kafka_types import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from sharegroup.core.isolation_level import IsolationLevel
@@ -45,11 +45,13 @@ class Chunk:
         ranges: what was read, in the order of the ranges.
         missing: acknowledgements for offsets without a record.
         rest: what there was no room for.
+        size: bytes of keys and values.
     """
 
     ranges: list[ReadRange]
     missing: list[Acknowledgement]
     rest: tuple[HeldRange, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class _Found:
     records: list[LogRecord]
     settled_end: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
+
 
 class RecordReader:
     """Reads from a log that holds the acquired records.
@@ -67,11 +74,13 @@ class RecordReader:
     Args:
         log: the log.
         max_bytes: keys and values of one chunk; the record that passes this bound is the last one.
+        max_partition_bytes: the same for the records of one partition; None is the bound of the chunk.
     """
 
-    def __init__(self, log: Log, max_bytes: int) -> None:
+    def __init__(self, log: Log, max_bytes: int, max_partition_bytes: int | None = None) -> None:
         self._log = log
         self._max_bytes = max(max_bytes, 1)
+        self._max_partition_bytes = self._max_bytes if max_partition_bytes is None else max(max_partition_bytes, 1)
 
     def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
         """Read ranges in their order until there are `max_records` records.
@@ -80,12 +89,18 @@ class RecordReader:
         not exist any more.
         """
         rest = deque(ranges)
+        full: list[HeldRange] = []
         found: list[_Found] = []
         room, room_bytes = max_records, self._max_bytes
+        partition_sizes: Counter[PartitionKey] = Counter()
         while rest and room > 0 and room_bytes > 0:
             held = rest.popleft()
+            partition_room_bytes = self._max_partition_bytes - partition_sizes[held.key]
+            if partition_room_bytes <= 0:
+                full.append(held)
+                continue
             try:
-                records, settled_end = self._read(held, room, room_bytes)
+                records, settled_end = self._read(held, room, min(room_bytes, partition_room_bytes))
             except UnknownTopicError:
                 continue
             # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
@@ -94,8 +109,9 @@ class RecordReader:
             if seen_to < held.last_offset:
                 rest.appendleft(replace(held, first_offset=seen_to + 1))
             room -= len(records)
-            room_bytes -= sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        return self._checked(found, tuple(rest))
+            room_bytes -= found[-1].size
+            partition_sizes[held.key] += found[-1].size
+        return replace(self._checked(found, (*full, *rest)), size=self._max_bytes - room_bytes)
 
     def _read(self, held: HeldRange, max_records: int, max_bytes: int) -> tuple[list[LogRecord], int]:
         """The first records of a range, and the offset below which no other record can come any more."""

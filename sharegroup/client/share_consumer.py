@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +15,7 @@ from sharegroup.client.acknowledge_arguments import Place, checked_place, checke
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.commit_callback import CommitCallback, CommitCallbackQueue
 from sharegroup.client.commit_outcome import commit_outcome
+from sharegroup.client.consumer_measurements import ConsumerMeasurements
 from sharegroup.client.consumer_settings import consumer_settings
 from sharegroup.client.delivered import DeliveredRecords, Said
 from sharegroup.client.group_member import GroupMember
@@ -23,7 +26,9 @@ from sharegroup.client.kafka_types import (
     IllegalStateException,
     KafkaException,
     TopicPartition,
+    WakeupException,
 )
+from sharegroup.client.measurements import MetricName
 from sharegroup.client.message import Message, Messages
 from sharegroup.client.record_reader import RecordReader
 from sharegroup.client.session_events import Acknowledged
@@ -31,6 +36,7 @@ from sharegroup.client.single_thread import SingleThreadGuard
 from sharegroup.client.undelivered import UndeliveredRecords
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
+from sharegroup.logs.topic_id import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
 
@@ -55,13 +61,17 @@ class ShareConsumer:
     def __init__(self, config: dict[str, object]) -> None:
         settings = consumer_settings(config)
         self._config = settings.consumer
-        self._member_settings = settings.member
+        # Kafka makes member ids as it makes topic ids.
+        self._member_settings = replace(settings.member, member_id=new_topic_id())
         self._is_implicit = settings.consumer.share_acknowledgement_mode == "implicit"
         with as_kafka_exception():
             self._log = open_log(settings.log)
-        reader = RecordReader(self._log, settings.consumer.fetch_max_bytes)
-        self._undelivered = UndeliveredRecords(self._log, reader, settings.consumer.max_poll_records)
+        limits = settings.consumer
+        reader = RecordReader(self._log, limits.fetch_max_bytes, limits.max_partition_fetch_bytes)
+        self._undelivered = UndeliveredRecords(self._log, reader, limits.max_poll_records)
         self._guard = SingleThreadGuard()
+        self._woken = threading.Event()
+        self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
         self._subscription: list[str] = []
@@ -105,6 +115,7 @@ class ShareConsumer:
         Raises:
             IllegalStateException: not subscribed; or, in explicit mode, records of an earlier poll are unacknowledged.
             KafkaException: the group refused this member (once), or the log failed.
+            WakeupException: `wakeup` was called.
         """
         timeout_ms = _milliseconds(timeout)
         with self._entered():
@@ -114,7 +125,9 @@ class ShareConsumer:
             if count and not self._is_implicit:
                 raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
             self._accept_if_implicit()
+            self._measurements.poll_started(time.monotonic())
             messages = self._next_messages(timeout_ms)
+            self._measurements.poll_ended(time.monotonic())
             self._serve_callback(self._running_member)
             return Messages(messages)
 
@@ -169,6 +182,9 @@ class ShareConsumer:
         Returns:
             What became of it, for each partition with something to send now; `_TIMED_OUT` where no answer came in
             time: the callback hears of those later.
+
+        Raises:
+            WakeupException: `wakeup` was called; what was to be sent is on its way.
         """
         timeout_ms = _milliseconds(timeout)
         with self._entered():
@@ -179,6 +195,8 @@ class ShareConsumer:
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
             self._settle(results)
+            if sent:
+                self._raise_if_woken()
             self._callback.serve()
             return commit_outcome(sent, results, self._member.unanswered_partitions())
 
@@ -198,6 +216,40 @@ class ShareConsumer:
         """
         with self._entered():
             self._callback.set_callback(callback)
+
+    def wakeup(self) -> None:
+        """Have the poll or commit_sync that goes on, or else the next one that would wait, raise WakeupException.
+
+        The one method that another thread may call. As the Java client's; confluent-kafka has none.
+        """
+        self._woken.set()
+        if self._member is not None:
+            self._member.notify()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """Measurements of this consumer, named as the Java client's; averages, maxima and rates of the last minute.
+
+        A value is NaN as long as there is nothing to say. `records-per-request` and `fetch-size` are of a poll, since
+        it is polls that read records; acknowledgements count when they are answered.
+        """
+        with self._entered():
+            of_member = self._member.metrics() if self._member is not None else {}
+            return self._measurements.metrics(time.monotonic()) | of_member
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long the locks of the records last that were fetched last, in ms; None before there are some."""
+        with self._entered():
+            return self._undelivered.lock_timeout_ms
+
+    def client_instance_id(self, timeout: float = -1) -> str:
+        """The id under which the group knows this consumer: its member id, for as long as it lives.
+
+        Args:
+            timeout: not used, since nobody has to be asked; the Java client's has one.
+        """
+        _milliseconds(timeout)
+        with self._entered():
+            return self._member_settings.member_id
 
     def close(self, timeout: float | None = None) -> None:
         """Send what is acknowledged, give everything else back, leave the group. A second close does nothing.
@@ -240,7 +292,7 @@ class ShareConsumer:
     @property
     def _running_member(self) -> GroupMember:
         if self._member is None:
-            self._member = GroupMember(self._log, self._member_settings)
+            self._member = GroupMember(self._log, self._member_settings, self._woken)
         return self._member
 
     def _subscribe(self, topics: list[str]) -> None:
@@ -252,6 +304,7 @@ class ShareConsumer:
     def _next_messages(self, timeout_ms: int | None) -> list[Message]:
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         member = self._running_member
+        self._raise_if_woken()
         self._settle(member.take_results())
         if renewed := self._delivered.take_renewed():
             member.acknowledge(self._take_acknowledged())
@@ -261,6 +314,7 @@ class ShareConsumer:
             if self._delivered.awaits_renewals:
                 member.acknowledge(acknowledged)
                 self._settle(member.flush(timeout_ms))
+                self._raise_if_woken()
                 return []
             if self._undelivered.is_empty:
                 self._undelivered.hold(member.take_acquisition(acknowledged))
@@ -272,21 +326,32 @@ class ShareConsumer:
                 continue
             self._serve_callback(member)
             remaining_ms = None if deadline is None else max(round((deadline - time.monotonic()) * 1000), 0)
-            if not member.wait(remaining_ms):
+            is_there = member.wait(remaining_ms)
+            self._raise_if_woken()
+            if not is_there:
                 return []
 
     def _deliver(self) -> list[Message]:
         messages: list[Message] = []
-        for held, by_offset in self._undelivered.read():
+        ranges, size = self._undelivered.read()
+        for held, by_offset in ranges:
             self._delivered.add(held.topic_id, held.topic, held.partition, by_offset)
             messages += by_offset.values()
+        if messages:
+            self._measurements.delivered(messages, size, time.monotonic())
         return messages
+
+    def _raise_if_woken(self) -> None:
+        if self._woken.is_set():
+            self._woken.clear()
+            raise WakeupException("The share consumer was woken up.")
 
     def _serve_callback(self, member: GroupMember) -> None:
         self._settle(member.take_results())
         self._callback.serve()
 
     def _settle(self, results: list[Acknowledged]) -> None:
+        self._measurements.settled(results, time.monotonic())
         self._delivered.settle(results)
         self._callback.add(results)
 

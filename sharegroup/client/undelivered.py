@@ -19,6 +19,18 @@ class ReadMessages(NamedTuple):
     by_offset: dict[int, Message]
 
 
+class PolledMessages(NamedTuple):
+    """What one read brought.
+
+    Attributes:
+        ranges: messages of each range, none without messages.
+        size: bytes of keys and values.
+    """
+
+    ranges: list[ReadMessages]
+    size: int
+
+
 class UndeliveredRecords:
     """The rest of one acquisition, and the offsets of it that turned out to have no record.
 
@@ -32,6 +44,8 @@ class UndeliveredRecords:
         self._log = log
         self._reader = reader
         self._max_poll_records = max_poll_records
+        self.lock_timeout_ms: int | None = None
+        """How long the locks of the last acquisition last; None before there is one."""
         self._held: Acquisition | None = None
         self._missing: list[Acknowledgement] = []
 
@@ -43,17 +57,20 @@ class UndeliveredRecords:
     def hold(self, acquisition: Acquisition | None) -> None:
         """Have this to read; only when `is_empty`."""
         self._held = acquisition
+        if acquisition is not None:
+            self.lock_timeout_ms = acquisition.lock_timeout_ms
 
-    def read(self) -> list[ReadMessages]:
+    def read(self) -> PolledMessages:
         """Messages of the next part; none when the time of the locks is over or no record is there."""
         held = self._held
         if held is None or held.is_over(self._log.now_ms()):
             self._held = None
-            return []
+            return PolledMessages([], 0)
         chunk = self._reader.read(held.ranges, self._max_poll_records)
         self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
         self._missing += chunk.missing
-        return [ReadMessages(found.held, _messages(found)) for found in chunk.ranges if found.records]
+        ranges = [ReadMessages(found.held, _messages(found)) for found in chunk.ranges if found.records]
+        return PolledMessages(ranges, chunk.size)
 
     def take_missing(self) -> list[Acknowledgement]:
         """Acknowledgements of offsets without a record; each is told once."""

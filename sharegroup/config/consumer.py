@@ -62,6 +62,9 @@ class ShareConsumerConfig(Config):
     fetch_max_bytes: Annotated[Int, Field(ge=0)] = Field(
         default=52_428_800, description="Bytes of records that one poll reads; what it leaves, the next poll reads."
     )
+    max_partition_fetch_bytes: Annotated[Int, Field(ge=0)] = Field(
+        default=1_048_576, description="Bytes of records of one partition that one poll reads."
+    )
     request_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=30_000, description="Time after which a request without a response is sent again, in ms."
     )

@@ -105,6 +105,32 @@ def test_ranges_are_read_in_their_order_across_the_limit(log: LocalLog, held: He
 
 
 @pytest.mark.parametrize(
+    ("max_bytes", "max_partition_bytes", "read", "left"),
+    [
+        (UNLIMITED, UNLIMITED, [(0, 3), (1, 4), (0, 3)], []),
+        (UNLIMITED, 40, [(0, 3), (1, 4), (0, 1)], [(0, 8, 9)]),
+        (UNLIMITED, 30, [(0, 3), (1, 3)], [(1, 3, 3), (0, 7, 9)]),
+        (UNLIMITED, 10, [(0, 1), (1, 1)], [(0, 1, 2), (1, 1, 3), (0, 7, 9)]),
+        (UNLIMITED, 0, [(0, 1), (1, 1)], [(0, 1, 2), (1, 1, 3), (0, 7, 9)]),
+        (40, 30, [(0, 3), (1, 1)], [(1, 1, 3), (0, 7, 9)]),
+    ],
+)
+def test_a_partition_that_has_its_part_makes_room_for_the_others(
+    log: LocalLog, max_bytes: int, max_partition_bytes: int, read: list[tuple[int, int]], left: list[tuple[int, ...]]
+) -> None:
+    topic = log.create_topic("many", 2, {})
+    for partition in range(2):
+        log.append("many", partition, [NewRecord(b"k%d" % i, b"value-%02d" % i) for i in range(10)])
+    ranges = [
+        HeldRange(topic.topic_id, "many", p, first, last, 1) for p, first, last in ((0, 0, 2), (1, 0, 3), (0, 7, 9))
+    ]
+    chunk = RecordReader(log, max_bytes, max_partition_bytes).read(ranges, UNLIMITED)
+    assert [(found.held.partition, len(found.records)) for found in chunk.ranges] == read
+    assert sorted((r.partition, r.first_offset, r.last_offset) for r in chunk.rest) == sorted(left)
+    assert chunk.size == 10 * sum(count for _, count in read)
+
+
+@pytest.mark.parametrize(
     ("compacted", "gaps"),
     [
         ({4}, [(4, 4)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -30,11 +31,27 @@ class TestRecords:
         consumer = consume("cl-1", fetch_max_bytes=5)
         assert [got(consumer.poll(TIMEOUT_S)) for _ in range(3)] == ["0-2:d1", "3-5:d1", "6-8:d1"]
 
+    def test_one_partition_brings_at_most_so_many_bytes_and_one_record_more(
+        self, log: LocalLog, consume: Consume
+    ) -> None:
+        log.create_topic("two", 2, {})
+        for partition in range(2):
+            log.append("two", partition, [NewRecord(None, b"four")] * 5)
+        consumer = consume("two", max_partition_fetch_bytes=8)
+        polled: list[tuple[int, int]] = []
+        while len(polled) < 10:
+            messages = consumer.poll(TIMEOUT_S)
+            places = [(message.partition() or 0, message.offset() or 0) for message in messages]
+            assert max(Counter(partition for partition, _ in places).values()) <= 2
+            polled += places
+        assert sorted(polled) == [(partition, offset) for partition in range(2) for offset in range(5)]
+
+    @pytest.mark.parametrize("bound", ["fetch_max_bytes", "max_partition_fetch_bytes"])
     @pytest.mark.parametrize("stop", [ShareConsumer.unsubscribe, ShareConsumer.close])
     def test_what_a_poll_had_no_room_for_was_never_delivered(
-        self, consume: Consume, stop: Callable[[ShareConsumer], None]
+        self, consume: Consume, stop: Callable[[ShareConsumer], None], bound: str
     ) -> None:
-        consumer = consume("cl-1", mode="explicit", fetch_max_bytes=5)
+        consumer = consume("cl-1", mode="explicit", **{bound: 5})
         for message in consumer.poll(TIMEOUT_S):
             consumer.acknowledge(message)
         consumer.commit_sync()
