@@ -81,10 +81,10 @@ def take_over(
     checkpoint = Path(config.checkpoint_path)
     identity = read_identity(checkpoint)
     if identity is not None and identity.request_topic_id == request_topic.topic_id:
-        if marker is None:
-            return Takeover(writer, folded, identity, None, is_recovery=False)
-        if marker.checkpoint_id == identity.checkpoint_id:
-            last_marker = (marker.batch_id, dict(marker.end_offsets))
+        last_marker = None if marker is None else (marker.batch_id, dict(marker.end_offsets))
+        is_continued = marker is None or marker.checkpoint_id == identity.checkpoint_id
+        applied = {**identity.start_offsets, **(last_marker[1] if last_marker else {})}
+        if is_continued and not _is_cut_off(log, request_topic.name, applied):
             return Takeover(writer, folded, identity, last_marker, is_recovery=False)
     identity = _new_checkpoint(log, request_topic, checkpoint, marker.end_offsets if marker else {})
     write_bootstrap(checkpoint, identity, folded, broker, marker.batch_time_ms if marker else 0)
@@ -107,6 +107,18 @@ def _check_counts(reader: StateTableReader, config: ProcessorConfig) -> None:
                 f"{key} is {count}, but state table {config.state_table_path} was made with {recorded}.",
                 f"Set {key} to {recorded}: the count is fixed by the first start.",
             )
+
+
+def _is_cut_off(log: Log, topic: str, applied: Mapping[int, int]) -> bool:
+    """Whether messages were deleted that no batch has applied, as a broker does when their retention is over.
+
+    The query of the checkpoint would look for them, and fail. Members have long given up waiting for the answers.
+    """
+    starts = {partition: found.start_offset for partition, found in log.offsets(topic).items()}
+    lost = {partition: start for partition, start in starts.items() if start > applied.get(partition, 0)}
+    if lost:
+        logger.warning(Event("requests_deleted", topic=topic, applied_to=dict(applied), log_starts_at=lost))
+    return bool(lost)
 
 
 def _new_checkpoint(

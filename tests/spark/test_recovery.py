@@ -120,6 +120,25 @@ def test_a_start_that_was_cut_short_before_its_first_batch_is_continued(place: P
     assert place.take_over().identity == first.identity
 
 
+def test_messages_that_were_deleted_before_they_were_applied_are_passed_over(place: Place) -> None:
+    first = place.take_over()
+    place.append_requests(5)
+    commit(first, 0, {0: 3, 1: 5}, rows_of_a_group())
+    place.log.delete_records(REQUESTS, 0, 4)
+    again = place.take_over()
+    assert again.identity.checkpoint_id != first.identity.checkpoint_id
+    assert again.identity.start_offsets == {0: 4, 1: 5}
+    assert (again.last_marker, again.is_recovery) == (None, True)
+
+
+def test_messages_that_were_deleted_after_they_were_applied_are_not_missed(place: Place) -> None:
+    first = place.take_over()
+    place.append_requests(5)
+    commit(first, 0, {0: 3, 1: 5})
+    place.log.delete_records(REQUESTS, 0, 3)
+    assert place.take_over().identity == first.identity
+
+
 def test_without_its_checkpoint_a_processor_goes_on_where_the_table_ends(place: Place) -> None:
     first = place.take_over()
     place.append_requests(5)
