@@ -42,6 +42,8 @@ class KafkaError:
     """
 
     _FATAL: ClassVar[int] = -150
+    _VALUE_DESERIALIZATION: ClassVar[int] = -159
+    _KEY_DESERIALIZATION: ClassVar[int] = -160
     _STATE: ClassVar[int] = -172
     _TIMED_OUT: ClassVar[int] = -185
     _INVALID_ARG: ClassVar[int] = -186
@@ -96,6 +98,8 @@ class KafkaError:
 
 _LOCAL: dict[int, tuple[str, str]] = {
     -150: ("_FATAL", "Local: Fatal error"),
+    -159: ("_VALUE_DESERIALIZATION", "Local: Value deserialization error"),
+    -160: ("_KEY_DESERIALIZATION", "Local: Key deserialization error"),
     -172: ("_STATE", ERRONEOUS_STATE),
     -185: ("_TIMED_OUT", "Local: Timed out"),
     -186: ("_INVALID_ARG", INVALID_ARGUMENT),

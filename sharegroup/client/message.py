@@ -91,6 +91,14 @@ class Message:
         """Record value: bytes or None, or what `set_value` put there."""
         return self._value
 
+    def deserialized_key(self) -> object:
+        """The same as `key`."""
+        return self._key
+
+    def deserialized_value(self) -> object:
+        """The same as `value`."""
+        return self._value
+
     def headers(self) -> MessageHeaders | None:
         """Record headers in their order; None when there are none."""
         return self._headers

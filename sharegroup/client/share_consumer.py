@@ -332,6 +332,7 @@ class ShareConsumer:
                 return []
 
     def _deliver(self) -> list[Message]:
+        """The next messages for the application, which are delivered from now on."""
         messages: list[Message] = []
         ranges, size = self._undelivered.read()
         for held, by_offset in ranges:
