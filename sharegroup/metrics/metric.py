@@ -20,7 +20,7 @@ class Source(StrEnum):
     """Where the values come from."""
 
     ROWS = "rows of the state table"
-    STATE = "the folded state"
+    STATE = "the folded state and the ends of the logs"
     ANSWERS = "the actors' answers"
     PROCESSOR = "the processor"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +16,7 @@ from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
+from tests.cli.test_documents import DOCUMENTS
 from tests.support.eventually import eventually
 
 
@@ -81,6 +83,9 @@ def group_epoch(epoch: int, time_ms: int) -> StateRow:
 def test_json_has_the_figures_of_the_text(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
     document = cli.json("metrics")
+    (example,) = json.loads(DOCUMENTS["metrics"])
+    assert {tuple(entry) for entry in document} == {tuple(example)}
+    assert {tuple(sample) for entry in document for sample in entry["samples"]} == {tuple(example["samples"][0])}
     samples = {sample["name"]: sample["value"] for entry in document for sample in entry["samples"]}
     assert samples["sharegroup_members"] == shown(cli)["sharegroup_members"]["packers",] == 0
 
