@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,6 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.kafka_exceptions import as_kafka_exception
 from sharegroup.client.kafka_types import (
     ERRONEOUS_STATE,
-    INVALID_ARGUMENT,
     IllegalStateException,
     KafkaException,
     TopicPartition,
@@ -33,6 +34,7 @@ from sharegroup.client.message import Message, Messages
 from sharegroup.client.record_reader import RecordReader
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.single_thread import SingleThreadGuard
+from sharegroup.client.subscription import Subscription
 from sharegroup.client.undelivered import UndeliveredRecords
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
@@ -74,34 +76,36 @@ class ShareConsumer:
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
-        self._subscription: list[str] = []
+        self._subscription = Subscription(self._log, limits.metadata_max_age_ms)
         self._member: GroupMember | None = None
         self._is_closed = False
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, topics: list[str] | re.Pattern[str]) -> None:
         """Subscribe to exactly these topics; none is `unsubscribe`.
 
+        Args:
+            topics: names; or a compiled pattern, for all topics whose whole name it matches, those that come later
+                too, but those of the machinery (`__…`).
+
         Raises:
-            TypeError: not a list of str.
+            TypeError: neither a list of str nor a pattern.
             ValueError: a name is empty, or there twice.
             KafkaException: no processor was ever started on this log.
         """
         with self._entered():
-            if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
-                raise TypeError("expected list of topic unicode strings")
-            if "" in topics or len(set(topics)) < len(topics):
-                raise ValueError(f"Failed to subscribe: {INVALID_ARGUMENT}")
-            self._subscribe(topics)
+            self._subscription.change(topics, time.monotonic())
+            self._join()
 
     def unsubscribe(self) -> None:
         """Leave the group; records that were delivered stay acquired, and can be acknowledged."""
         with self._entered():
-            self._subscribe([])
+            self._subscription.change([], time.monotonic())
+            self._join()
 
     def subscription(self) -> list[str]:
         """The topics subscribed to."""
         with self._entered():
-            return list(self._subscription)
+            return list(self._subscription.names)
 
     def poll(self, timeout: float = -1) -> Messages:
         """The next records, blocking until there are some.
@@ -119,7 +123,7 @@ class ShareConsumer:
         """
         timeout_ms = _milliseconds(timeout)
         with self._entered():
-            if not self._subscription:
+            if self._subscription.is_none:
                 raise IllegalStateException("Consumer is not subscribed to any topics")
             count = self._delivered.unacknowledged_count
             if count and not self._is_implicit:
@@ -295,14 +299,14 @@ class ShareConsumer:
             self._member = GroupMember(self._log, self._member_settings, self._woken)
         return self._member
 
-    def _subscribe(self, topics: list[str]) -> None:
-        if topics or self._member is not None:
-            self._running_member.subscribe(topics)
+    def _join(self) -> None:
+        """Join the group with the topics subscribed to, or leave it when there are none."""
+        if self._subscription.names or self._member is not None:
+            self._running_member.subscribe(self._subscription.names)
             self._running_member.acknowledge(self._undelivered.take_unread("the subscription changed"))
-        self._subscription = list(topics)
 
     def _next_messages(self, timeout_ms: int | None) -> list[Message]:
-        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        deadline_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         member = self._running_member
         self._raise_if_woken()
         self._settle(member.take_results())
@@ -325,11 +329,20 @@ class ShareConsumer:
                     return messages
                 continue
             self._serve_callback(member)
-            remaining_ms = None if deadline is None else max(round((deadline - time.monotonic()) * 1000), 0)
-            is_there = member.wait(remaining_ms)
+            if self._subscription.refresh(time.monotonic()):
+                self._join()
+            is_there = member.wait(self._wait_ms(deadline_s))
             self._raise_if_woken()
-            if not is_there:
+            if not is_there and deadline_s is not None and time.monotonic() >= deadline_s:
                 return []
+
+    def _wait_ms(self, deadline_s: float | None) -> int | None:
+        """How long to wait for records: until a deadline, or the next look at the topics."""
+        now_s = time.monotonic()
+        waits_ms = [self._subscription.next_look_ms(now_s)]
+        if deadline_s is not None:
+            waits_ms.append(max(math.ceil((deadline_s - now_s) * 1000), 0))
+        return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)
 
     def _deliver(self) -> list[Message]:
         """The next messages for the application, which are delivered from now on."""

@@ -65,6 +65,9 @@ class ShareConsumerConfig(Config):
     max_partition_fetch_bytes: Annotated[Int, Field(ge=0)] = Field(
         default=1_048_576, description="Bytes of records of one partition that one poll reads."
     )
+    metadata_max_age_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=300_000, description="Time after which a subscription by pattern looks at the topics again, in ms."
+    )
     request_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=30_000, description="Time after which a request without a response is sent again, in ms."
     )
