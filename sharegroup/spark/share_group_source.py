@@ -149,7 +149,9 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._source.settle(AcquiredOffset.from_json(end))
 
     def stop(self) -> None:
-        """Leave the group and close the log."""
+        """Leave the group and close the log; a second signal does not end that."""
+        if _is_own_process():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._source is not None:
             self._source.close()
         if self._log is not None:
@@ -203,8 +205,7 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _exit(number: int, frame: object) -> None:
-    """End the process so that `stop` is called. Spark ends it by SIGTERM, and sends another one at once."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """End the process so that `stop` is called: Spark closes the connection, and sends SIGTERM, even twice."""
     sys.exit()
 
 
