@@ -29,6 +29,9 @@ from sharegroup.spark.committer import CommitterMetrics
 from sharegroup.spark.dead_letter_writer import DeadLetterMetrics
 from sharegroup.spark.recovery import Takeover
 
+_LOOK_TIMEOUT_MS = 2_000
+"""Prometheus gives up after 10 s; without Kafka's offsets it is told everything else."""
+
 
 class MetricsExporter:
     """Shows one processor's metrics while it runs.
@@ -56,8 +59,8 @@ class MetricsExporter:
         self._committer = committer
         self._dead_letters = dead_letters
         self._leader_epoch = takeover.writer.leader_epoch
-        # A log of its own: who looks must not wait for the processor, which waits for Kafka as long as it takes.
-        self._log = open_log(settings.log)
+        # A log of its own: the processor's waits for Kafka as long as it takes, and who looks has not got that long.
+        self._log = open_log(settings.log, kafka_timeout_ms=_LOOK_TIMEOUT_MS)
         registry = MetricsRegistry(config.metrics_max_series)
         starts = takeover.last_marker[1] if takeover.last_marker else takeover.identity.start_offsets
         self._backlog = RequestBacklog(self._log, config.request_topic_name, starts)

@@ -1,0 +1,62 @@
+"""Latencies and rates, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.metrics import catalogue
+from sharegroup.metrics.metric import Metric
+from sharegroup.metrics.processor_metrics import BatchTimes, ProcessorMetrics
+from sharegroup.metrics.registry import MetricsRegistry
+from sharegroup.metrics.request_backlog import RequestBacklog
+from sharegroup.protocol.rows import RecordType, StateRow
+from tests.metrics.values import values
+
+WRITE = StateRow(record_type=RecordType.SHARE_UPDATE, group_id="g", topic="orders", partition=0)
+
+
+def test_latencies_and_rates_are_those_of_the_last_minute() -> None:
+    clock = [0.0]
+    registry = MetricsRegistry(max_series=10, now_s=lambda: clock[0])
+    metrics = ProcessorMetrics(registry, load_ms=250)
+
+    def value(metric: Metric) -> float:
+        return values(registry, metric)[()]
+
+    assert math.isnan(value(catalogue.WRITE_LATENCY_AVG))
+    assert value(catalogue.THREAD_IDLE_RATIO_AVG) == 1
+    metrics.committed([WRITE], BatchTimes([5_000], flush_ms=900, processing_ms=9_000))
+    clock[0] = 61.0
+    for flush_ms in (10, 30):
+        metrics.committed([WRITE] * 30, BatchTimes([100, 200], flush_ms, processing_ms=3_000))
+    expected = {
+        catalogue.WRITE_LATENCY_AVG: 20,
+        catalogue.WRITE_LATENCY_MAX: 30,
+        catalogue.WRITE_RATE: 1,
+        catalogue.BATCH_FLUSH_RATE: 2 / 60,
+        catalogue.THREAD_IDLE_RATIO_AVG: 0.9,
+        catalogue.PARTITION_LOAD_TIME_MAX: 250,
+        catalogue.BATCHES: 3,
+        catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "p50"]: 100,
+        catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "max"]: 200,
+        catalogue.LATENCY_METRICS[catalogue.EVENT_PROCESSING_TIME, "p99"]: 3_000,
+        catalogue.LATENCY_METRICS[catalogue.BATCH_FLUSH_TIME, "p999"]: 30,
+    }
+    assert {metric: value(metric) for metric in expected} == expected
+
+
+def test_the_backlog_is_what_no_batch_has_applied(tmp_path: Path) -> None:
+    with LocalLog(tmp_path / "log.db") as log:
+        assert RequestBacklog(log, "requests", {}).size() is None
+        log.create_topic("requests", 2)
+        log.append("requests", 0, [NewRecord(None, b"v")] * 7)
+        log.append("requests", 1, [NewRecord(None, b"v")] * 2)
+        backlog = RequestBacklog(log, "requests", {0: 3})
+        assert backlog.size() == 6
+        backlog.applied([(0, 7), (1, 1)])
+        assert backlog.size() == 1
+        log.delete_records("requests", 1, 2)
+        assert backlog.size() == 0
