@@ -52,12 +52,14 @@ class Site:
         folder: where everything is.
         groups: group id → the group's own configuration.
         checkpoint: name of the checkpoint folder.
+        metrics_port: where the processor shows its metrics; 0 is nowhere.
     """
 
     spark: SparkSession | None
     folder: Path
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     checkpoint: str = "checkpoint"
+    metrics_port: int = 0
 
     def __post_init__(self) -> None:
         self.log = LocalLog(self.log_path)
@@ -83,6 +85,7 @@ class Site:
             state_table_path=str(self.state_path),
             checkpoint_path=str(self.checkpoint_path),
             request_topic_partitions=REQUEST_PARTITIONS,
+            metrics_port=self.metrics_port,
         )
         return Settings(processor, BROKER, self.groups, {}, {})
 

@@ -1,0 +1,87 @@
+"""The metrics of a running processor: by HTTP, and in the progress of its query."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from sharegroup.client.share_consumer import AcknowledgeType
+from sharegroup.metrics.progress import BATCH_FIGURES, OBSERVATION
+from tests.spark.site import Site
+
+pytestmark = pytest.mark.spark
+
+Series = dict[tuple[str, ...], float]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def scraped(port: int) -> dict[str, Series]:
+    """What Prometheus would read: name → values of its labels by their names → value."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        text = answer.read().decode()
+    found: dict[str, Series] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(value for _, value in sorted(sample.labels.items()))
+            found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+def progress_sums(spark: SparkSession, since: int = 0) -> Counter[str]:
+    """The figures of all batches so far, added up."""
+    (query,) = (query for query in spark.streams.active if (query.name or "").startswith("sharegroup-processor"))
+    sums: Counter[str] = Counter()
+    for progress in query.recentProgress:
+        observed = progress.observedMetrics.get(OBSERVATION)
+        if observed is not None:
+            sums.update(observed.asDict())
+    return sums
+
+
+def test_metrics_are_shown_by_http_and_in_the_progress(spark: SparkSession, new_site: Callable[..., Site]) -> None:
+    port = free_port()
+    site = new_site(metrics_port=port)
+    with site.running():
+        topic = site.new_topic(record_count=30)
+        group = site.new_group()
+        with site.consumer(group, topic, max_poll_records=10, share_acknowledgement_mode="explicit") as consumer:
+            for message in site.poll(consumer, 10)[:10]:
+                consumer.acknowledge(
+                    message, AcknowledgeType.REJECT if message.offset() == 9 else AcknowledgeType.ACCEPT
+                )
+            consumer.commit_sync(timeout=20)
+            found = site.until(
+                lambda: (shown := scraped(port))["sharegroup_lag"].get((group, "0", topic)) == 20 and shown,
+                "ten records are finished",
+            )
+            accepted = found["kafka_server_sharegroupmetrics_recordacknowledgements_total"]
+            assert (accepted["Accept",], accepted["Reject",]) == (9, 1)
+            assert found["kafka_server_sharesessioncache_sharesessionscount"] == {(): 1}
+            assert found["kafka_server_group_coordinator_metrics_share_group_count"]["Stable",] == 1
+            assert found["sharegroup_members"] == {(group,): 1}
+            assert found["kafka_server_share_coordinator_metrics_write_latency_max"][()] > 0
+            assert found["sharegroup_leader_epoch"] == {(): 1}
+            site.until(lambda: progress_sums(spark)["RecordAcknowledgementsPerSec.Accept"] == 9, "the progress says so")
+            assert set(progress_sums(spark)) == set(BATCH_FIGURES)
+            assert progress_sums(spark)["transitions.reject"] == 1
+        # What has been counted so far is what the progress adds up to, and nothing waits.
+        shown = site.until(
+            lambda: (now := scraped(port))["kafka_server_share_coordinator_metrics_event_queue_size"][()] == 0 and now,
+            "every message is applied",
+        )
+        writes = shown["kafka_server_share_coordinator_metrics_write_total"][()]
+        site.until(lambda: progress_sums(spark)["write-total"] == writes, "the progress has the same writes")
+    with pytest.raises(OSError, match="refused"):
+        scraped(port)
