@@ -6,6 +6,7 @@ import pytest
 
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorState
+from sharegroup.audit.verify import verify
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.runs import Run
 from sharegroup.protocol.api_key import ActorRole, ApiKey
@@ -132,6 +133,8 @@ class TestChangesOfATopic:
         anna.take_assignments()
         assert anna.assigned == {("new-id", 0)}
         assert set(metadata(group).topics) == {"new-id"}
+        assert set(start_offsets(group)) == {("new-id", 0)}
+        assert [row.topic_id for row in group.rows_of(RecordType.SHARE_TOMBSTONE)] == ["orders-id"]
         assert anna.fetch(forget=[ORDERS_0]).acquired == {("new-id", 0): [(0, 2, 1)]}
 
     def test_a_deleted_topic_is_taken_from_its_members(self) -> None:
@@ -148,6 +151,23 @@ class TestChangesOfATopic:
         group.advance(1_000)
         anna.take_assignments()
         assert anna.assigned == {ORDERS_0}
+
+    def test_a_deleted_topic_leaves_nothing_behind_even_while_nobody_subscribes_to_it(self) -> None:
+        group = group_with(10)
+        (anna,) = joined(group, "anna")
+        anna.fetch(max_records=4)
+        anna.leave()
+        group.delete_topic("orders")
+        group.settle()
+        assert (metadata(group).topics, start_offsets(group)) == ({}, {})
+        assert verify(group.rows, group.context.broker).findings == []
+
+    def test_a_start_offset_that_is_no_more_moves_to_the_log_start(self) -> None:
+        group = group_with(LogPartition(end=10))
+        (anna,) = joined(group, "anna")
+        group.set_offsets("orders", 0, LogPartition(start=6, end=10))
+        group.tell_offsets("orders")
+        assert anna.fetch().acquired == {ORDERS_0: [(6, 9, 1)]}
 
     def test_a_topic_stays_initialised_while_nobody_subscribes_to_it(self) -> None:
         group = group_with(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,19 @@ from hypothesis import given
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
 from sharegroup.coordinator.share_group_state import ShareGroupState
 from sharegroup.core.record_state import RecordState
+from sharegroup.core.runs import Run
 from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
 from sharegroup.protocol.kafka_export import to_kafka_record
-from sharegroup.protocol.rows import RecordType, StateBatchEntry, StateRow
-from sharegroup.protocol.share_state_records import SharePartitionKey, ShareUpdate, decoded, encoded
+from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow
+from sharegroup.protocol.share_state_records import (
+    SharePartitionKey,
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareUpdate,
+    decoded,
+    encoded,
+)
+from sharegroup.protocol.table_snapshot import PartitionSnapshotPayload
 from tests.state.share_partition_walk import BATCHES, UPDATES_PER_SNAPSHOT, Key, Operation, Walk
 
 TOPIC_ID = "EREREREREREiIiIiIiIiIg"
@@ -76,6 +86,44 @@ def test_each_record_tells_where_the_share_partition_starts_and_how_much_is_fini
 )
 def test_kafka_writes_nothing_of_what_it_keeps_in_memory_or_elsewhere(record_type: RecordType) -> None:
     assert to_kafka_record(StateRow(record_type=record_type)) is None
+
+
+ADDRESS: dict[str, Any] = {"group_id": "orders", "topic_id": TOPIC_ID, "partition": 1}
+
+
+def test_a_state_that_ends_is_a_tombstone() -> None:
+    row = StateRow(record_type=RecordType.SHARE_TOMBSTONE, **ADDRESS, state_epoch=2, snapshot_epoch=5)
+    assert to_kafka_record(row) == ShareStateRecord(SharePartitionKey("orders", TOPIC_ID, 1), None)
+
+
+def test_a_table_snapshot_is_the_snapshot_of_a_cold_share_partition() -> None:
+    """It keeps when the state was created; what Kafka does not store of it is left out."""
+    payload = PartitionSnapshotPayload(updates_since_snapshot=4, request_offset=9, snapshot_time_ms=1_000)
+    runs = [Run(5, 6, RecordState.ACQUIRED, 1, "anna", 9_000), Run(7, 9, RecordState.AVAILABLE, 2)]
+    row = StateRow(
+        record_type=RecordType.TABLE_SNAPSHOT,
+        **ADDRESS,
+        time_ms=301_000,
+        leader_epoch=7,
+        state_epoch=2,
+        snapshot_epoch=3,
+        start_offset=5,
+        delivery_complete_count=0,
+        runs=[RunEntry.of(run) for run in runs],
+        payload=payload.model_dump(mode="json"),
+    )
+    record = to_kafka_record(row)
+    assert record is not None
+    assert record.value == ShareSnapshot(
+        snapshot_epoch=3,
+        state_epoch=2,
+        leader_epoch=7,
+        start_offset=5,
+        delivery_complete_count=0,
+        create_timestamp=1_000,
+        write_timestamp=301_000,
+        state_batches=(StateBatch(7, 9, 2, RecordState.AVAILABLE),),
+    )
 
 
 def test_what_waits_for_its_dead_letter_is_archived_in_kafka() -> None:
