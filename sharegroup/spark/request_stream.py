@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
+from sharegroup.logs.open import ENDLESS_MS
 from sharegroup.spark.kafka_options import KAFKA_FORMAT, kafka_options
 from sharegroup.spark.local_log_source import FORMAT
 
@@ -17,15 +18,14 @@ POLLING_DELAY_MS = 50
 """How long an idle query waits between two looks at the ends of Kafka's partitions; each look is a request."""
 
 _PATIENCE = {
-    # While Kafka is away the driver looks for it once a second, and a task waits: a query that failed would only be
-    # started again to do the same.
-    "fetchOffset.numRetries": str(2**31 - 1),
-    "fetchOffset.retryIntervalMs": "1000",
-    "kafkaConsumer.pollTimeoutMs": str(2**31 - 1),
-    "kafka.reconnect.backoff.max.ms": "1000",
-    # An attempt ends before Kafka's own minute: the next one begins with new connections.
-    "kafka.default.api.timeout.ms": "15000",
+    # While Kafka is away the driver and its tasks wait: a query that failed would be started again to do the same. A
+    # consumer looks up its position within the default API timeout, and fetches within the poll timeout.
+    "fetchOffset.numRetries": str(ENDLESS_MS),
+    "kafkaConsumer.pollTimeoutMs": str(ENDLESS_MS),
+    "kafka.default.api.timeout.ms": str(ENDLESS_MS),
+    # A broker that comes back is asked again within seconds.
     "kafka.request.timeout.ms": "10000",
+    "kafka.reconnect.backoff.max.ms": "1000",
 }
 _COLUMNS = ("partition", "offset", "timestamp", "value")
 
