@@ -16,6 +16,7 @@ from sharegroup.errors import (
     ApiError,
     CoordinatorLoadInProgressError,
     GroupIdNotFoundError,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from sharegroup.protocol.api_key import ApiKey
@@ -37,6 +38,8 @@ from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope
 _NO_TOPIC = ("", 0)
 MAX_WAITING_REQUESTS = 10
 """Requests of one group that may wait at once: each may be as large as a request can be."""
+MAX_WAIT_MS = 300_000
+"""A request that waits longer is answered that it timed out; its sender has long given up."""
 SeenTopics = Mapping[str, tuple[str, int]]
 """Topic name → (topic id, or "" when there is none; partition count), as the driver told."""
 Answer = tuple[RequestEnvelope, ErrorResponse]
@@ -49,11 +52,13 @@ class _Waiting:
 
     Attributes:
         envelope: the request.
+        time_ms: when it came; epoch ms.
         response: its answer, once it is known what will be done.
         changing: topic id → state epoch of what the leader is to change before it is answered.
     """
 
     envelope: RequestEnvelope
+    time_ms: int
     response: ErrorResponse | None = None
     changing: dict[str, int] = field(default_factory=dict)
 
@@ -87,14 +92,19 @@ class Administration:
         return [
             [
                 waiting.envelope.model_dump(mode="json"),
+                waiting.time_ms,
                 None if waiting.response is None else waiting.response.model_dump(mode="json"),
                 waiting.changing,
             ]
             for waiting in self._waiting
         ]
 
-    def take(self, envelope: RequestEnvelope) -> None:
+    def take(self, envelope: RequestEnvelope, time_ms: int) -> None:
         """Take in a request.
+
+        Args:
+            envelope: the request.
+            time_ms: its append time; epoch ms.
 
         Raises:
             InvalidRequestError: a field is missing or has a wrong value.
@@ -109,18 +119,19 @@ class Administration:
                 f"{len(self._waiting)} requests of administrators wait already; the most is {MAX_WAITING_REQUESTS}.",
                 "Try again later.",
             )
-        self._waiting.append(_Waiting(envelope))
+        self._waiting.append(_Waiting(envelope, time_ms))
 
     @property
     def wanted_topics(self) -> set[str]:
         """Names of topics that the driver must tell of before requests can be judged."""
         return {name for waiting in self._waiting if waiting.response is None for name in _topic_names(waiting)}
 
-    def go_on(self, seen: SeenTopics) -> tuple[list[GroupRecord], list[Answer]]:
+    def go_on(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Answer]]:
         """Do what can be done now; returns the records that were applied, and the answers to what is done.
 
         Args:
             seen: topics as told; one that is not in it has not been looked at yet.
+            now_ms: the present time; epoch ms.
         """
         records: list[GroupRecord] = []
         answers: list[Answer] = []
@@ -130,7 +141,9 @@ class Administration:
                     self._check(waiting.envelope)
                     records += self._judged(waiting, seen)
                 if waiting.response is None or self._is_changing(waiting):
-                    continue
+                    if now_ms < waiting.time_ms + MAX_WAIT_MS:
+                        continue
+                    raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
                 if waiting.envelope.api_key == ApiKey.DELETE_GROUPS:
                     self._check(waiting.envelope)
                     records += self._group.remove("deleted")
@@ -208,10 +221,12 @@ class Administration:
         return self._group.delete_topics([topic_id for topic_id in waiting.changing if not topics[topic_id].deleting])
 
 
-def _waiting(envelope: dict[str, Any], response: dict[str, Any] | None, changing: dict[str, int]) -> _Waiting:
+def _waiting(
+    envelope: dict[str, Any], time_ms: int, response: dict[str, Any] | None, changing: dict[str, int]
+) -> _Waiting:
     found = RequestEnvelope.model_validate(envelope)
     answer = None if response is None else _RESPONSES[ApiKey(found.api_key)].model_validate(response)
-    return _Waiting(found, answer, changing)
+    return _Waiting(found, time_ms, answer, changing)
 
 
 def _topic_names(waiting: _Waiting) -> set[str]:

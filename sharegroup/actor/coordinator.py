@@ -105,7 +105,7 @@ class Coordinator:
 
     def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
         """Make the batch's assignment, answer its heartbeats, and say what is to be done."""
-        self._go_on_administering()
+        self._go_on_administering(time.last_message_ms)
         self._records += self._group.expire(time.last_message_ms)
         assigned = self._group.reassign(time.last_message_ms)
         self._records += assigned
@@ -185,10 +185,10 @@ class Coordinator:
             self._seen_topics.clear()
 
     def _administer(self, message: LoggedRequest) -> None:
-        self._administration.take(message.envelope)
+        self._administration.take(message.envelope, message.time_ms)
 
-    def _go_on_administering(self) -> None:
-        records, answers = self._administration.go_on(self._seen_topics)
+    def _go_on_administering(self, now_ms: int) -> None:
+        records, answers = self._administration.go_on(self._seen_topics, now_ms)
         self._records += records
         self._is_leader_to_be_told |= any(isinstance(record, ShareGroupRemoved) for record in records)
         for envelope, body in answers:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.actor.administration import MAX_WAITING_REQUESTS
+from sharegroup.actor.administration import MAX_WAIT_MS, MAX_WAITING_REQUESTS
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.group_state import GroupState
@@ -19,6 +19,7 @@ from sharegroup.errors import (
     InvalidRecordStateError,
     InvalidRequestError,
     NonEmptyGroupError,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from sharegroup.protocol.api_key import ApiKey
@@ -398,3 +399,15 @@ def test_so_many_requests_wait_at_once() -> None:
     answers: list[dict[str, Any]] = [answer for number in asked for answer in group.answers_to_admin(number)]
     assert [answer.get("error_code", 0) for answer in answers[-1:]] == [CoordinatorLoadInProgressError.code]
     assert len(answers) == MAX_WAITING_REQUESTS + 1
+
+
+def test_a_request_that_the_driver_leaves_alone_times_out() -> None:
+    group = Group()
+    asked = group.send_as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration({"orders": {0: 1}}))
+    group.run_batch()
+    group.drop_pending()
+    group.now_ms += MAX_WAIT_MS
+    group.append_tick()
+    group.run_batch()
+    (answer,) = group.answers_to_admin(asked)
+    assert answer["error_code"] == RequestTimedOutError.code
