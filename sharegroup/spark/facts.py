@@ -143,10 +143,11 @@ class FactSource:
 
     def _answers(self, group_ids: Iterable[str], with_topics: bool) -> list[RequestEnvelope]:
         facts = []
+        seen_topics: dict[str, tuple[str, int]] = {}
         for group_id in sorted(group_ids):
             topics = self._grown(group_id)
             if with_topics:
-                topics += self._changed_topics(group_id)
+                topics += self._changed_topics(group_id, seen_topics)
             if topics:
                 facts.append(request(ApiKey.LOG_OFFSETS, group_id, LogOffsets(topics=topics)))
         return facts
@@ -169,23 +170,30 @@ class FactSource:
                 del watch.above_offset[topic, topic_id, partition]
         return grown
 
-    def _changed_topics(self, group_id: str) -> list[TopicLogOffsets]:
-        """Topics whose id or partition count is not what the group knows; told once."""
+    def _changed_topics(self, group_id: str, seen_topics: dict[str, tuple[str, int]]) -> list[TopicLogOffsets]:
+        """Topics whose id or partition count is not what the group knows; told once.
+
+        Many groups may watch one topic, idle ones too: it is looked at once for all of them.
+        """
         watch = self._topic_watches.get(group_id)
         changed: list[TopicLogOffsets] = []
         for topic, known in (watch.topics if watch else {}).items():
-            try:
-                description = self._log.describe_topic(topic)
-            except UnknownTopicError:
-                seen = ("", 0)
-            else:
-                seen = (description.topic_id, description.partition_count)
+            if topic not in seen_topics:
+                seen_topics[topic] = self._seen_topic(topic)
+            seen = seen_topics[topic]
             if watch is None or seen == known:
                 continue
             watch.topics[topic] = seen
             resets = self._reset_offsets(topic, seen[1], watch.reset_duration_ms)
             changed.append(_topic_offsets(topic, seen[0], seen[1], self._offsets(topic, seen[0]), resets))
         return changed
+
+    def _seen_topic(self, topic: str) -> tuple[str, int]:
+        try:
+            description = self._log.describe_topic(topic)
+        except UnknownTopicError:
+            return "", 0
+        return description.topic_id, description.partition_count
 
     def _reset_offsets(self, topic: str, partition_count: int, duration_ms: int | None) -> dict[int, int]:
         if duration_ms is None:
