@@ -244,6 +244,16 @@ class TestDeletingOffsets:
         assert group.leader.partitions[ORDERS_0].epochs.snapshot_epoch == 0
         check_rows(group)
 
+    def test_a_late_acknowledgement_and_a_late_fetch_find_nothing(self) -> None:
+        group = group_with(20)
+        (anna,) = joined(group, "anna")
+        anna.fetch(max_records=8)
+        anna.leave()
+        deleted(group, "orders")
+        said = {ORDERS_0: [(4, 7, AcknowledgeType.ACCEPT)]}
+        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: UNKNOWN}
+        assert anna.fetch([ORDERS_0]).partitions[ORDERS_0].error_code == UNKNOWN
+
     def test_each_topic_fails_by_itself(self) -> None:
         group = empty_group(20)
         group.create_topic("payments", "payments-id", [LogPartition(end=3)])
