@@ -19,7 +19,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
 from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.facts import FactSource
-from sharegroup.spark.link_topics import ensure_response_topic
+from sharegroup.spark.link_topics import ensure_response_topic, request_topic_check
 from sharegroup.state.writer import StateTableWriter
 
 _NO_BATCH = -1
@@ -75,6 +75,7 @@ class Committer:
         self._writer = writer
         self._config = config
         self._checkpoint_id = identity.checkpoint_id
+        self._check_request_topic = request_topic_check(log, config, identity.request_topic_id)
         # What was applied before this checkpoint counts, too: a later recovery looks at the last marker only.
         self._last_batch_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
         self.metrics = metrics
@@ -159,6 +160,7 @@ class Committer:
             self._log.append_all(batches)
         except UnknownTopicError:
             # Nothing was appended. Answers that went with the response topic are asked for again by their members.
+            self._check_request_topic()
             ensure_response_topic(self._log, self._config)
             self._log.append_all(batches)
 

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.audit.verify import verify
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import Cause
+from sharegroup.errors import ConfigurationError, LogAccessDeniedError, UnknownTopicError
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.rows import RecordType
+from sharegroup.spark.link_topics import ensure_topics
 from sharegroup.spark.worker import process
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
 from tests.spark.site import BROKER, places
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import USERS, KafkaBroker
 
 pytestmark = pytest.mark.slow
+
+DAY_MS = 86_400_000
+SHORT_TIMEOUT = {"fetch_max_wait_ms": 500, "request_timeout_ms": 2_000}
 
 
 @pytest.fixture(scope="module")
@@ -26,68 +45,281 @@ def site(
     spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaSite]:
     """A running processor that the tests of this file share."""
-    site = KafkaSite(
-        spark, tmp_path_factory.mktemp("site"), kafka=KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
-    )
+    kafka = KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
+    site = KafkaSite(spark, tmp_path_factory.mktemp("site"), kafka=kafka)
     site.start()
     yield site
     site.close()
+
+
+@pytest.fixture
+def new_site(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[KafkaConfig], KafkaSite]]:
+    """Makes sites of a test's own; they are not started."""
+    sites: list[KafkaSite] = []
+
+    def make(kafka: KafkaConfig) -> KafkaSite:
+        folder = tmp_path / f"site-{len(sites)}"
+        folder.mkdir()
+        sites.append(KafkaSite(spark, folder, kafka=kafka))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+NewSite = Callable[[KafkaConfig], KafkaSite]
+
+
+def plain(broker: KafkaBroker) -> KafkaConfig:
+    return KafkaConfig(bootstrap_servers=broker.bootstrap_servers)
 
 
 class Seen:
     """A handler that accepts all records and keeps what it was given."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, bytes]] = []
+        self.places: list[tuple[int, int]] = []
+        self.plans: list[str] = []
         self._lock = threading.Lock()
 
     def __call__(self, records: DataFrame) -> None:
-        rows = [(r.partition, r.offset, r.delivery_count, bytes(r.value)) for r in records.collect()]
+        found = [(row.partition, row.offset) for row in records.collect()]
         with self._lock:
-            self.rows += rows
+            self.places += found
+            self.plans.append(records._jdf.queryExecution().toString())
 
 
-def work(site: KafkaSite, group_id: str, topic: str, handler: Seen) -> None:
+def work(site: KafkaSite, group_id: str, topic: str) -> Seen:
     """A Spark worker, until there is nothing left."""
     assert site.spark is not None
+    seen = Seen()
     config = {**site.settings.link_properties, "group.id": group_id, "topics": topic}
-    process(site.spark, config, handler, once_timeout_s=60)
+    process(site.spark, config, seen, once_timeout_s=60)
+    return seen
 
 
-def test_a_topic_is_drained_by_a_consumer_and_a_worker(site: KafkaSite) -> None:
+def test_a_topic_with_gaps_is_drained_by_a_consumer_and_a_worker(site: KafkaSite, begin: Begin) -> None:
     topic = site.new_topic(partition_count=2, record_count=300)
-    group_id = site.new_group()
-    with site.consumer(group_id, topic, max_poll_records=50) as consumer:
-        polled = site.poll(consumer, 100)
-        consumer.commit_sync()
-    seen = Seen()
-    work(site, group_id, topic, seen)
-    worked = {(partition, offset) for partition, offset, _, _ in seen.rows}
-    assert worked | places(polled) == {(partition, offset) for partition in range(2) for offset in range(300)}
-    assert len(seen.rows) == len(worked)
-    assert site.is_drained(group_id, topic)
-    assert verify(site.rows(), BROKER).findings == []
-
-
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_a_worker_reports_offsets_without_a_record(site: KafkaSite, begin: Begin, isolation_level: str) -> None:
-    topic = site.new_topic(record_count=2)
-    group_id = site.new_group(share_isolation_level=isolation_level)
-    begin(topic, ["aborted", "aborted"]).abort_transaction(30)  # offsets 2 and 3, marker at 4
-    begin(topic, ["committed"]).commit_transaction(30)  # offset 5, marker at 6
-    site.until(lambda: site.log.offsets(topic)[0].last_stable_offset == 7, "the transactions are over")
+    begin(topic, ["aborted"] * 2).abort_transaction(30)  # offsets 300 and 301 of partition 0, marker at 302
+    begin(topic, ["committed"]).commit_transaction(30)  # offset 303, marker at 304
+    site.until(lambda: site.log.offsets(topic)[0].last_stable_offset == 305, "the transactions are over")
     site.produce(topic, 0, 1)
-    with site.consumer(group_id, topic, max_poll_records=1, share_acquire_mode="record_limit") as consumer:
-        # The first record is delivered, and given back at the end.
-        assert places(site.poll(consumer, 1)) == {(0, 0)}
-        consumer.unsubscribe()
-    seen = Seen()
-    work(site, group_id, topic, seen)
-    aborted = [] if isolation_level == "read_committed" else [2, 3]
-    assert sorted(offset for _, offset, _, _ in seen.rows) == sorted([0, 1, 5, 7, *aborted])
+    group_id = site.new_group(share_isolation_level="read_committed")
+    with site.consumer(group_id, topic, max_poll_records=50) as consumer:
+        polled = places(site.poll(consumer, 100))
+        consumer.commit_sync()
+    worked = work(site, group_id, topic).places
+    records = {(partition, offset) for partition in range(2) for offset in range(300)} | {(0, 303), (0, 305)}
+    assert polled | set(worked) == records
+    assert len(polled) + len(worked) == len(records)
     assert site.is_drained(group_id, topic)
     causes = Counter[Cause]()
     for row in site.rows(group_id):
         for entry in row.transitions:
             causes[entry.cause] += entry.last_offset - entry.first_offset + 1
-    assert causes[Cause.GAP] == 4 - len(aborted)
+    assert (causes[Cause.ACCEPT], causes[Cause.GAP]) == (602, 4)
+    assert verify(site.rows(), BROKER).findings == []
+
+
+def test_a_group_goes_on_when_its_topic_changes(site: KafkaSite, broker: KafkaBroker) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        assert places(site.poll(consumer, 5)) == {(0, offset) for offset in range(5)}
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.create_partitions([NewPartitions(topic, 2)]).values():
+            future.result()
+        site.until(lambda: len(site.log.offsets(topic)) == 2, "the partition is there")
+        site.produce(topic, 1, 5)
+        assert places(site.poll(consumer, 5)) == {(1, offset) for offset in range(5)}
+        site.log.delete_topic(topic)
+        site.log.create_topic(topic, 1)
+        # Deliveries of today, with the clocks of producers that are a day behind.
+        stale_ms = site.log.now_ms() - DAY_MS
+        site.log.append(topic, 0, [NewRecord(None, b"value", timestamp_ms=stale_ms)] * 3)
+        assert places(site.poll(consumer, 3)) == {(0, offset) for offset in range(3)}
+
+
+def test_members_ask_again_when_the_response_topic_was_deleted(site: KafkaSite) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT) as consumer:
+        site.poll(consumer, 5)
+        site.log.delete_topic(site.settings.processor.response_topic_name)
+        consumer.commit_sync()
+        site.poll(consumer, 5)
+        consumer.commit_sync()
+    site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+
+
+def test_what_anybody_appends_to_the_request_topic(site: KafkaSite) -> None:
+    metrics = site.running_processor().metrics
+    before, now_ms = metrics.undecodable_messages, site.log.now_ms()
+    requests = site.settings.processor.request_topic_name
+    # More than a broker takes by default, and clocks that are a day off: LogAppendTime does not heed them.
+    site.log.append(requests, 0, [NewRecord(None, bytes(2_000_000))])
+    for stamp_ms in (now_ms - DAY_MS, now_ms + DAY_MS):
+        site.log.append(requests, 0, [NewRecord(None, b"x", timestamp_ms=stamp_ms)])
+    site.until(lambda: metrics.undecodable_messages - before == 3, "all are counted")
+    group_id = site.new_group()
+    (row,) = site.rows(group_id, RecordType.GROUP_METADATA)
+    assert abs(row.time_ms - now_ms) < DAY_MS / 2
+
+
+def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: KafkaBroker) -> None:
+    site = new_site(plain(broker))
+    requests = site.settings.processor.request_topic_name
+    with site.running():
+        topic = site.new_topic(record_count=10)
+        group_id = site.new_group()
+        consumer = site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT)
+        site.poll(consumer, 5)
+    with consumer:
+        with site.running() as processor:
+            assert len(site.poll(consumer, 5)) == 5
+            consumer.commit_sync()
+            before = site.reader.recovery().last_marker
+            assert before is not None
+            site.log.delete_topic(requests)
+            with pytest.raises(UnknownTopicError, match=f"request topic {requests} was deleted"):
+                site.until(lambda: False, "the processor ends")
+            assert processor.metrics.repeated_batches == 0
+        site.produce(topic, 0, 5)
+        with site.running():
+            # The offsets that the state table has seen do not come again.
+            assert site.log.offsets(requests)[0].end_offset >= before.end_offsets[0]
+            site.poll(consumer, 5)
+            consumer.commit_sync()
+            site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+    assert verify(site.rows(), BROKER).findings == []
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({}, "has message.timestamp.type=CreateTime, but LogAppendTime is needed"),
+        ({"message.timestamp.type": "LogAppendTime", "retention.ms": "60000"}, "retention.ms=60000, but 604800000"),
+        ({"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}, "cleanup.policy=compact, but del"),
+        ({"message.timestamp.type": "LogAppendTime", "retention.bytes": "1000"}, "retention.bytes=1000, but -1"),
+    ],
+)
+def test_a_request_topic_that_will_not_do(
+    new_site: NewSite, broker: KafkaBroker, config: dict[str, str], complaint: str
+) -> None:
+    site = new_site(plain(broker))
+    processor = site.settings.processor
+    site.log.create_topic(processor.request_topic_name, 1, config)
+    with pytest.raises(ConfigurationError, match=f"Topic {processor.request_topic_name}.*{complaint}.*Set "):
+        ensure_topics(site.log, processor)
+
+
+def grant_all(broker: KafkaBroker, stem: str) -> None:
+    """Let alice do everything with the topics of a site; she has no right on any consumer group."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            f"{name}-{stem}",
+            ResourcePatternType.PREFIXED,
+            "User:alice",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for name in ("requests", "responses", "topic")
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result()
+
+
+def test_a_processor_that_logs_in(
+    new_site: NewSite, broker: KafkaBroker, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # As with --verbose.
+    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, "sharegroup")
+    site = new_site(
+        KafkaConfig(
+            bootstrap_servers=broker.sasl_bootstrap_servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="alice",
+            sasl_password=USERS["alice"],
+        )
+    )
+    requests = site.settings.processor.request_topic_name
+    with pytest.raises(LogAccessDeniedError, match=f"create topic '{requests}'"), site.running():
+        pass
+    site.stop()
+    assert not site.state_path.exists()
+
+    grant_all(broker, site.stem)
+    site.until(lambda: can_create(site, requests), "the rights are granted")
+    with site.running() as processor:
+        topic = site.new_topic(record_count=10)
+        seen = work(site, site.new_group(), topic)
+        assert len(seen.places) == 10
+        query = processor._running_query()
+        plans = [query._jsq.explainInternal(True), str(query.lastProgress), *seen.plans]
+    assert all(plans)
+    files = [path for path in site.folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert not [path for path in files if USERS["alice"].encode() in path.read_bytes()]
+    assert USERS["alice"] not in "".join((*plans, caplog.text, *capfd.readouterr()))
+
+
+def can_create(site: KafkaSite, topic: str) -> bool:
+    try:
+        ensure_topics(site.log, site.settings.processor)
+    except LogAccessDeniedError:
+        return False
+    return bool(site.log.describe_topic(topic))
+
+
+def test_an_outage(new_site: NewSite, tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
+        site = new_site(plain(broker))
+        # Down at the start.
+        broker.kill()
+        starting = threading.Thread(target=site.start)
+        starting.start()
+        broker.start()
+        starting.join()
+        topic = site.new_topic(record_count=20)
+        group_id = site.new_group()
+        with site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT) as consumer:
+            first = site.poll(consumer, 5)
+            # Down while records are held, and their acknowledgements are under way.
+            broker.kill()
+            consumer.commit_async()
+            broker.start()
+            rest = site.poll(consumer, 15)
+            consumer.commit_sync()
+            site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+        assert places([*first, *rest]) == {(0, offset) for offset in range(20)}
+        assert verify(site.rows(), BROKER).findings == []
+        site.stop()
+
+
+def test_a_stop_during_an_outage(new_site: NewSite, tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
+        site = new_site(plain(broker))
+        site.start()
+        site.new_group()
+        broker.kill()
+        site.stop()
+
+
+def test_the_oldest_version(new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None:
+    site = new_site(plain(kafka_3_9_2))
+    with site.running():
+        topic = site.new_topic(partition_count=2, record_count=50)
+        group_id = site.new_group(f"group-{uuid4().hex[:8]}")
+        with site.consumer(group_id, topic, max_poll_records=20) as consumer:
+            polled = places(site.poll(consumer, 20))
+            consumer.commit_sync()
+        worked = work(site, group_id, topic).places
+        assert len(polled) + len(worked) == 100
+        assert site.is_drained(group_id, topic)
+    assert verify(site.rows(), BROKER).findings == []

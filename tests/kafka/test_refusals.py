@@ -17,11 +17,14 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.sql import SparkSession
 
+from sharegroup.client.acquisition import HeldRange
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogAccessDeniedError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.spark.kafka_records import kafka_records
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import USERS, KafkaBroker
 
@@ -87,11 +90,15 @@ def test_each_operation_needs_its_right(broker: KafkaBroker, log: KafkaLog, even
 
 @pytest.mark.slow
 @pytest.mark.kafka
-def test_tls(tmp_path: Path) -> None:
+def test_tls(spark: SparkSession, tmp_path: Path) -> None:
     with KafkaBroker("4.3.1", tmp_path / "broker", with_tls=True) as broker:
         secured = {"bootstrap_servers": broker.tls_bootstrap_servers, "security_protocol": "SSL"}
-        with KafkaLog(KafkaConfig(**secured, ssl_ca_location=str(broker.folder / "ca.pem"))) as log:
-            assert log.topics() == []
+        trusting = KafkaConfig(**secured, ssl_ca_location=str(broker.folder / "ca.pem"))
+        with KafkaLog(trusting) as log:
+            topic = log.create_topic("events", 1)
+            log.append("events", 0, [NewRecord(None, b"a")])
+        held = [HeldRange(topic.topic_id, "events", 0, 0, 0, 1)]
+        assert [bytes(row.value) for row in kafka_records(spark, trusting, held).collect()] == [b"a"]
         distrustful = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
         with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
             distrustful.topics()

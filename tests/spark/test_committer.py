@@ -10,7 +10,7 @@ import pytest
 
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable, WatchLog
 from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import CheckpointDivergedError, FencedProcessorError
+from sharegroup.errors import CheckpointDivergedError, FencedProcessorError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
@@ -226,11 +226,17 @@ def test_messages_are_appended_before_answers(desk: Desk, monkeypatch: pytest.Mo
 
 def test_a_response_topic_that_is_gone_is_made_again(desk: Desk) -> None:
     desk.log.delete_topic("__share_responses")
-    identity = CheckpointIdentity("checkpoint-1", "topic-id", {})
+    identity = CheckpointIdentity("checkpoint-1", desk.log.describe_topic("__share_requests").topic_id, {})
     committer = Committer(desk.log, desk.writer, desk.config, identity, None, desk.metrics)
     committer.commit(0, [output([answer(7), Send(request(ApiKey.TICK, GROUP_ID, Tick()))])], desk.facts)
     assert desk.told() == [7]
     assert len(desk.log.read("__share_requests", partition_for(GROUP_ID, 3), 0, 10)) == 1
+
+
+def test_a_request_topic_that_is_gone_is_said_to_be(desk: Desk) -> None:
+    desk.log.delete_topic("__share_requests")
+    with pytest.raises(UnknownTopicError, match="request topic __share_requests was deleted while"):
+        desk.commit(0, output([Send(request(ApiKey.TICK, GROUP_ID, Tick()))]))
 
 
 def test_a_watch_that_is_fulfilled_already_is_answered_with_its_batch(desk: Desk) -> None:
