@@ -107,6 +107,14 @@ class TestErrors:
         assert fetched.acknowledge_errors == {ORDERS_0: INVALID_REQUEST}
         assert fetched.acquired == {ORDERS_0: [(10, 12, 1)]}
 
+    def test_a_partition_has_an_error_of_the_fetch_and_one_of_the_acknowledgements(self, anna: Member) -> None:
+        nowhere = ("nowhere", 0)
+        fetched = anna.fetch([nowhere], acknowledge={nowhere: [(0, 0, ACCEPT)], ORDERS_0: [(0, 99, ACCEPT)]})
+        errors = {key: (p.error_code, p.acknowledge_error_code) for key, p in fetched.partitions.items()}
+        unknown = UnknownTopicOrPartitionError.code
+        assert errors[nowhere] == (unknown, unknown)
+        assert errors[ORDERS_0] == (0, INVALID_REQUEST)
+
     def test_what_another_member_holds_cannot_be_acknowledged(self, group: Group, anna: Member) -> None:
         ben = Member(group, "ben")
         ben.fetch([ORDERS_0], max_records=1)

@@ -27,6 +27,10 @@ def join(group: GroupCoordinator, member_id: str, *topics: str, now_ms: int = 0)
     return group.heartbeat(member_id, "client", request, now_ms)
 
 
+def heartbeat(epoch: int, topics: list[str] | None = None, rack_id: str | None = None) -> ShareGroupHeartbeatRequest:
+    return ShareGroupHeartbeatRequest(member_epoch=epoch, subscribed_topic_names=topics, rack_id=rack_id)
+
+
 def types(records: list[GroupRecord]) -> list[str]:
     return [record.type for record in records]
 
@@ -49,6 +53,33 @@ def with_orders(partition_count: int = 2) -> GroupCoordinator:
     group.partitions_initialized("orders-id", range(partition_count), group.state.group_epoch)
     group.reassign(1_000)
     return group
+
+
+class TestMembers:
+    def test_a_rack_is_kept_until_another_one_is_told(self) -> None:
+        group = new_group()
+        group.heartbeat("anna", "client", heartbeat(0, ["orders"], "rack-1"), 0)
+        group.reassign(1_000)
+        epoch = group.state.group_epoch
+        assert group.heartbeat("anna", "client", heartbeat(epoch), 1_000) == []
+        assert group.heartbeat("anna", "client", heartbeat(epoch, None, "rack-1"), 1_000) == []
+        assert group.state.members["anna"].rack_id == "rack-1"
+        records = group.heartbeat("anna", "client", heartbeat(epoch, None, "rack-2"), 1_000)
+        assert types(records) == ["ShareGroupMemberMetadata", "ShareGroupMetadata"]
+        assert group.state.members["anna"].rack_id == "rack-2"
+        assert group.state.group_epoch == epoch + 1
+
+    def test_a_group_is_dead_stable_empty_and_dead_again(self) -> None:
+        group = new_group()
+        names = [group.state.name]
+        join(group, "anna")
+        names.append(group.state.name)
+        group.heartbeat("anna", "client", heartbeat(-1), 0)
+        names.append(group.state.name)
+        group.expire(0)
+        group.expire(BrokerConfig().offsets_retention_minutes * 60_000)
+        names.append(group.state.name)
+        assert names == ["Dead", "Stable", "Empty", "Dead"]
 
 
 class TestTopics:

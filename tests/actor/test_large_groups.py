@@ -1,0 +1,83 @@
+"""A thousand members join a group: bounds on batches and on assignments, not on time."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.group_messages import JOIN_EPOCH
+from sharegroup.protocol.rows import RecordType
+from tests.actor.group_harness import Batch, Group, Member, group_with
+
+MEMBER_COUNT = 1_000
+ASSIGNMENT_INTERVAL_MS = 1_000
+BROKER = BrokerConfig(group_share_max_size=MEMBER_COUNT, group_share_max_share_sessions=2_000)
+
+
+def members_of(group: Group) -> list[Member]:
+    return [Member(group, f"member-{index:04}") for index in range(MEMBER_COUNT)]
+
+
+def assignment_count(group: Group) -> int:
+    """Assignments that gave something to somebody."""
+    records = [row.payload["records"] for row in group.rows_of(RecordType.GROUP_METADATA)]
+    return sum(any(record.get("partitions") for record in found) for found in records)
+
+
+def loads(members: list[Member]) -> Counter[int]:
+    for member in members:
+        member.take_assignments()
+    return Counter(len(member.assigned) for member in members)
+
+
+@pytest.mark.parametrize(
+    ("partition_count", "expected_loads"),
+    [(4, {1: 1_000}), (1_500, {1: 500, 2: 500})],
+)
+def test_members_that_come_at_once_have_their_partitions_after_four_batches(
+    partition_count: int, expected_loads: dict[int, int]
+) -> None:
+    group = group_with(*[1] * partition_count, broker=BROKER)
+    batches: list[Batch] = []
+    group.after_batch.append(batches.append)
+    members = members_of(group)
+    for member in members:
+        member.send_heartbeat(JOIN_EPOCH, member.topics)
+    group.settle()
+    # The joins, what the topic has, its initialisation, and the assignment.
+    assert len(batches) <= 4
+    assert assignment_count(group) == 1
+    assert loads(members) == expected_loads
+    assert len({member.member_epoch for member in members}) == 1
+
+
+def test_members_that_come_in_waves_cost_one_assignment_an_interval() -> None:
+    wave_count, wave_ms = 5, 300
+    group = group_with(*[1] * 100, broker=BROKER)
+    batches: list[Batch] = []
+    group.after_batch.append(batches.append)
+    members = members_of(group)
+    for wave in range(wave_count):
+        for member in members[wave::wave_count]:
+            member.send_heartbeat(JOIN_EPOCH, member.topics)
+        group.settle()
+        group.advance(wave_ms)
+    group.advance(ASSIGNMENT_INTERVAL_MS)
+    interval_count = (wave_count * wave_ms + ASSIGNMENT_INTERVAL_MS) // ASSIGNMENT_INTERVAL_MS
+    assert assignment_count(group) <= interval_count + 1
+    assert len(batches) <= wave_count + interval_count + 4
+    assert loads(members) == {1: 1_000}
+
+
+def test_one_more_is_refused_and_the_others_do_not_notice() -> None:
+    group = group_with(1, broker=BROKER)
+    members = members_of(group)
+    for member in members:
+        member.send_heartbeat(JOIN_EPOCH, member.topics)
+    group.settle()
+    rows = len(group.rows)
+    refused = Member(group, "one-more").join()
+    assert refused.error_message == "The share group has reached its maximum capacity of 1000 members."
+    assert len(group.rows) == rows

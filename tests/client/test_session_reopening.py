@@ -1,0 +1,70 @@
+"""A consumer whose share session the leader ended, or gave to somebody else, opens it again by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.errors import ApiError, InvalidShareSessionEpochError, ShareSessionNotFoundError
+from sharegroup.logs.local import LocalLog
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import Message
+from sharegroup.protocol.share_fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+)
+from tests.client.consumers import TIMEOUT_S, Consume, got, member_of
+from tests.client.processor_peer import RESPONSES, eventually
+
+ANEW = ApiKey.SHARE_FETCH, ShareFetchRequest(share_session_epoch=INITIAL_EPOCH, max_records=0)
+CLOSED = ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=FINAL_EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("request_of_another", "refusal", "commit_error", "next_records"),
+    [
+        # Opened anew under the same member id, so that the consumer's next epoch is out of turn; it keeps its locks.
+        (ANEW, InvalidShareSessionEpochError, None, "120-124:d1"),
+        # Closed, which releases what the consumer holds.
+        (CLOSED, ShareSessionNotFoundError, "INVALID_RECORD_STATE", "0-119:d2"),
+    ],
+    ids=["INVALID_SHARE_SESSION_EPOCH", "SHARE_SESSION_NOT_FOUND"],
+)
+def test_the_consumer_goes_on(
+    consume: Consume,
+    log: LocalLog,
+    produce: Callable[[str, int], None],
+    request_of_another: tuple[ApiKey, Message],
+    refusal: type[ApiError],
+    commit_error: str | None,
+    next_records: str,
+) -> None:
+    consumer = consume("cl-1", mode="explicit", max_poll_records=120)
+    messages = consumer.poll(TIMEOUT_S)
+    assert got(messages) == "0-119:d1"
+    member_id = member_of(consumer).member_id
+    ProcessorLink(log, "g", member_id, "another").send([(999_999, *request_of_another)])
+    eventually(lambda: answers(log, 999_999) == [0], "the answer to the other one")
+    for message in messages:
+        consumer.acknowledge(message)
+    (error,) = consumer.commit_sync().values()
+    assert (error.args[0].name() if error else None) == commit_error
+    assert refusal.code in answers(log)
+    produce("cl-1", 5)
+    assert got(consumer.poll(TIMEOUT_S)) == next_records
+
+
+def answers(log: LocalLog, correlation_id: int | None = None) -> list[int]:
+    """Error codes of all answers so far, or of those to one request."""
+    records = [record for p in log.offsets(RESPONSES) for record in log.read(RESPONSES, p, 0, 10_000)]
+    envelopes = [json.loads(record.value or b"{}") for record in records]
+    return [
+        envelope.get("body", {}).get("error_code", 0)
+        for envelope in envelopes
+        if correlation_id is None or envelope.get("correlation_id") == correlation_id
+    ]
