@@ -299,14 +299,7 @@ def test_an_outage(new_site: NewSite, tmp_path: Path) -> None:
             site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
         assert places([*first, *rest]) == {(0, offset) for offset in range(20)}
         assert verify(site.rows(), BROKER).findings == []
-        site.stop()
-
-
-def test_a_stop_during_an_outage(new_site: NewSite, tmp_path: Path) -> None:
-    with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
-        site = new_site(plain(broker))
-        site.start()
-        site.new_group()
+        # A processor that waits for Kafka can be stopped.
         broker.kill()
         site.stop()
 
