@@ -168,7 +168,8 @@ class ShareGroupSourceMember:
         if is_unsure:
             self._unanswered.clear()
         self._note(results)
-        self._folder.release(keeps_acknowledgements=is_unsure or self._at_work is not None)
+        is_needed = is_unsure or self._at_work is not None
+        self._folder.release(keeps_acknowledgements=is_needed and self._options.is_explicit)
         logger.info(self._event("left"))
 
     def _lost(self, result: Acknowledged, error: ShareGroupError) -> None:
