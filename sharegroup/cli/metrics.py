@@ -18,7 +18,9 @@ PROMETHEUS = "prometheus"
 @click.option(
     "--minutes",
     type=click.IntRange(min=1),
-    help="Count what happened in the last MINUTES; without it, all that the state table still has.",
+    default=60,
+    show_default=True,
+    help="Count what happened in the last MINUTES.",
 )
 @needs_state_table
 @click.option(
@@ -28,7 +30,7 @@ PROMETHEUS = "prometheus"
     show_default=True,
     help="Prometheus' text format, or JSON for programs.",
 )
-def metrics(minutes: int | None, site: Site, output: str) -> None:
+def metrics(minutes: int, site: Site, output: str) -> None:
     """Print the metrics of all share groups.
 
     They come from the state table and the log, so no processor needs to run. Requests, share sessions and latencies
@@ -36,9 +38,9 @@ def metrics(minutes: int | None, site: Site, output: str) -> None:
 
     \b
     Example:
-      sharegroup metrics --minutes 60
+      sharegroup metrics --minutes 5
     """
-    since_ms = None if minutes is None else time.time_ns() // 1_000_000 - minutes * 60_000
+    since_ms = time.time_ns() // 1_000_000 - minutes * 60_000
     config = site.settings.processor
     with site.open_log() as log:
         registry = table_metrics(

@@ -16,7 +16,7 @@ _COUNTED_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.
 
 
 def table_metrics(
-    log: Log, state_table_path: str, request_topic: str, max_series: int, since_ms: int | None = None
+    log: Log, state_table_path: str, request_topic: str, max_series: int, since_ms: int
 ) -> MetricsRegistry:
     """A registry of what can be known without the processor: neither requests, sessions nor latencies.
 
@@ -25,7 +25,7 @@ def table_metrics(
         state_table_path: the state table.
         request_topic: topic of the request log.
         max_series: label sets of one metric.
-        since_ms: counters count what happened from here on, epoch ms; None: all that the table still has.
+        since_ms: counters count what happened from here on; epoch ms.
 
     Raises:
         StateTableError: there is no state table, or it cannot be read.
