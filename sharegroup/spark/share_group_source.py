@@ -9,6 +9,7 @@ from the log, and its commit acknowledges them: all as accepted, or, with `share
 
 from __future__ import annotations
 
+import atexit
 import logging
 import signal
 import sys
@@ -154,8 +155,10 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._source is not None:
             self._source.close()
+            self._source = None
         if self._log is not None:
             self._log.close()
+            self._log = None
 
     def _next(self, source: ShareGroupSourceMember, last: AcquiredOffset) -> AcquiredOffset | None:
         is_first = not (last.number or self._has_asked)
@@ -200,6 +203,8 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if _is_own_process():
                 log_events()
                 signal.signal(signal.SIGTERM, _exit)
+                # The signal may come just before the call of `stop`, and prevent it.
+                atexit.register(self.stop)
             self._log = open_log(self._options.log)
         return self._log
 
