@@ -29,9 +29,9 @@ SHARE_PARTITION = ("group", "topic", "partition")
 """Labels of what a share-partition has by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric.
+    """A metric; there is one object of each, in the catalogue, so it is looked up by identity.
 
     Attributes:
         name: the Prometheus name.
