@@ -220,6 +220,7 @@ def _consumer_config(
     if max_messages and _MAX_POLL_RECORDS not in found:
         # What is delivered beyond the last message would be released, and count as delivered.
         found[_MAX_POLL_RECORDS] = min(max_messages, 500)
+        found.setdefault("share.acquire.mode", "record_limit")
     return found | site.settings.link_properties | {"share.acknowledgement.mode": "explicit"}
 
 

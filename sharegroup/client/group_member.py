@@ -23,6 +23,8 @@ from sharegroup.client.settings import MemberSettings
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import Message
 
 _LONGEST_WAIT_MS = 200
 """How late the member's thread may notice a deadline that another thread brought about."""
@@ -83,6 +85,11 @@ class GroupMember:
             self._send_due()
             return taken
 
+    def polled(self) -> None:
+        """Note that the application is there, though it may want no more records now."""
+        with self._changed:
+            self._protocol.polled(self._instant().now_ms, wants_records=False)
+
     def wait(self, timeout_ms: int | None) -> bool:
         """Block until there is an acquisition or a result; false when the time (None: endless) is over first."""
         with self._changed:
@@ -142,7 +149,7 @@ class GroupMember:
     ) -> list[Acknowledged]:
         """Return what waits unread, send the last acknowledgements, close the share session, leave the group.
 
-        What was taken but not acknowledged is released by the session's close.
+        What was taken but not acknowledged is released by the session's close, even when there is no time for answers.
 
         Args:
             timeout_ms: how long to wait for the answers.
@@ -160,7 +167,8 @@ class GroupMember:
                     self._send_due()
                 except ShareGroupError as error:
                     self._end(error)
-                self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000)
+                if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000):
+                    self._send(self._protocol.last_requests(self._instant()))
             self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
             results = self._protocol.take_results()
         self._thread.join(2 * _LONGEST_WAIT_MS / 1000)
@@ -201,7 +209,9 @@ class GroupMember:
 
     def _send_due(self) -> None:
         """Append what is to be sent now; the lock is held, so that epochs are appended in their order."""
-        requests = self._protocol.next_requests(self._instant())
+        self._send(self._protocol.next_requests(self._instant()))
+
+    def _send(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
         if not requests:
             return
         self._measurements.sent(requests, time.monotonic())

@@ -119,10 +119,10 @@ class MemberProtocol:
         self._membership.subscribe(self._subscription)
         self._readmit(at)
 
-    def polled(self, now_ms: int) -> None:
-        """Somebody asks for records."""
+    def polled(self, now_ms: int, wants_records: bool = True) -> None:
+        """Somebody asks for records, or shows at least that it is there."""
         self._last_poll_ms = now_ms
-        self._prefetches = True
+        self._prefetches |= wants_records
         if self._has_lapsed:
             self._has_lapsed = False
             self._membership.subscribe(self._subscription)
@@ -158,6 +158,16 @@ class MemberProtocol:
         self._is_closing = True
         self._readmit(at)
         self._session.close(keeps_locks)
+
+    def last_requests(self, at: Instant) -> list[tuple[int, ApiKey, Message]]:
+        """What closes the session and leaves the group for somebody who cannot wait any longer; then `give_up`."""
+        requests: list[tuple[int, ApiKey, Message]] = []
+        if (final := self._session.last_request()) is not None:
+            requests.append((final.correlation_id, final.api_key, final.body))
+        self._membership.leave()
+        if (heartbeat := self._membership.next_request(at.now_ms)) is not None:
+            requests.append((heartbeat.correlation_id, ApiKey.SHARE_GROUP_HEARTBEAT, heartbeat.body))
+        return requests
 
     def give_up(self) -> None:
         """Be done without answers: what is not acknowledged by now has failed."""

@@ -70,7 +70,8 @@ class ShareConsumer:
             self._log = open_log(settings.log)
         limits = settings.consumer
         reader = RecordReader(self._log, limits.fetch_max_bytes, limits.max_partition_fetch_bytes)
-        self._undelivered = UndeliveredRecords(self._log, reader, limits.max_poll_records)
+        is_exact = limits.share_acquire_mode == "record_limit"
+        self._undelivered = UndeliveredRecords(self._log, reader, limits.max_poll_records if is_exact else None)
         self._guard = SingleThreadGuard()
         self._woken = threading.Event()
         self._measurements = ConsumerMeasurements()
@@ -309,6 +310,7 @@ class ShareConsumer:
         deadline_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         member = self._running_member
         self._raise_if_woken()
+        member.polled()
         self._settle(member.take_results())
         if renewed := self._delivered.take_renewed():
             member.acknowledge(self._take_acknowledged())

@@ -136,6 +136,17 @@ class ShareSession:
         self._is_closing = True
         self._keeps_locks = keeps_locks
 
+    def last_request(self) -> SessionRequest | None:
+        """What closes the session without waiting for the answers to earlier requests; nobody waits for its own.
+
+        None when there is nothing to close, or the close is on its way.
+        """
+        if self.is_final_sent or self._keeps_locks or self._epoch == INITIAL_EPOCH:
+            return None
+        request = self._acknowledge(FINAL_EPOCH)
+        self._outstanding.append(_Outstanding(request, resend_at_ms=0))
+        return request
+
     def give_up(self) -> list[SessionEvent]:
         """Close without the leader: what it did not answer has failed."""
         unanswered = [ack for outstanding in self._outstanding for ack in outstanding.request.acknowledgements]

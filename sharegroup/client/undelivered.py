@@ -37,10 +37,10 @@ class UndeliveredRecords:
     Args:
         log: where the records are; locks end by its time.
         reader: reads them.
-        max_poll_records: messages that one read returns at most.
+        max_poll_records: messages that one read returns at most; None is all of an acquisition.
     """
 
-    def __init__(self, log: Log, reader: RecordReader, max_poll_records: int) -> None:
+    def __init__(self, log: Log, reader: RecordReader, max_poll_records: int | None) -> None:
         self._log = log
         self._reader = reader
         self._max_poll_records = max_poll_records
@@ -66,7 +66,9 @@ class UndeliveredRecords:
         if held is None or held.is_over(self._log.now_ms()):
             self._held = None
             return PolledMessages([], 0)
-        chunk = self._reader.read(held.ranges, self._max_poll_records)
+        limit = self._max_poll_records
+        acquired_count = sum(found.last_offset - found.first_offset + 1 for found in held.ranges)
+        chunk = self._reader.read(held.ranges, acquired_count if limit is None else limit)
         self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
         self._missing += chunk.missing
         ranges = [ReadMessages(found.held, _messages(found)) for found in chunk.ranges if found.records]

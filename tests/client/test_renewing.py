@@ -10,7 +10,7 @@ from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.consumers import CL_1, TIMEOUT_S, Callback, Consume, got
+from tests.client.consumers import CL_1, TIMEOUT_S, Callback, Consume, got, member_of
 from tests.client.processor_peer import ProcessorPeer
 
 ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
@@ -97,6 +97,17 @@ def test_a_lock_lasts_anew_from_each_renewal_on(log: LocalLog, consume: Consume)
         assert got(messages) == "0-2:d1"
     acknowledge_all(consumer, messages)
     assert consumer.commit_sync() == {CL_1: None}
+
+
+def test_who_only_renews_is_there_all_the_same(consume: Consume, log: LocalLog) -> None:
+    consumer = consume("cl-1", mode="explicit", max_poll_records=3, max_poll_interval_ms=400)
+    messages = consumer.poll(TIMEOUT_S)
+    three_intervals_later_ms = log.now_ms() + 1_200
+    while log.now_ms() < three_intervals_later_ms:
+        acknowledge_all(consumer, messages, RENEW)
+        consumer.commit_sync()
+        messages = consumer.poll(TIMEOUT_S)
+    assert member_of(consumer).standing().is_stable
 
 
 def test_a_group_may_forbid_it(log: LocalLog, consume: Consume) -> None:

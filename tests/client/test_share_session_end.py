@@ -87,6 +87,26 @@ class TestClose:
         assert driver.sends() is None
         assert driver.session.is_closed
 
+    def test_who_cannot_wait_closes_at_once_with_what_was_not_sent(self) -> None:
+        driver = Driver(A0)
+        driver.sends()
+        driver.answered(("a", acquired(0, 9)))
+        driver.acknowledge(0, 4)
+        driver.sends()
+        driver.acknowledge(5, 9)
+        driver.session.close()
+        last = driver.session.last_request()
+        assert last is not None
+        assert last.is_final
+        assert [(ack.first_offset, ack.last_offset) for ack in last.acknowledgements] == [(5, 9)]
+        assert driver.session.last_request() is None
+        assert results(driver.session.give_up()) == [(0, 4, RequestTimedOutError), (5, 9, RequestTimedOutError)]
+
+    def test_who_cannot_wait_has_nothing_to_close_before_there_is_a_session(self) -> None:
+        driver = Driver(A0)
+        driver.session.close()
+        assert driver.session.last_request() is None
+
     def test_giving_up_fails_what_was_sent_and_what_was_not(self) -> None:
         driver = Driver(A0)
         driver.sends()
