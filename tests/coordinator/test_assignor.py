@@ -49,6 +49,7 @@ def with_assignment(members: Sequence[Member], assignments: Mapping[str, Assignm
         (4, 3, [2, 1, 1], 1),
         (4, 4, [1, 1, 1, 1], 1),
         (4, 5, [2, 2, 2, 1, 1], 2),
+        (4, 6, [2, 2, 1, 1, 1, 1], 2),
         (1, 5, [1, 1, 1, 1, 1], 5),
         (3, 6, [1, 1, 1, 1, 1, 1], 2),
     ],
