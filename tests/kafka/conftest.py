@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 
 from sharegroup.logs.kafka import KafkaLog
+from tests.kafka.side_by_side.scenario import read_scenarios
 from tests.support.kafka_broker import KafkaBroker
+
+OWN_SCENARIOS = Path(__file__).parent / "scenarios"
 
 Begin = Callable[[str, Sequence[str]], Producer]
 """Begins a transaction in a topic with these values."""
+
+
+def _folder(text: str) -> Path:
+    return Path(text).resolve()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--scenarios", type=_folder, default=OWN_SCENARIOS, metavar="DIR", help="folder of scenarios (*.yaml)"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "scenario" not in metafunc.fixturenames:
+        return
+    # The option is unknown when pytest began above this folder.
+    folder: Path = metafunc.config.getoption("--scenarios", default=OWN_SCENARIOS)
+    try:
+        scenarios = list(read_scenarios(folder))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    if not scenarios:
+        raise pytest.UsageError(f"--scenarios {folder}: no *.yaml file there.")
+    metafunc.parametrize("scenario", scenarios, ids=[scenario.name for scenario in scenarios])
 
 
 @pytest.fixture

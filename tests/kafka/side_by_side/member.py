@@ -1,0 +1,107 @@
+"""A member of a scenario: a share consumer of either library, and what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from tests.kafka.side_by_side import scenario
+from tests.kafka.side_by_side.outcome import Delivery
+
+ACKNOWLEDGE_TYPES = {"accept": 1, "release": 2, "reject": 3}
+POLL_S = 0.2
+COMMIT_S = 60.0
+
+
+class ShareConsumer(Protocol):
+    """What the share consumers of both libraries have."""
+
+    def subscribe(self, topics: list[str]) -> None: ...
+    def poll(self, timeout: float) -> Any: ...
+    def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: int) -> None: ...
+    def commit_sync(self, timeout: float) -> object: ...
+    def commit_async(self) -> None: ...
+    def set_acknowledgement_commit_callback(self, callback: Callable[[Any, Any], None]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Member:
+    """A member that has joined.
+
+    Args:
+        consumer: it is closed by `close`.
+        topic: subscribed to.
+        spec: how it acknowledges.
+        name_of: the name of the record of a message.
+    """
+
+    def __init__(
+        self, consumer: ShareConsumer, topic: str, spec: scenario.Member, name_of: Callable[[Any], str]
+    ) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._spec = spec
+        self._name_of = name_of
+        self._open: dict[tuple[int, int], Delivery] = {}
+        """Deliveries without an answer, by partition and offset."""
+        consumer.set_acknowledgement_commit_callback(self._answered)
+        consumer.subscribe([topic])
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether something was said, or will be by the consumer itself, and is not answered yet."""
+        return any(delivery.said or self._spec.mode == "implicit" for delivery in self._open.values())
+
+    def polled(self) -> list[Delivery]:
+        """What one poll brings."""
+        self._accept_if_implicit()
+        found = []
+        for message in self._consumer.poll(POLL_S):
+            assert message.error() is None, message.error()
+            delivery = Delivery(self._name_of(message), message.delivery_count())
+            self._open[message.partition(), message.offset()] = delivery
+            found.append(delivery)
+        return found
+
+    def say(self, delivery: Delivery, said: scenario.Say) -> None:
+        """Acknowledge a delivery; it is not sent yet. In implicit mode the consumer accepts it by itself."""
+        if self._spec.mode == "implicit":
+            return
+        (place,) = [place for place, found in self._open.items() if found is delivery]
+        self._consumer.acknowledge_offset(self._topic, *place, ACKNOWLEDGE_TYPES[said])
+        delivery.said = said
+
+    def held(self, record: str) -> Delivery:
+        """The delivery of a record that has no answer yet."""
+        (found,) = [delivery for delivery in self._open.values() if delivery.record == record]
+        return found
+
+    def commit(self) -> None:
+        """Send what was said, in the member's way; where that is by polls, the next poll does it."""
+        if self._spec.commit != "poll":
+            self._accept_if_implicit()
+        if self._spec.commit == "sync":
+            self._consumer.commit_sync(COMMIT_S)
+        elif self._spec.commit == "async":
+            self._consumer.commit_async()
+
+    def close(self) -> None:
+        """Leave; what was said and not sent is sent, the rest is released."""
+        self._consumer.close()
+
+    def _accept_if_implicit(self) -> None:
+        if self._spec.mode == "implicit":
+            for delivery in self._open.values():
+                delivery.said = "accept"
+
+    def _answered(self, offsets: Mapping[Any, set[int]], exception: Any) -> None:
+        for place in _places(offsets):
+            # Offsets without a record are acknowledged, too, and nobody polled them.
+            if (delivery := self._open.pop(place, None)) is not None:
+                delivery.answer = "ok" if exception is None else exception.args[0].name()
+
+
+def _places(offsets: Mapping[Any, set[int]]) -> Iterator[tuple[int, int]]:
+    for partition, found in offsets.items():
+        for offset in found:
+            yield partition.partition, offset
