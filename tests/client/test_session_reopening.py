@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from sharegroup.client.admin import AdminClient
 from sharegroup.client.processor_link import ProcessorLink
-from sharegroup.errors import ApiError, InvalidShareSessionEpochError, ShareSessionNotFoundError
+from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.errors import (
+    ApiError,
+    InvalidShareSessionEpochError,
+    ShareSessionNotFoundError,
+)
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.share_fetch import (
@@ -19,7 +27,7 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchRequest,
 )
 from tests.client.consumers import TIMEOUT_S, Consume, got, member_of
-from tests.client.processor_peer import RESPONSES, eventually
+from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer, eventually
 
 ANEW = ApiKey.SHARE_FETCH, ShareFetchRequest(share_session_epoch=INITIAL_EPOCH, max_records=0)
 CLOSED = ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=FINAL_EPOCH)
@@ -57,6 +65,47 @@ def test_the_consumer_goes_on(
     assert refusal.code in answers(log)
     produce("cl-1", 5)
     assert got(consumer.poll(TIMEOUT_S)) == next_records
+
+
+def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog, log_path: Path) -> None:
+    timeout_ms = 2_000
+    broker = BROKER.model_copy(
+        update={
+            "group_share_max_size": 2,
+            "group_share_max_share_sessions": 2,
+            "group_share_session_timeout_ms": timeout_ms,
+            "group_share_min_session_timeout_ms": timeout_ms,
+        }
+    )
+    config: dict[str, object] = {
+        "group.id": "g",
+        "log.path": str(log_path),
+        "max.poll.records": 10,
+        "share.acknowledgement.mode": "explicit",
+    }
+    log.create_topic("cl-1", 1, {})
+    log.append("cl-1", 0, [NewRecord(None, b"v")] * 20)
+    with ProcessorPeer(log, broker), ShareConsumer(config) as consumer:
+        AdminClient(log).alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+        consumer.subscribe(["cl-1"])
+        messages = consumer.poll(TIMEOUT_S)
+        # The next records wait, so that the consumer has no reason to fetch.
+        assert member_of(consumer).wait(20_000)
+        idle_from_ms = log.now_ms() + timeout_ms + 100
+        eventually(lambda: log.now_ms() >= idle_from_ms, "an idle session")
+        for correlation_id, member_id in ((777_001, "somebody"), (777_002, "somebody else")):
+            ProcessorLink(log, "g", member_id, "").send([(correlation_id, *ANEW)])
+            eventually(lambda sent=correlation_id: answers(log, sent) == [0], "another session")
+        polls = [got(messages)]
+        while len(polls) < 3:
+            for message in messages:
+                consumer.acknowledge(message)
+            assert set(consumer.commit_sync().values()) <= {None}
+            log.append("cl-1", 0, [NewRecord(None, b"v")] * 10)
+            messages = consumer.poll(TIMEOUT_S)
+            polls.append(got(messages))
+        assert polls == ["0-9:d1", "10-19:d1", "20-29:d1"]
+    assert ShareSessionNotFoundError.code in answers(log)
 
 
 def answers(log: LocalLog, correlation_id: int | None = None) -> list[int]:
