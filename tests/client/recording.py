@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sharegroup.client.kafka_types import KafkaException, TopicPartition
+from sharegroup.client.kafka_types import ConcurrentModificationException, KafkaException, TopicPartition
 from sharegroup.client.message import Message, Messages
+from sharegroup.client.share_consumer import ShareConsumer
 from tests.client.consumers import Callback, got
 
 RECORDED = Path(__file__).parent / "recorded" / "confluent_share_consumer.jsonl"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
 HEADING = "### Recorded calls of the share consumer that differ"
+
+SHORT_S = 0.1
+"""For polls that bring nothing."""
 
 _ERROR = re.compile(r"KafkaError\{(FATAL,)?code=(\w+),val=(-?\d+),.*\}\)?", re.DOTALL)
 
@@ -96,6 +102,45 @@ def told(callback: Callback) -> list[dict[str, str]]:
         }
         for offsets, exception in callback.told
     ]
+
+
+def accessors(message: Message) -> dict[str, object]:
+    """What each accessor of a message returns, as it was recorded."""
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "key": repr(message.key()),
+        "value": repr(message.value()),
+        "timestamp": list(message.timestamp()),
+        "headers": message.headers(),
+        "delivery_count": message.delivery_count(),
+        "leader_epoch": message.leader_epoch(),
+        "error": message.error(),
+        "latency": message.latency(),
+    }
+
+
+def intruded(consumer: ShareConsumer, texts: list[str]) -> list[Message]:
+    """What a poll returns during which another thread commits; the text of what that raised."""
+    is_refused = threading.Event()
+
+    def intrude() -> None:
+        while not is_refused.is_set():
+            try:
+                consumer.commit_sync()
+            except ConcurrentModificationException as error:
+                texts.append(repr(error))
+                is_refused.set()
+
+    intruder = threading.Thread(target=intrude)
+    intruder.start()
+    messages: list[Message] = []
+    while not is_refused.is_set():
+        with suppress(ConcurrentModificationException):
+            messages += consumer.poll(SHORT_S)
+    intruder.join()
+    return messages
 
 
 def _offsets(offsets: set[int]) -> str:

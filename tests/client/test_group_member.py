@@ -187,15 +187,6 @@ class TestClose:
         assert settled(results) == [("orders", 0, 0, 49, None)]
         assert join().next_acquisition(100) is None
 
-    def test_without_time_what_was_taken_is_released_all_the_same(self, orders: str, join: Join) -> None:
-        member = join()
-        acquisition = taken(member)
-        member.close(0)
-        again = join().next_acquisition(TIMEOUT_MS)
-        assert again is not None
-        assert again.ranges[0].first_offset == acquisition.ranges[0].first_offset
-        assert again.ranges[0].delivery_count == 2
-
     def test_without_an_answer_in_time_they_have_failed(
         self, orders: str, join: Join, processor: ProcessorPeer
     ) -> None:

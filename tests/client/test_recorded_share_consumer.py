@@ -6,27 +6,29 @@ Produced batches were of ten records, which polls of at most ten records stand f
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_types import ConcurrentModificationException
 from sharegroup.client.message import Message, Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.client.consumers import TIMEOUT_S, Callback, Consume, member_of
 from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
-from tests.client.recording import Recording, listed_differences, recorded_scenarios, told
-
-SHORT_S = 0.1
-"""For polls that bring nothing."""
+from tests.client.recording import (
+    SHORT_S,
+    Recording,
+    accessors,
+    intruded,
+    listed_differences,
+    recorded_scenarios,
+    told,
+)
 
 
 @pytest.fixture
@@ -230,9 +232,9 @@ def lifecycle(recording: Recording, consume: Consume, log_path: Path) -> None:
     recording.same("subscription()", consumer.subscription)
     messages = recording.polled("poll", lambda: consumer.poll(TIMEOUT_S))
     recording.same("acknowledge all", lambda: [consumer.acknowledge(m) for m in messages] and "ok")
-    intruded: list[str] = []
-    recording.same("poll(1) while another thread calls commit_sync", lambda: _intruded(consumer, intruded))
-    recording.same("the other thread got", lambda: intruded)
+    refusals: list[str] = []
+    recording.same("poll(1) while another thread calls commit_sync", lambda: intruded(consumer, refusals))
+    recording.same("the other thread got", lambda: refusals)
     recording.same("unsubscribe()", consumer.unsubscribe)
     recording.same("subscription()", consumer.subscription)
     recording.same("poll", consumer.poll)
@@ -302,7 +304,7 @@ def misc(recording: Recording, consume: Consume) -> None:
     recording.same("commit_sync()", consumer.commit_sync)
     consumer.subscribe(["cl-1"])
     recording.same("subscribe again, poll", lambda: consumer.poll(TIMEOUT_S))
-    recording.differs("Message accessors", lambda: _accessors(messages[0]))
+    recording.differs("Message accessors", lambda: accessors(messages[0]))
     recording.same(
         "Messages",
         lambda: {
@@ -340,22 +342,6 @@ def max_group_size(recording: Recording, log: LocalLog, log_path: Path) -> None:
             recording.polled("member 3 poll(1)", lambda: consumers[2].poll(SHORT_S))
         for consumer in consumers:
             recording.same("close", consumer.close)
-
-
-def _accessors(message: Message) -> dict[str, object]:
-    return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "key": repr(message.key()),
-        "value": repr(message.value()),
-        "timestamp": list(message.timestamp()),
-        "headers": message.headers(),
-        "delivery_count": message.delivery_count(),
-        "leader_epoch": message.leader_epoch(),
-        "error": message.error(),
-        "latency": message.latency(),
-    }
 
 
 REPLAYS: dict[str, Callable[..., None]] = {
@@ -407,25 +393,3 @@ def _acknowledge_all(consumer: ShareConsumer, messages: object) -> None:
 
 def _wait_until(log: LocalLog, time_ms: int) -> None:
     eventually(lambda: log.now_ms() >= time_ms, "the time")
-
-
-def _intruded(consumer: ShareConsumer, texts: list[str]) -> list[Message]:
-    """What a poll returns during which another thread commits; the text of what that raised."""
-    is_refused = threading.Event()
-
-    def intrude() -> None:
-        while not is_refused.is_set():
-            try:
-                consumer.commit_sync()
-            except ConcurrentModificationException as error:
-                texts.append(repr(error))
-                is_refused.set()
-
-    intruder = threading.Thread(target=intrude)
-    intruder.start()
-    messages: list[Message] = []
-    while not is_refused.is_set():
-        with suppress(ConcurrentModificationException):
-            messages += consumer.poll(SHORT_S)
-    intruder.join()
-    return messages
