@@ -22,6 +22,7 @@ TIMEOUT_S = 30.0
 class BrokerSide:
     """The share groups of a broker whose state topic has one partition."""
 
+    name = "kafka"
     consumer_class = "confluent_kafka:ShareConsumer"
 
     def __init__(self, bootstrap_servers: str, log: KafkaLog) -> None:
@@ -38,10 +39,10 @@ class BrokerSide:
             altered.result(TIMEOUT_S)
 
     def consumer(self, config: dict[str, Any]) -> ShareConsumer:
-        consumer: ShareConsumer = confluent_kafka.ShareConsumer(self.settled(config))
+        consumer: ShareConsumer = confluent_kafka.ShareConsumer(self.consumer_config(config))
         return consumer
 
-    def settled(self, config: dict[str, Any]) -> dict[str, Any]:
+    def consumer_config(self, config: dict[str, Any]) -> dict[str, Any]:
         # Otherwise each consumer says that its class is a preview.
         return {"log_level": 3, **config}
 

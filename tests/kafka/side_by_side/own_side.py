@@ -20,6 +20,7 @@ FETCH_MAX_WAIT_MS = 500
 class OwnSide:
     """Groups whose processor runs, and keeps its rows in a table."""
 
+    name = "here"
     consumer_class = "sharegroup.client.share_consumer:ShareConsumer"
 
     def __init__(self, bootstrap_servers: str, log: KafkaLog, table: StateTableReader) -> None:
@@ -31,9 +32,9 @@ class OwnSide:
         AdminClient(self.log).alter_group_config(group_id, config)
 
     def consumer(self, config: dict[str, Any]) -> ShareConsumer:
-        return share_consumer.ShareConsumer(self.settled(config))
+        return share_consumer.ShareConsumer(self.consumer_config(config))
 
-    def settled(self, config: dict[str, Any]) -> dict[str, Any]:
+    def consumer_config(self, config: dict[str, Any]) -> dict[str, Any]:
         return {"fetch.max.wait.ms": FETCH_MAX_WAIT_MS, **config}
 
     def states(self, group_id: str, topic_id: str, partition_count: int) -> dict[int, PartitionState]:

@@ -65,11 +65,13 @@ class Member(_Part):
         mode: its `share.acknowledgement.mode`.
         commit: how acknowledgements get to the group: by commit_sync, by commit_async, or with the next poll.
         config: more of its configuration.
+        config_here: more of it on our side, for keys that only our consumer has.
     """
 
     mode: Literal["implicit", "explicit"] = "explicit"
     commit: Literal["sync", "async", "poll"] = "sync"
     config: dict[str, Any] = {}
+    config_here: dict[str, Any] = {}
 
 
 class Consume(_Part):
@@ -126,7 +128,7 @@ class Step(_Part):
         hold: poll, and say nothing.
         kill: a process of its own polls these records, and ends by SIGKILL.
         acknowledge: say something of what is held; it is not sent yet.
-        commit: send what was said, in the member's way, and wait for the answers.
+        commit: send what was said, in the member's way, and wait for the answers; what a poll brings meanwhile is held.
         close: a member leaves.
         produce: records, later than the others.
         end_transaction: commit or abort it.
