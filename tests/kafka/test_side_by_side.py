@@ -91,7 +91,8 @@ def outcomes(request: pytest.FixtureRequest, sides: tuple[Side, Side]) -> Iterat
 @pytest.mark.kafka
 def test_scenario(scenario: Scenario, outcomes: Outcomes) -> None:
     kafka, here = outcomes(scenario)
-    assert disagreements(scenario, kafka, here) == []
+    found = disagreements(scenario, kafka, here)
+    assert not found, "\n".join(found)
 
 
 def output_of(script: Path, address: str, topic: str) -> str:
