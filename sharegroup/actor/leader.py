@@ -23,7 +23,7 @@ from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSess
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.records import SharePartitionLimits
+from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import (
     DeleteShareGroupState,
@@ -216,9 +216,8 @@ class Leader:
             session = self._sessions.opened(message, topics, self._config.share_session_timeout_ms)
         else:
             session = self._sessions.continued(message, epoch, topics)
-        if before is not None and before.pending is not None:
-            responses = grouped_by_topic(before.pending.acknowledged)
-            self._answer(before, ShareFetchResponse(share_session_epoch=before.epoch, responses=responses))
+        if before is not None:
+            self._answer_without_records(before)
         session.accept(envelope, epoch, message.time_ms)
         return session
 
@@ -322,9 +321,18 @@ class Leader:
         if message.time_ms < self._next_lock_ms:
             return
         limits = self.limits
+        holders: set[str] = set()
         for led in self._partitions.values():
-            led.record(led.share_partition.expire_locks(limits, message.time_ms), message.time_ms, message.offset)
+            ended = led.share_partition.expire_locks(limits, message.time_ms)
+            led.record(ended, message.time_ms, message.offset)
+            holders.update(record.member_id for record in ended if isinstance(record, Transition))
         self._next_lock_ms = self._earliest_lock_ms(self._partitions.values())
+        for member_id in sorted(holders):
+            # It may be gone without a word: the fetch that it left would lock the records once more. One that is
+            # there sends another.
+            session = self._sessions.get(member_id)
+            if session is not None:
+                self._answer_without_records(session)
 
     def _earliest_lock_ms(self, partitions: Iterable[LedPartition]) -> float:
         """When the first lock of some share-partitions ends; the far future when nothing is locked."""
@@ -360,6 +368,11 @@ class Leader:
         waiting = {key for session in self._sessions if session.pending for key in session.partitions}
         found = (led.share_partition.next_ripe_ms for key in waiting if (led := self._partitions.get(key)) is not None)
         return (ripe_ms for ripe_ms in found if ripe_ms is not None)
+
+    def _answer_without_records(self, session: ShareSession) -> None:
+        if session.pending is not None:
+            responses = grouped_by_topic(session.pending.acknowledged)
+            self._answer(session, ShareFetchResponse(share_session_epoch=session.epoch, responses=responses))
 
     def _answer(self, session: ShareSession, body: ShareFetchResponse) -> None:
         if session.pending is not None:

@@ -149,6 +149,20 @@ class TestLockTimes:
         assert response.acquisition_lock_timeout_ms == LOCK_MS
         assert response.lock_deadline_ms == group.now_ms + from_ms + LOCK_MS
 
+    def test_a_fetch_whose_member_let_a_lock_end_gets_no_records(self) -> None:
+        group = group_with(3)
+        gone, heir = joined(group, "gone", "heir")
+        assert gone.fetch().acquired == {ORDERS_0: [(0, 2, 1)]}
+        left = gone.send_fetch(max_wait_ms=10 * LOCK_MS)
+        waiting = heir.send_fetch(max_wait_ms=10 * LOCK_MS)
+        group.advance(LOCK_MS)
+        assert not gone.answer_to(left).is_parked
+        assert gone.answer_to(left).acquired == {}
+        assert heir.answer_to(waiting).acquired == {ORDERS_0: [(0, 2, 2)]}
+        # Who is there after all sends another one.
+        group.grow("orders", 0, 5)
+        assert gone.fetch().acquired == {ORDERS_0: [(3, 7, 1)]}
+
     def test_the_leader_asks_to_be_woken_when_the_next_lock_ends(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
