@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from sharegroup.audit.history import group_history
 from sharegroup.core.record_state import Cause
 from sharegroup.logs.partitioner import partition_for
+from sharegroup.state.fold import fold
 from tests.crash.auditor import Evidence
 from tests.crash.deployment import Deployment
 from tests.crash.ledger import read_ledger
@@ -84,9 +86,15 @@ class Workload:
         return group_history(self.group_id, self.deployment.site.rows(self.group_id)).record_count(cause)
 
     def drain(self) -> None:
-        """Produce no more, and wait until everything is finished."""
+        """Produce no more, and wait until everything is finished, for as long as something gets finished."""
         self.stop_producing()
-        self.deployment.until(self._is_drained, "everything is done", _LOOK_S)
+        ends = {
+            partition: found.end_offset for partition, found in self.deployment.site.log.offsets(self.topic).items()
+        }
+        starts: dict[int, int] = {}
+        while starts != ends:
+            moves_on = partial(self._start_offsets_other_than, starts)
+            starts = self.deployment.until(moves_on, f"more is done than {starts} of {ends}", _LOOK_S)
 
     def evidence(self) -> Evidence:
         """What is there to be audited."""
@@ -117,14 +125,13 @@ class Workload:
         for member in self.members.values():
             member.kill()
 
-    def _is_drained(self) -> bool:
-        site = self.deployment.site
-        starts = {
-            found.partition: found.share_partition.start_offset
-            for found in site.folded(self.group_id).partitions.values()
-            if found.topic == self.topic
-        }
-        return starts == {partition: found.end_offset for partition, found in site.log.offsets(self.topic).items()}
+    def _start_offsets_other_than(self, before: dict[int, int]) -> dict[int, int]:
+        """Start offset by partition; nothing while they are as before."""
+        rows = self.deployment.site.reader.recovery_rows(self.group_id)
+        group = fold(rows).groups.get(self.group_id)
+        found = group.partitions.values() if group is not None else ()
+        starts = {part.partition: part.share_partition.start_offset for part in found if part.topic == self.topic}
+        return starts if starts != before else {}
 
     def _produce(self) -> None:
         partition = 0
