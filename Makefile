@@ -50,7 +50,7 @@ test-fast: setup ## Run the tests that start neither Spark nor Kafka
 
 .PHONY: soak
 soak: setup ## Run the crash tests with 200 kills in one run
-	$(BIN)/pytest tests/crash --crashes=200 $(ARGS)
+	$(BIN)/pytest tests/crash --crashes=200 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, check the format, the types and the layers

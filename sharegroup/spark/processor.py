@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_PATIENCE_S = 10
 _STOP_LOOK_S = 0.01
+_STOP_TIMEOUT_KEY = "spark.sql.streaming.stopTimeout"
 _SERVE_LOOK_S = 0.2
 
 
@@ -208,7 +210,7 @@ class Processor:
             self._dead_letters.stop()
         if self._query is not None and is_running(self._spark):
             self._await_pause(self._query)
-            self._query.stop()
+            _end(self._spark, self._query)
         closing.cancel()
         if self._exporter is not None:
             self._exporter.stop()
@@ -337,5 +339,19 @@ class Processor:
     def _fail(self, failure: BaseException) -> None:
         """A thread died: without it locks would never end, or dead letters wait for ever; the query must not go on."""
         self._note(failure)
-        if self._query is not None:
-            self._query.stop()
+        # While it is being stopped, that is being done already.
+        if self._query is not None and not self._is_stopping:
+            _end(self._spark, self._query)
+
+
+def _end(spark: SparkSession, query: StreamingQuery) -> None:
+    """Stop the query; while Kafka is away, Spark's source ends its clients as late as they give up, which is never."""
+    given = spark.conf.get(_STOP_TIMEOUT_KEY)
+    spark.conf.set(_STOP_TIMEOUT_KEY, str(_STOP_PATIENCE_S * 1000))
+    try:
+        query.stop()
+    except Py4JJavaError as error:
+        # It starts no batch any more; its thread ends with the process.
+        logger.warning(Event("query_left_waiting", reason=str(error.java_exception).partition("\n")[0]))
+    finally:
+        spark.conf.set(_STOP_TIMEOUT_KEY, str(given))
