@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.metrics.progress import BATCH_FIGURES, OBSERVATION
@@ -39,9 +40,8 @@ def scraped(port: int) -> dict[str, Series]:
     return found
 
 
-def progress_sums(spark: SparkSession, since: int = 0) -> Counter[str]:
+def progress_sums(query: StreamingQuery) -> Counter[str]:
     """The figures of all batches so far, added up."""
-    (query,) = (query for query in spark.streams.active if (query.name or "").startswith("sharegroup-processor"))
     sums: Counter[str] = Counter()
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get(OBSERVATION)
@@ -53,7 +53,9 @@ def progress_sums(spark: SparkSession, since: int = 0) -> Counter[str]:
 def test_metrics_are_shown_by_http_and_in_the_progress(spark: SparkSession, new_site: Callable[..., Site]) -> None:
     port = free_port()
     site = new_site(metrics_port=port)
+    others = {query.id for query in spark.streams.active}
     with site.running():
+        (query,) = (query for query in spark.streams.active if query.id not in others)
         topic = site.new_topic(record_count=30)
         group = site.new_group()
         with site.consumer(group, topic, max_poll_records=10, share_acknowledgement_mode="explicit") as consumer:
@@ -73,15 +75,15 @@ def test_metrics_are_shown_by_http_and_in_the_progress(spark: SparkSession, new_
             assert found["sharegroup_members"] == {(group,): 1}
             assert found["kafka_server_share_coordinator_metrics_write_latency_max"][()] > 0
             assert found["sharegroup_leader_epoch"] == {(): 1}
-            site.until(lambda: progress_sums(spark)["RecordAcknowledgementsPerSec.Accept"] == 9, "the progress says so")
-            assert set(progress_sums(spark)) == set(BATCH_FIGURES)
-            assert progress_sums(spark)["transitions.reject"] == 1
+            site.until(lambda: progress_sums(query)["RecordAcknowledgementsPerSec.Accept"] == 9, "the progress says so")
+            assert set(progress_sums(query)) == set(BATCH_FIGURES)
+            assert progress_sums(query)["transitions.reject"] == 1
         # What has been counted so far is what the progress adds up to, and nothing waits.
         shown = site.until(
             lambda: (now := scraped(port))["kafka_server_share_coordinator_metrics_event_queue_size"][()] == 0 and now,
             "every message is applied",
         )
         writes = shown["kafka_server_share_coordinator_metrics_write_total"][()]
-        site.until(lambda: progress_sums(spark)["write-total"] == writes, "the progress has the same writes")
+        site.until(lambda: progress_sums(query)["write-total"] == writes, "the progress has the same writes")
     with pytest.raises(OSError, match="refused"):
         scraped(port)
