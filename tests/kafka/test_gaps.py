@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord, PartitionOffsets
+from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
@@ -76,17 +77,7 @@ def test_a_marker_ends_a_wait(log: KafkaLog, events: str, begin: Begin) -> None:
 
 
 def test_a_compacted_topic(log: KafkaLog) -> None:
-    topic = log.create_topic(
-        f"compacted-{uuid4().hex[:8]}",
-        1,
-        {
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0.001",
-            "max.compaction.lag.ms": "1",
-            "segment.ms": "50",
-        },
-    ).name
-    log.append(topic, 0, [NewRecord(b"%d" % (number % 3), b"%d" % number) for number in range(12)])
+    topic = compacted_topic(log)
 
     def remaining() -> list[int]:
         # Only segments that are closed are compacted, and an append closes one that is old enough.

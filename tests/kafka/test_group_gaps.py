@@ -20,6 +20,7 @@ from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
+from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
@@ -149,17 +150,7 @@ def test_a_read_committed_group_gets_nothing_of_an_open_transaction_and_all_of_i
 
 
 def test_a_compacted_topic(log: KafkaLog, site: Site) -> None:
-    topic = log.create_topic(
-        f"compacted-{uuid4().hex[:8]}",
-        1,
-        {
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0.001",
-            "max.compaction.lag.ms": "1",
-            "segment.ms": "50",
-        },
-    ).name
-    log.append(topic, 0, [NewRecord(b"%d" % (number % 3), b"%d" % number) for number in range(12)])
+    topic = compacted_topic(log)
 
     def is_compacted() -> bool:
         # Only segments that are closed are compacted, and an append closes one that is old enough.
