@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sharegroup.audit.message_retention import SHORTEST_RETENTION_MS
+from sharegroup.config.loader import Settings
 from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.errors import ConfigurationError, ShareGroupError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.open import open_log
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
 
 RETENTION_CONFIG = "retention.ms"
@@ -18,6 +20,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """An acknowledgement of many thousand ranges, and a description of large groups, have more than Kafka's megabyte."""
 
 _UNLIMITED = "-1"
+_CAUSE_TIMEOUT_MS = 10_000
 
 
 def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
@@ -66,6 +69,28 @@ def request_topic_check(log: Log, config: ProcessorConfig, topic_id: str) -> Cal
             )
 
     return check
+
+
+def failure_cause(failure: BaseException, settings: Settings, topic_id: str) -> BaseException:
+    """What a failure of the query comes from: Spark's source may meet the request topic's end before the check does.
+
+    Args:
+        failure: what ended the query.
+        settings: where the request topic is.
+        topic_id: the topic that the query read.
+
+    Returns:
+        `UnknownTopicError` when that topic is gone; else `failure`, also when the log does not tell.
+    """
+    try:
+        with open_log(settings.log, kafka_timeout_ms=_CAUSE_TIMEOUT_MS) as log:
+            request_topic_check(log, settings.processor, topic_id)()
+    except UnknownTopicError as cause:
+        cause.__cause__ = failure
+        return cause
+    except ShareGroupError:
+        return failure
+    return failure
 
 
 def _ensured(log: Log, config: ProcessorConfig, name: str, count_key: str) -> TopicDescription:

@@ -32,7 +32,7 @@ from sharegroup.spark.committer import CommitPoint, Committer, CommitterMetrics,
 from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
-from sharegroup.spark.link_topics import request_topic_check
+from sharegroup.spark.link_topics import failure_cause, request_topic_check
 from sharegroup.spark.metrics_exporter import MetricsExporter
 from sharegroup.spark.recovery import Takeover, take_over
 from sharegroup.spark.request_stream import POLLING_DELAY_MS, request_stream
@@ -74,6 +74,7 @@ class Processor:
         self._activity: GroupActivity | None = None
         self._exporter: MetricsExporter | None = None
         self._failure: BaseException | None = None
+        self._request_topic_id = ""
         self._stop = threading.Event()
         self._is_stopping = False
         self.metrics = CommitterMetrics()
@@ -121,7 +122,8 @@ class Processor:
         committer = Committer(
             self._log, takeover.writer, config, takeover.identity, takeover.last_marker, self.metrics, self._reached
         )
-        check = request_topic_check(self._log, config, takeover.identity.request_topic_id)
+        self._request_topic_id = takeover.identity.request_topic_id
+        check = request_topic_check(self._log, config, self._request_topic_id)
         facts = FactSource(self._log, committer.send, self._fail, check)
         self._facts = facts
         dead_letters = DeadLetterWriter(
@@ -177,6 +179,8 @@ class Processor:
         query = self._query
         if self._failure is None and not self._is_stopping and query is not None and not query.isActive:
             self._note(query.exception() or ProcessorStoppedError("Somebody else stopped the processor's query."))
+        if self._failure is not None and not isinstance(self._failure, ShareGroupError):
+            self._failure = failure_cause(self._failure, self._settings, self._request_topic_id)
         failure = self._failure
         if isinstance(failure, ShareGroupError):
             raise failure
