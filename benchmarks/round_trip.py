@@ -11,7 +11,8 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from sharegroup.client.group_member import GroupMember
@@ -23,6 +24,7 @@ from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.spark.processor import Processor
 from sharegroup.spark.session import build_session
+from tests.support.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTITIONS = 4
@@ -35,18 +37,23 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100, help="round trips measured in each part")
     parser.add_argument("--loaders", type=int, default=2, help="members that make the load")
     parser.add_argument("--load-records", type=int, default=2_000, help="records that each of them fetches at once")
+    parser.add_argument("--log", choices=("local", "kafka"), default="local", help="embedded, or on a new broker")
     options = parser.parse_args()
-    print(f"settings: {vars(options)}, {PARTITIONS} partitions, embedded log, local[4]")
-    with tempfile.TemporaryDirectory() as folder:
-        run(options, Path(folder))
+    print(f"settings: {vars(options)}, {PARTITIONS} partitions, local[4]")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        flags = {"state.table.path": folder / "state", "checkpoint.path": folder / "checkpoint"}
+        if options.log == "kafka":
+            broker = stack.enter_context(KafkaBroker("4.3.1", folder / "broker"))
+            where = {"bootstrap.servers": broker.bootstrap_servers}
+        else:
+            where = {"log.path": str(folder / "log.db")}
+        run(options, {**flags, **where, "group.share.assignors": "all"})
 
 
-def run(options: argparse.Namespace, folder: Path) -> None:
-    paths = {"log.path": "log.db", "state.table.path": "state", "checkpoint.path": "checkpoint"}
-    flags = [f"{key}={folder / name}" for key, name in paths.items()]
-    flags.append("group.share.assignors=all")
-    settings = load_settings(ROOT / "conf" / "local.yaml", {}, flags)
-    log = open_log(str(settings.processor.log_path))
+def run(options: argparse.Namespace, flags: Mapping[str, object]) -> None:
+    settings = load_settings(ROOT / "conf" / f"{options.log}.yaml", {}, [f"{k}={v}" for k, v in flags.items()])
+    log = open_log(settings.log)
     log.create_topic("records", PARTITIONS)
     for partition in range(PARTITIONS):
         for _ in range(RECORDS_PER_PARTITION // 10_000):

@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka source: the cluster, the log-in, and how long an outage is waited for."""
+"""Options of Spark's Kafka source that every read needs: the cluster, the log-in, and reading without a wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from sharegroup.spark.session import check_kafka_source
 
 KAFKA_FORMAT = "kafka"
 """Name for `spark.read.format` and `spark.readStream.format`."""
+
+_NO_WAIT = {
+    # A task asks for offsets that are there already. What its consumer fetches beyond them in advance would wait for
+    # new records at the broker, half a second by default, and its next request on that connection for that.
+    "kafka.fetch.max.wait.ms": "10"
+}
 
 
 def kafka_options(config: KafkaConfig) -> dict[str, str]:
@@ -17,4 +23,4 @@ def kafka_options(config: KafkaConfig) -> dict[str, str]:
         ConfigurationError: a PEM file cannot be read.
     """
     check_kafka_source()
-    return {f"kafka.{key}": value for key, value in config.java_client_properties().items()}
+    return _NO_WAIT | {f"kafka.{key}": value for key, value in config.java_client_properties().items()}
