@@ -21,10 +21,12 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
-COLUMNS = ("topic", "partition", "offset", "acknowledge_type")
-
 DELAY_COLUMN = "redelivery_delay_ms"
-"""May be there as well: how long a record that is released stays away from everybody; null is as the group says."""
+"""May be missing: how long a record that is released stays away from everybody; null is as the group says."""
+
+_REQUIRED_COLUMNS = ("topic", "partition", "offset", "acknowledge_type")
+
+COLUMNS = (*_REQUIRED_COLUMNS, DELAY_COLUMN)
 
 TYPES = {
     "accept": AcknowledgeType.ACCEPT,
@@ -65,15 +67,13 @@ def acknowledgements_of(frame: DataFrame | None, held: Iterable[HeldRange]) -> l
 
 def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
     """(topic, partition) → what is not accepted, by offset; brought to the driver."""
-    check_columns(frame)
-    if DELAY_COLUMN not in frame.columns:
-        frame = frame.withColumn(DELAY_COLUMN, F.lit(None).cast("long"))
+    frame = with_checked_columns(frame)
     # A type that is null is not accepted either, nor is a record with a delay: they are mistakes.
     is_accepted = F.col("acknowledge_type").eqNullSafe("accept") & F.col(DELAY_COLUMN).isNull()
-    table: pa.Table = frame.select(*COLUMNS, DELAY_COLUMN).where(~is_accepted).toArrow()
+    table: pa.Table = frame.select(*COLUMNS).where(~is_accepted).toArrow()
     found: dict[_Place, dict[int, Said]] = {}
     for topic, partition, offset, name, delay_ms in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        said = _said(name, delay_ms)
+        said = checked_said(name, delay_ms)
         if found.setdefault((topic, partition), {}).setdefault(offset, said) != said:
             raise InvalidRequestError(f"The handler acknowledged offset {offset} of {topic}-{partition} twice.")
         if topic is None or partition is None or offset is None:
@@ -83,7 +83,34 @@ def _exceptions(frame: DataFrame) -> dict[_Place, list[_Exception]]:
     }
 
 
-def _said(name: str | None, delay_ms: int | None) -> Said:
+def with_checked_columns(frame: DataFrame) -> DataFrame:
+    """Check that a frame has the columns of acknowledgements, and add the one that may be missing.
+
+    Raises:
+        InvalidRequestError: a column is missing, or is not an integer.
+    """
+    for column in _REQUIRED_COLUMNS:
+        if column not in frame.columns:
+            raise InvalidRequestError(
+                f"The handler's acknowledgements lack the column {column}; they have {', '.join(frame.columns)}."
+            )
+    if DELAY_COLUMN not in frame.columns:
+        frame = frame.withColumn(DELAY_COLUMN, F.lit(None).cast("long"))
+    for column in ("partition", "offset", DELAY_COLUMN):
+        type_ = frame.schema[column].dataType
+        if not isinstance(type_, IntegralType):
+            raise InvalidRequestError(
+                f"The column {column} of the handler's acknowledgements is {type_.simpleString()}, not an integer."
+            )
+    return frame
+
+
+def checked_said(name: str | None, delay_ms: int | None = None) -> Said:
+    """What a row says of its record, by the columns acknowledge_type and redelivery_delay_ms.
+
+    Raises:
+        InvalidRequestError: the type is unknown, or the delay is out of its bounds or not for what is released.
+    """
     kind = TYPES.get(name) if name is not None else None
     if kind is None:
         raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
@@ -94,25 +121,6 @@ def _said(name: str | None, delay_ms: int | None) -> Said:
             f"{MAX_REDELIVERY_DELAY_MS}, and only for what is released."
         )
     return Said(kind, delay_ms)
-
-
-def check_columns(frame: DataFrame) -> None:
-    """Check that a frame has the columns of acknowledgements.
-
-    Raises:
-        InvalidRequestError: a column is missing, or is not an integer.
-    """
-    for column in COLUMNS:
-        if column not in frame.columns:
-            raise InvalidRequestError(
-                f"The handler's acknowledgements lack the column {column}; they have {', '.join(frame.columns)}."
-            )
-    for column in {"partition", "offset", DELAY_COLUMN}.intersection(frame.columns):
-        type_ = frame.schema[column].dataType
-        if not isinstance(type_, IntegralType):
-            raise InvalidRequestError(
-                f"The column {column} of the handler's acknowledgements is {type_.simpleString()}, not an integer."
-            )
 
 
 def _check_given(exceptions: Mapping[_Place, Sequence[_Exception]], held: Iterable[HeldRange]) -> None:

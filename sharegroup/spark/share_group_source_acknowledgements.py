@@ -27,21 +27,23 @@ from pyspark.sql import functions as F
 
 from sharegroup.client.acknowledgements import Acknowledgement, PendingAcknowledgements
 from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.delivered import Said
 from sharegroup.client.record_reader import RecordReader
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS
 from sharegroup.logs.port import Log
-from sharegroup.spark.acknowledgement_frame import COLUMNS, TYPES, check_columns
+from sharegroup.spark.acknowledgement_frame import COLUMNS, DELAY_COLUMN, checked_said, with_checked_columns
 from sharegroup.spark.share_group_source_offset import AcquiredOffset
 from sharegroup.spark.share_group_source_records import ACQUISITION_COLUMN
 
 _Place = tuple[str, int, int]
 """Topic, partition, offset."""
-_Said = tuple[str, int, int, int, str]
-"""Topic, partition, first offset, last offset, acknowledge type."""
-
+_Said = tuple[str, int | None]
+"""Acknowledge type, and redelivery_delay_ms."""
+_Run = tuple[str, int, int, int, str, int | None]
+"""Topic, partition, first offset, last offset, and what is said of them."""
 
 _UNMENTIONED = "the application said nothing of it"
 
@@ -59,7 +61,9 @@ class BatchAcknowledgements:
     unmentioned_count: int
 
 
-def acknowledge(records: DataFrame, acknowledge_type: str | None = None) -> None:
+def acknowledge(
+    records: DataFrame, acknowledge_type: str | None = None, *, redelivery_delay_ms: int | None = None
+) -> None:
     """Say in `foreachBatch` what becomes of records of the batch; it counts when Spark commits the batch.
 
     To be called as often as is needed; of two types for one record the later counts. Records that nothing is said of
@@ -68,32 +72,35 @@ def acknowledge(records: DataFrame, acknowledge_type: str | None = None) -> None
 
     Args:
         records: rows of the batch with the columns topic, partition, offset and acquisition; and acknowledge_type
-            (`accept`, `release` or `reject`), unless the argument gives it.
+            (`accept`, `release` or `reject`), unless the argument gives it; and redelivery_delay_ms, if released
+            records are to stay away from everybody for a while: null is as the group says.
         acknowledge_type: one type for all of them.
+        redelivery_delay_ms: one delay for all of them, at most a week; they must be released.
 
     Raises:
         InvalidRequestError: the query does not acknowledge explicitly, a column is missing or of a wrong type, an
-            acknowledge type is unknown, or the records are not of a batch at hand.
+            acknowledge type is unknown, a delay is out of its bounds or of a record that is not released, or the
+            records are not of a batch at hand.
     """
-    frame = records if acknowledge_type is None else records.withColumn("acknowledge_type", F.lit(acknowledge_type))
+    arguments = {"acknowledge_type": acknowledge_type, DELAY_COLUMN: redelivery_delay_ms}
+    frame = records.withColumns({name: F.lit(value) for name, value in arguments.items() if value is not None})
     if ACQUISITION_COLUMN not in frame.columns:
         raise InvalidRequestError(
             f"The records lack the column {ACQUISITION_COLUMN}.",
             "Set the query's option share.acknowledgement.mode to explicit, and keep the column in what is selected.",
         )
-    check_columns(frame)
+    frame = with_checked_columns(frame)
     table: pa.Table = frame.select(ACQUISITION_COLUMN, *COLUMNS).toArrow()
     rows = zip(*(table.column(name).to_pylist() for name in (ACQUISITION_COLUMN, *COLUMNS)), strict=True)
-    by_acquisition: dict[str, dict[_Place, str]] = {}
-    for acquisition, topic, partition, offset, name in rows:
-        if name not in TYPES:
-            raise InvalidRequestError(f"acknowledge_type {name!r} is not one of {', '.join(TYPES)}.")
+    by_acquisition: dict[str, dict[_Place, _Said]] = {}
+    for acquisition, topic, partition, offset, name, delay_ms in rows:
+        checked_said(name, delay_ms)
         if acquisition == "":
             continue
         if None in (acquisition, topic, partition, offset):
             raise InvalidRequestError(f"Offset {offset} of {topic}-{partition} is not one of the batch.")
         said = by_acquisition.setdefault(acquisition, {})
-        if said.setdefault((topic, partition, offset), name) != name:
+        if said.setdefault((topic, partition, offset), (name, delay_ms)) != (name, delay_ms):
             raise InvalidRequestError(f"Offset {offset} of {topic}-{partition} is acknowledged twice.")
     for acquisition, said in by_acquisition.items():
         _write(Path(acquisition), list(_runs(said)))
@@ -157,27 +164,35 @@ def _of_single_records(offset: AcquiredOffset) -> Iterator[Acknowledgement]:
     held: dict[tuple[str, int], list[HeldRange]] = {}
     for found in sorted(offset.ranges, key=lambda found: found.first_offset):
         held.setdefault((found.topic, found.partition), []).append(found)
-    for topic, partition, first, last, name in _read(offset.folder):
+    for topic, partition, first, last, said in _read(offset.folder):
         ranges = held.get((topic, partition), [])
         start = bisect_left(ranges, first, key=lambda found: found.last_offset)
         for found in ranges[start:]:
             if found.first_offset > last:
                 break
             first_offset, last_offset = max(first, found.first_offset), min(last, found.last_offset)
-            yield Acknowledgement(found.topic_id, partition, first_offset, last_offset, TYPES[name], topic=topic)
+            yield Acknowledgement(
+                found.topic_id,
+                partition,
+                first_offset,
+                last_offset,
+                said.acknowledge_type,
+                topic=topic,
+                redelivery_delay_ms=said.redelivery_delay_ms,
+            )
 
 
-def _runs(said: Mapping[_Place, str]) -> Iterator[_Said]:
-    """Offsets that follow each other and have one type, together."""
+def _runs(said: Mapping[_Place, _Said]) -> Iterator[_Run]:
+    """Offsets that follow each other and of which the same is said, together."""
     # Offsets that follow each other differ from their index by the same number.
     numbered = enumerate(sorted(said.items()))
     runs = groupby(numbered, key=lambda item: (*item[1][0][:2], item[1][1], item[1][0][2] - item[0]))
-    for (topic, partition, name, _), run in runs:
+    for (topic, partition, (name, delay_ms), _), run in runs:
         offsets = [place[2] for _, (place, _) in run]
-        yield topic, partition, offsets[0], offsets[-1], name
+        yield topic, partition, offsets[0], offsets[-1], name, delay_ms
 
 
-def _write(folder: Path, said: list[_Said]) -> None:
+def _write(folder: Path, said: list[_Run]) -> None:
     """Leave a file that is there as a whole or not at all; names are in the order of the calls."""
     try:
         count = sum(1 for _ in folder.iterdir())
@@ -191,6 +206,8 @@ def _write(folder: Path, said: list[_Said]) -> None:
         ) from error
 
 
-def _read(folder: Path | None) -> Iterator[_Said]:
+def _read(folder: Path | None) -> Iterator[tuple[str, int, int, int, Said]]:
     for path in sorted(folder.glob("*.json")) if folder is not None else ():
-        yield from json.loads(path.read_text(encoding="utf-8"))
+        # A file of an earlier release has no delay.
+        for topic, partition, first, last, *said in json.loads(path.read_text(encoding="utf-8")):
+            yield topic, partition, first, last, checked_said(*said)

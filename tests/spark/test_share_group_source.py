@@ -206,6 +206,29 @@ def merged(seen: Seen) -> dict[Place, int]:
     return {place: count for batch in dict(seen.batches).values() for place, count in batch.items() if count == 2}
 
 
+def test_released_records_stay_away_as_long_as_is_said(site: Site, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=6), site.new_group()
+
+    def judge(batch: DataFrame, batch_id: int) -> None:
+        delay = F.expr("CASE WHEN offset = 1 THEN 5000 WHEN offset = 2 THEN 0 END")
+        said = batch.where("delivery_count = 1").withColumn("redelivery_delay_ms", delay)
+        acknowledge(said.where("offset <= 3"), "release")
+        acknowledge(said.where("offset = 4"), "release", redelivery_delay_ms=7_000)
+        acknowledge(said.where("offset = 5"), "accept")
+        acknowledge(batch.where("delivery_count > 1"), "accept")
+
+    frame = records(site, group_id, topic, share_acknowledgement_mode="explicit")
+    drain(site, group_id, topic, written(frame, judge, tmp_path / "checkpoint"))
+    released = [entry for row in site.rows(group_id) for entry in row.transitions if entry.cause is Cause.RELEASE]
+    assert [(e.first_offset, e.last_offset, e.deadline_ms and e.deadline_ms - e.time_ms) for e in released] == [
+        (0, 0, 0),
+        (1, 1, 5_000),
+        (2, 2, 0),
+        (3, 3, 0),
+        (4, 4, 7_000),
+    ]
+
+
 def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: Site, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=1), site.new_group()
     told: list[str] = []
@@ -215,6 +238,9 @@ def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: Site, t
             lambda: acknowledge(batch.drop("acquisition"), "accept"),
             lambda: acknowledge(batch.drop("offset"), "accept"),
             lambda: acknowledge(batch, "accepted"),
+            lambda: acknowledge(batch, "accept", redelivery_delay_ms=5),
+            lambda: acknowledge(batch, "release", redelivery_delay_ms=604_800_001),
+            lambda: acknowledge(batch.withColumn("redelivery_delay_ms", F.lit("1 h")), "release"),
             lambda: acknowledge(batch.withColumn("acquisition", F.lit(str(tmp_path / "gone"))), "accept"),
         ):
             with pytest.raises(InvalidRequestError) as caught:
@@ -237,9 +263,12 @@ def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: Site, t
         "lack the column acquisition",
         "lack the column offset",
         "is not one of accept",
+        "redelivery_delay_ms is 5 where acknowledge_type is accept",
+        "redelivery_delay_ms is 604800001 where acknowledge_type is release",
+        "column redelivery_delay_ms of the handler's acknowledgements is string",
         "not of a batch at hand",
     )
-    assert [problem in text for problem, text in zip(problems, told, strict=True)] == [True] * 4
+    assert [problem in text for problem, text in zip(problems, told, strict=True)] == [True] * len(problems)
 
 
 def test_a_query_for_what_is_available_now_ends(site: Site, tmp_path: Path) -> None:

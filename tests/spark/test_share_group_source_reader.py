@@ -268,7 +268,7 @@ def test_a_stopped_query_gives_back_at_once_what_it_fetched_ahead(group: Group, 
 
 class TestExplicitAcknowledgement:
     @staticmethod
-    def say(query: Query, number: int, *said: tuple[int, int, str]) -> None:
+    def say(query: Query, number: int, *said: tuple[int, int, str] | tuple[int, int, str, int | None]) -> None:
         """Leave what `acknowledge` would leave."""
         folder = Path(json.loads(query.offsets[-1])["acknowledgement_folder"])
         (folder / f"{number:06d}.json").write_text(json.dumps([["orders", 0, *one] for one in said]))
@@ -283,6 +283,18 @@ class TestExplicitAcknowledgement:
         assert group.offsets(Cause.ACCEPT) == list(range(5))
         assert group.offsets(Cause.REJECT) == [5, 6]
         assert group.offsets(Cause.RELEASE) == [7, 8, 9]
+
+    def test_what_is_released_with_a_delay_stays_away_for_so_long(self, group: Group, start: Start) -> None:
+        group.produce(10)
+        query = start(share_acknowledgement_mode="explicit")
+        query.batch()
+        self.say(query, 0, (0, 7, "accept", None), (8, 8, "release", None), (9, 9, "release", 604_800_000))
+        assert query.batch() == [(8, 2)]
+        rows = StateTableReader(group.state_path).rows()
+        released = [entry for row in rows for entry in row.transitions if entry.cause is Cause.RELEASE]
+        assert [(entry.first_offset, entry.last_offset) for entry in released] == [(8, 8), (9, 9)]
+        assert released[0].deadline_ms == 0
+        assert released[1].deadline_ms == released[1].time_ms + 604_800_000
 
     def test_a_batch_that_is_executed_again_begins_with_nothing_said(self, group: Group, start: Start) -> None:
         group.produce(10)
