@@ -13,7 +13,7 @@ class MetricsServer:
     """Answers `GET /metrics` from a thread, from its making until `stop`.
 
     Args:
-        registry: what it shows.
+        registry: what it shows; it may be filled later.
         host: `metrics.host`.
         port: `metrics.port`; 0 takes a free one.
 
@@ -22,6 +22,7 @@ class MetricsServer:
     """
 
     def __init__(self, registry: MetricsRegistry, host: str, port: int) -> None:
+        self.registry = registry
         try:
             self._server, self._thread = start_http_server(port, host, RegistryCollector(registry))
         except OSError as error:

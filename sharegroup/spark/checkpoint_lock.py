@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import threading
@@ -32,10 +33,12 @@ class CheckpointLock:
 
     Args:
         checkpoint: the folder; the lock is on a file beside it, which stays behind: its presence means nothing.
+        metrics_port: where the processor shows its metrics; 0 is nowhere.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path, metrics_port: int = 0) -> None:
         self._path = checkpoint.with_name(f"{checkpoint.name}.lock")
+        self._metrics_port = metrics_port
         self._file: IO[str] | None = None
 
     def try_acquire(self) -> bool:
@@ -48,10 +51,21 @@ class CheckpointLock:
             file.close()
             return False
         file.truncate(0)
-        file.write(str(os.getpid()))
+        json.dump({"process": os.getpid(), "metrics_port": self._metrics_port}, file)
         file.flush()
         self._file = file
         return True
+
+    def is_of_metrics_port(self, port: int) -> bool:
+        """Whether a processor that shows its metrics at this port has the lock now."""
+        if not self._path.exists():
+            return False
+        with self._path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder(file.read()).get("metrics_port") == port
+        return False
 
     def take_over(self, log: Log, config: ProcessorConfig, stop: threading.Event) -> None:
         """Take the lock, from a processor that was fenced before if need be: wait until that one has ended.
@@ -66,7 +80,7 @@ class CheckpointLock:
         """
         if self.try_acquire():
             return
-        holder = self._path.read_text() or "unknown"
+        holder = _holder(self._path.read_text()).get("process", "unknown")
         logger.info(Event("checkpoint_in_use", lock=self._path, process=holder))
         # It learns that it is fenced from its next commit, so there must be something to commit.
         tick = NewRecord(_NOBODY.encode(), request(ApiKey.TICK, _NOBODY, Tick()).encoded())
@@ -85,3 +99,12 @@ class CheckpointLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _holder(text: str) -> dict[str, int]:
+    """What the holder of a lock wrote; nothing while it is still writing."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -20,6 +20,7 @@ from sharegroup.config.loader import Settings
 from sharegroup.errors import CheckpointInUseError, LogError, ProcessorStoppedError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import ENDLESS_MS, open_log
+from sharegroup.metrics.server import MetricsServer
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.facts import Tick
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
@@ -33,7 +34,7 @@ from sharegroup.spark.dead_letter_writer import DeadLetterMetrics, DeadLetterWri
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.group_activity import GroupActivity
 from sharegroup.spark.link_topics import failure_cause, request_topic_check
-from sharegroup.spark.metrics_exporter import MetricsExporter
+from sharegroup.spark.metrics_exporter import MetricsExporter, metrics_server, server_before_takeover
 from sharegroup.spark.recovery import Takeover, take_over
 from sharegroup.spark.request_stream import POLLING_DELAY_MS, request_stream
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
@@ -67,11 +68,14 @@ class Processor:
         self._reached = reached
         # Kafka may be away for as long as it likes: nothing is lost, and members wait, too.
         self._log = open_log(settings.log, kafka_timeout_ms=ENDLESS_MS)
-        self._checkpoint_lock = CheckpointLock(Path(settings.processor.checkpoint_path).absolute())
+        self._checkpoint_lock = CheckpointLock(
+            Path(settings.processor.checkpoint_path).absolute(), settings.processor.metrics_port
+        )
         self._query: StreamingQuery | None = None
         self._facts: FactSource | None = None
         self._dead_letters: DeadLetterWriter | None = None
         self._activity: GroupActivity | None = None
+        self._metrics_server: MetricsServer | None = None
         self._exporter: MetricsExporter | None = None
         self._failure: BaseException | None = None
         self._request_topic_id = ""
@@ -107,10 +111,22 @@ class Processor:
         """Fence older processors, recover, and start the query.
 
         Raises:
-            ConfigurationError: the configuration does not fit the log or the state table.
+            ConfigurationError: the configuration does not fit the log or the state table, or somebody else listens at
+                `metrics.port`.
             StateTableError: the state table cannot be read or written.
             CheckpointInUseError: an older processor on the same checkpoint was fenced, and does not end.
         """
+        config = self._settings.processor
+        # Before anyone is fenced: a start that is refused must leave no trace.
+        if config.metrics_port:
+            self._metrics_server = server_before_takeover(config, self._checkpoint_lock)
+        try:
+            self._start()
+        except BaseException:
+            self._stop_metrics()
+            raise
+
+    def _start(self) -> None:
         config = self._settings.processor
         started_s = time.perf_counter()
         takeover = take_over(
@@ -140,8 +156,14 @@ class Processor:
         opening = self._opening_messages(takeover.folded)
         if config.metrics_port:
             load_ms = (time.perf_counter() - started_s) * 1000
+            self._metrics_server = self._metrics_server or metrics_server(config)
             self._exporter = MetricsExporter(
-                self._settings, takeover, load_ms, self.metrics, lambda: self.dead_letter_metrics
+                self._metrics_server,
+                self._settings,
+                takeover,
+                load_ms,
+                self.metrics,
+                lambda: self.dead_letter_metrics,
             )
         self._query = self._started_query(takeover, self._commit_function(committer, facts, takeover))
         committer.send(opening)
@@ -216,10 +238,17 @@ class Processor:
             self._await_pause(self._query)
             _end(self._spark, self._query)
         closing.cancel()
-        if self._exporter is not None:
-            self._exporter.stop()
+        self._stop_metrics()
         self._checkpoint_lock.release()
         self._log.close()
+
+    def _stop_metrics(self) -> None:
+        if self._metrics_server is not None:
+            self._metrics_server.stop()
+            self._metrics_server = None
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.client.share_consumer import AcknowledgeType
+from sharegroup.errors import ConfigurationError, FencedProcessorError
 from sharegroup.metrics.progress import BATCH_FIGURES, OBSERVATION
+from sharegroup.spark.processor import Processor
 from tests.spark.site import Site
 
 pytestmark = pytest.mark.spark
@@ -85,5 +88,54 @@ def test_metrics_are_shown_by_http_and_in_the_progress(spark: SparkSession, new_
         )
         writes = shown["kafka_server_share_coordinator_metrics_write_total"][()]
         site.until(lambda: progress_sums(query)["write-total"] == writes, "the progress has the same writes")
+    with pytest.raises(OSError, match="refused"):
+        scraped(port)
+
+
+def test_a_port_in_use_changes_nothing_for_the_running_processor(
+    spark: SparkSession, new_site: Callable[..., Site]
+) -> None:
+    port = free_port()
+    site = new_site(metrics_port=port)
+    # Of the same state table and checkpoint, but at a port that somebody else has.
+    with socket.create_server(("127.0.0.1", 0)) as taken, site.running() as older:
+        other = new_site(metrics_port=taken.getsockname()[1])
+        younger = Processor(spark, other.settings)
+        with pytest.raises(ConfigurationError, match=r"metrics\.port \d+ of metrics\.host 127\.0\.0\.1 cannot be"):
+            younger.start()
+        younger.stop()
+        site.new_group()
+        older.raise_failure()
+        assert scraped(port)["sharegroup_leader_epoch"] == {(): 1}
+
+
+def test_a_processor_that_takes_over_has_the_port_of_the_older_one(
+    spark: SparkSession, new_site: Callable[..., Site]
+) -> None:
+    port = free_port()
+    older, younger = new_site(metrics_port=port), new_site(metrics_port=port)
+    ended: list[BaseException] = []
+
+    def run_until_fenced(processor: Processor) -> None:
+        try:
+            processor.await_termination()
+        except FencedProcessorError as error:
+            ended.append(error)
+        processor.stop()
+
+    thread = threading.Thread(target=run_until_fenced, args=(older.start(),))
+    thread.start()
+    with younger.running():
+        thread.join()
+        assert len(ended) == 1
+        assert scraped(port)["sharegroup_leader_epoch"] == {(): 2}
+
+
+def test_a_start_that_fails_gives_the_port_back(spark: SparkSession, new_site: Callable[..., Site]) -> None:
+    port = free_port()
+    site = new_site(metrics_port=port)
+    site.log.create_topic("__share_requests", 5)
+    with pytest.raises(ConfigurationError, match=r"request\.topic\.partitions"):
+        site.start()
     with pytest.raises(OSError, match="refused"):
         scraped(port)
