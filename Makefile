@@ -13,6 +13,8 @@ UV_VERSION := 0.13.8
 # The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
 FAST := not spark and not kafka and not slow
 BIN := .venv/bin
+# Tests start many processes; compiled modules are kept between them, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 SPARK_HOME = $$(echo $(CURDIR)/.venv/lib/python*/site-packages/pyspark)
 INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
 	$(JAR_SETS:%=build/jars/%/.retrieved) build/.classes-archived

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.spark.session import build_session
+from tests.support.examples import register_profiles
 from tests.support.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# How long an example takes says something about the machine only.
-settings.register_profile("sharegroup", deadline=None)
-settings.load_profile("sharegroup")
+register_profiles()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,6 +18,7 @@ from sharegroup.protocol.group_administration import (
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import LogPartition, Member, PartitionKey, group_with
+from tests.support.examples import examples
 
 TOPICS = ("orders", "payments")
 NAMES = ("anna", "ben")
@@ -154,5 +155,5 @@ class AdministeredGroup(RuleBasedStateMachine):
 
 TestAdministeredGroup = AdministeredGroup.TestCase
 TestAdministeredGroup.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(15), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -15,6 +15,7 @@ from sharegroup.errors import OffsetOutOfRangeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
+from tests.support.examples import examples
 
 TOPICS = {"requests": {"message.timestamp.type": "LogAppendTime"}, "events": {}}
 
@@ -139,4 +140,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=25, stateful_step_count=30)
+TestLogModel.settings = settings(max_examples=examples(10), stateful_step_count=30)

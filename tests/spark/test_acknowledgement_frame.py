@@ -11,6 +11,7 @@ from sharegroup.client.acquisition import HeldRange
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
+from tests.support.examples import examples
 
 SCHEMA = "topic string, partition int, offset bigint, acknowledge_type string"
 NAMES = {
@@ -161,7 +162,7 @@ def test_a_column_of_another_type(spark: SparkSession, column: str) -> None:
         acknowledgements_of(frame(spark, schema=schema), [held(0, 9)])
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.integers(0, 40), st.sampled_from(["release", "reject", "accept"]), max_size=40))
 def test_every_record_is_acknowledged_once_as_it_was_said(spark: SparkSession, wanted: dict[int, str]) -> None:
     ranges = [held(0, 7), held(8, 20), held(21, 40)]

@@ -21,6 +21,7 @@ from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
+from tests.support.examples import examples
 
 HOUR_MS = 3_600_000
 EVERYTHING_MS = 4_102_444_800_000
@@ -105,7 +106,7 @@ def test_fences_of_earlier_processors_go_and_the_last_one_stays(table_path: str,
     assert StateTableWriter.open(table_path, {}).leader_epoch == writer.leader_epoch + 1
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, data=st.data())
 def test_the_state_is_the_same_after_any_pruning(
     tmp_path: Path, batches: list[list[Operation]], data: st.DataObject

@@ -16,6 +16,7 @@ from sharegroup.state.reader import BatchMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
+from tests.support.examples import examples
 
 DAY_MS = 86_400_000
 
@@ -86,7 +87,7 @@ def test_the_leader_epoch_is_that_of_the_last_fence(table_path: str, reader: Sta
         assert reader.leader_epoch() == leader_epoch
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batches: list[list[Operation]]) -> None:
     path = str(tmp_path / "walk")

@@ -21,6 +21,7 @@ from sharegroup.state.table_snapshot import due_snapshot
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
+from tests.support.examples import examples
 
 DAY_MS = 86_400_000
 NEVER = 10**9
@@ -70,7 +71,7 @@ def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTabl
     assert fold(snapshot).groups["group-1"].failures == {ActorRole.LEADER: "batch 5"}
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     tmp_path: Path, batches: list[list[Operation]]

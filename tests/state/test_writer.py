@@ -19,6 +19,7 @@ from sharegroup.state.maintenance import compact
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import ANY_ROWS, BATCH_MS, batch_rows, marker_row
+from tests.support.examples import examples
 
 IDENTITY = {"request_topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "request_topic_partitions": 4}
 
@@ -39,7 +40,7 @@ def test_opening_takes_the_next_leader_epoch_and_leaves_a_fence(table_path: str,
     assert {"pid", "host"} <= fences[0].payload.keys()
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ANY_ROWS)
 def test_what_was_appended_is_read_back(tmp_path: Path, rows: list[StateRow]) -> None:
     path = str(tmp_path / "any")

@@ -16,6 +16,7 @@ from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, 
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import ApiError
+from tests.support.examples import examples
 from tests.unit.core.naive_model import NaiveSharePartition, RefusedError, offset_by_offset
 
 LOCK_DURATION_MS = 100
@@ -212,4 +213,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=100, stateful_step_count=60)
+TestSharePartition.settings = settings(max_examples=examples(35), stateful_step_count=60)
