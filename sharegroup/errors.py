@@ -159,7 +159,7 @@ class RequestTimedOutError(ApiError):
 
 
 class MessageTooLargeError(ApiError):
-    """The request has more bytes than one may have."""
+    """The request, or the answer to it, has more bytes than one may have."""
 
     code = 10
     name = "MESSAGE_TOO_LARGE"

@@ -16,6 +16,9 @@ from sharegroup.core.records import SharePartitionLimits
 from sharegroup.errors import UnknownTopicOrPartitionError
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 
+MAX_RANGES_PER_ANSWER = 10_000
+"""Ranges of one answer, about a megabyte; those of the share-partition that exceeds it are all in."""
+
 
 def serve_fetches(
     sessions: Iterable[ShareSession],
@@ -63,6 +66,7 @@ def _acquire(
     responses: dict[PartitionKey, PartitionResponse],
 ) -> None:
     wanted = fetch.max_records
+    range_count = 0
     for key in session.rotated_partitions():
         answer = responses.get(key) or PartitionResponse(partition_index=key[1])
         led = partitions.get(key)
@@ -84,7 +88,8 @@ def _acquire(
             ]
             responses[key] = answer.model_copy(update={"acquired_records": acquired})
             wanted -= sum(r.size for r in ranges)
-        if wanted <= 0:
+            range_count += len(ranges)
+        if wanted <= 0 or range_count >= MAX_RANGES_PER_ANSWER:
             break
 
 

@@ -15,7 +15,7 @@ from sharegroup.actor.answers import grouped_by_topic, response_to
 from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, queue_changed, status_row
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
-from sharegroup.actor.fetches import serve_fetches
+from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER, serve_fetches
 from sharegroup.actor.initialization import UninitializedPartitions
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets
@@ -43,9 +43,6 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-
-MAX_RANGES_PER_ANSWER = 10_000
-"""Ranges of `batch_size` records that one answer has room for: they take about a megabyte."""
 
 
 class Leader:

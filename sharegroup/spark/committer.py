@@ -20,6 +20,7 @@ from sharegroup.spark.actor_function import ActorOutput
 from sharegroup.spark.bootstrap import CheckpointIdentity
 from sharegroup.spark.facts import FactSource
 from sharegroup.spark.link_topics import ensure_response_topic, request_topic_check
+from sharegroup.spark.response_records import ResponseRecords
 from sharegroup.state.writer import StateTableWriter
 
 _NO_BATCH = -1
@@ -75,6 +76,7 @@ class Committer:
         self._writer = writer
         self._config = config
         self._checkpoint_id = identity.checkpoint_id
+        self._response_records = ResponseRecords(log, config)
         self._check_request_topic = request_topic_check(log, config, identity.request_topic_id)
         # What was applied before this checkpoint counts, too: a later recovery looks at the last marker only.
         self._last_batch_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
@@ -150,7 +152,7 @@ class Committer:
             if not 0 <= effect.partition < self._config.response_topic_partitions:
                 self.metrics.unanswerable_responses += 1
                 continue
-            record = NewRecord(effect.response.member_id.encode(), effect.response.encoded())
+            record = self._response_records.record(effect.response)
             batches.setdefault((self._config.response_topic_name, effect.partition), []).append(record)
         if batches:
             self._append([(topic, partition, records) for (topic, partition), records in batches.items()])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from sharegroup.actor.effects import Wake, WatchLog, WatchTopics
 from sharegroup.core.isolation_level import IsolationLevel
@@ -16,6 +16,9 @@ from sharegroup.logs.port import Log, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, request
+
+PARTITIONS_PER_MESSAGE = 50_000
+"""They take 9 MB at most, and less than the request topic's 16 MiB."""
 
 # A new watch is seen after at most this time; waiting costs a look at the log's change counter.
 _SLICE_MS = 20
@@ -148,8 +151,7 @@ class FactSource:
             topics = self._grown(group_id)
             if with_topics:
                 topics += self._changed_topics(group_id, seen_topics)
-            if topics:
-                facts.append(request(ApiKey.LOG_OFFSETS, group_id, LogOffsets(topics=topics)))
+            facts += [request(ApiKey.LOG_OFFSETS, group_id, LogOffsets(topics=part)) for part in _portions(topics)]
         return facts
 
     def _grown(self, group_id: str) -> list[TopicLogOffsets]:
@@ -209,6 +211,21 @@ class FactSource:
             return offsets if self._log.describe_topic(topic).topic_id == topic_id else {}
         except UnknownTopicError:
             return {}
+
+
+def _portions(topics: Iterable[TopicLogOffsets]) -> Iterator[list[TopicLogOffsets]]:
+    """The topics as lists that one message each has room for; large topics are divided."""
+    portion: list[TopicLogOffsets] = []
+    room = PARTITIONS_PER_MESSAGE
+    for topic in topics:
+        rest = topic.partitions
+        while len(rest) > room:
+            yield [*portion, topic.model_copy(update={"partitions": rest[:room]})]
+            portion, rest, room = [], rest[room:], PARTITIONS_PER_MESSAGE
+        portion.append(topic.model_copy(update={"partitions": rest}))
+        room -= len(rest)
+    if portion:
+        yield portion
 
 
 def _topic_offsets(

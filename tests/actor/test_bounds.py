@@ -9,10 +9,11 @@ import pytest
 
 from sharegroup.actor import log_offsets
 from sharegroup.actor.effects import Respond, Undecodable
-from sharegroup.actor.leader import MAX_RANGES_PER_ANSWER
+from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS
 from sharegroup.actor.undecodable import MAX_REQUEST_BYTES, judged
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, MessageTooLargeError, ShareSessionLimitReachedError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.facts import (
@@ -25,6 +26,7 @@ from sharegroup.protocol.facts import (
 )
 from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 from sharegroup.protocol.messages import MAX_NAME_LENGTH
+from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
 from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined
 
 INVALID, TOO_LARGE = InvalidRequestError.code, MessageTooLargeError.code
@@ -124,6 +126,26 @@ def test_an_answer_has_a_largest_number_of_ranges() -> None:
     fetched = anna.fetch([("orders-id", index) for index in range(6)], max_records=2**31 - 1, batch_size=1)
     assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_ANSWER
     assert fetched.record_count == MAX_RANGES_PER_ANSWER
+
+
+def test_fragments_count_as_ranges_too() -> None:
+    partitions = [("orders-id", index) for index in range(12)]
+    group = group_with(*[2_000] * len(partitions))
+    (anna,) = joined(group, "anna")
+    assert anna.fetch(partitions, max_records=2**31 - 1).record_count == 24_000
+    # Every other record comes back.
+    said = [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE] * 1_000
+    batch = AcknowledgementRange(first_offset=0, last_offset=1_999, acknowledge_types=said)
+    topic = FetchTopic(
+        topic_id="orders-id",
+        partitions=[FetchPartition(partition_index=index, acknowledgement_batches=[batch]) for _, index in partitions],
+    )
+    body = ShareAcknowledgeRequest(share_session_epoch=anna.session_epoch, topics=[topic])
+    anna.session_epoch += 1
+    assert set(anna.fetched(anna.send(ApiKey.SHARE_ACKNOWLEDGE, body)).acknowledge_errors.values()) == {0}
+    fetched = anna.fetch(max_records=2**31 - 1)
+    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_ANSWER
+    assert anna.fetch(max_records=2**31 - 1).record_count == 12_000 - MAX_RANGES_PER_ANSWER
 
 
 class TestGroups:

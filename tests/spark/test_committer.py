@@ -200,6 +200,37 @@ def test_an_answer_to_nowhere_is_counted(desk: Desk, partition: int) -> None:
     assert desk.metrics.unanswerable_responses == 1
 
 
+@pytest.mark.parametrize(
+    ("size", "topic_config", "error_code"),
+    [
+        pytest.param(2_000_000, {}, 0, id="larger than Kafka's own bound, in a topic as the processor makes it"),
+        pytest.param(17_000_000, {}, 10, id="larger than what the processor's topic takes"),
+        pytest.param(2_000_000, {"max.message.bytes": "1048588"}, 10, id="in a topic that was made with Kafka's own"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_replaced_by_an_error(
+    desk: Desk, size: int, topic_config: dict[str, str], error_code: int
+) -> None:
+    if topic_config:
+        desk.log.delete_topic("__share_responses")
+        desk.log.create_topic("__share_responses", 4, topic_config)
+    large = ResponseEnvelope(
+        api_key=ApiKey.SHARE_FETCH,
+        correlation_id=1,
+        group_id=GROUP_ID,
+        member_id="member",
+        body={"error_message": "x" * size},
+    )
+    desk.commit(0, output([row(), Respond(0, large), answer(2)]))
+    assert desk.told() == [1, 2]
+    (record,) = desk.log.read("__share_responses", 0, 0, 1)
+    told = decoded_response(record.value)
+    assert record.key == b"member"
+    assert (told.group_id, told.member_id, told.api_key) == (GROUP_ID, "member", ApiKey.SHARE_FETCH)
+    assert told.body.get("error_code", 0) == error_code
+    assert ("Ask for less at once" in told.body["error_message"]) is bool(error_code)
+
+
 def test_messages_between_actors_go_to_their_groups_partition_in_order(desk: Desk) -> None:
     groups = ["a", "b", "a", "c", "a"]
     sends = [Send(request(ApiKey.TICK, g, Tick(), correlation_id=n)) for n, g in enumerate(groups)]

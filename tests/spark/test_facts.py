@@ -17,6 +17,7 @@ from sharegroup.logs.port import NewRecord, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.facts import LogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, parsed
+from sharegroup.spark import facts
 from sharegroup.spark.facts import FactSource
 from tests.support.eventually import eventually
 
@@ -78,6 +79,23 @@ def now_ms() -> int:
 
 
 # Growth.
+
+
+def test_offsets_of_many_partitions_are_several_messages(
+    log: LocalLog, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "PARTITIONS_PER_MESSAGE", 2)
+    sizes = {"a": 1, "b": 4, "c": 3}
+    for topic, count in sizes.items():
+        log.create_topic(topic, count)
+    told = driver.facts.update([WatchTopics("group", dict.fromkeys(sizes, ("", 0)))])
+    messages = [[(t.topic, t.partition_count, sorted(ends(t))) for t in topics_of(envelope)] for envelope in told]
+    assert messages == [
+        [("a", 1, [0]), ("b", 4, [0])],
+        [("b", 4, [1, 2])],
+        [("b", 4, [3]), ("c", 3, [0])],
+        [("c", 3, [1, 2])],
+    ]
 
 
 def test_growth_that_happened_before_the_watch_is_answered_at_once(log: LocalLog) -> None:
