@@ -34,8 +34,9 @@ from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCED_BATCH = 80
-"""Records in a produced batch, as kafka-producer-perf-test makes them of 200 bytes."""
+PRODUCED_BATCH_BYTES = 16_384
+"""Size of a produced batch: the Java producer's default. The broker's share groups hand out by batches."""
+QUEUED_RECORDS = 50_000
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds, in each of which both clients run")
     parser.add_argument("--records", type=int, default=1_000_000, help="records of the throughput's topic")
     parser.add_argument("--record-bytes", type=int, default=200, help="their size")
+    parser.add_argument(
+        "--record-locks", type=int, default=2_000, help="our group's share.partition.max.record.locks (Kafka: 2,000)"
+    )
     parser.add_argument("--messages", type=int, default=120, help="messages of the queue")
     parser.add_argument("--work-ms", type=int, default=50, help="work on each of them")
     parser.add_argument("--consumers", type=int, default=6, help="consumers of the queue")
@@ -80,6 +84,7 @@ def running_processor(broker: KafkaBroker, folder: Path) -> Iterator[None]:
         "checkpoint.path": folder / "checkpoint",
         # What the broker's share groups have; a broker's own default is `simple`, too.
         "group.share.assignors": "simple",
+        "group.share.max.partition.max.record.locks": 1_000_000,
     }
     settings = load_settings(ROOT / "conf" / "kafka.yaml", {}, [f"{key}={value}" for key, value in values.items()])
     spark = build_session("share-consumers")
@@ -94,16 +99,11 @@ def running_processor(broker: KafkaBroker, folder: Path) -> Iterator[None]:
 
 def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog) -> None:
     clients = [
-        Client("sharegroup", ShareConsumer, lambda group: start_ours_at_earliest(log, group)),
+        Client("sharegroup", ShareConsumer, lambda group: start_ours_at_earliest(log, group, options.record_locks)),
         Client("confluent-kafka", confluent_kafka.ShareConsumer, lambda group: start_at_earliest(broker, group)),
     ]
-    value = b"x" * options.record_bytes
     log.create_topic("throughput", 4)
-    for first in range(0, options.records, 4 * 10_000):
-        for partition in range(4):
-            count = min(10_000, (options.records - first + 3 - partition) // 4)
-            for start in range(0, count, PRODUCED_BATCH):
-                log.append("throughput", partition, [NewRecord(None, value)] * min(PRODUCED_BATCH, count - start))
+    fill(broker, options.records, b"x" * options.record_bytes)
     taken: dict[str, list[float]] = {client.name: [] for client in clients}
     queued: dict[str, list[float]] = {client.name: [] for client in clients}
     for number in range(options.rounds):
@@ -122,8 +122,19 @@ def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog) -> None
     print(f"queue: {ours:.2f} against {theirs:.2f} s, ratio {ours / theirs:.2f} (less is better)")
 
 
-def start_ours_at_earliest(log: KafkaLog, group_id: str) -> None:
-    AdminClient(log).alter_group_config(group_id, {"share.auto.offset.reset": "earliest"})
+def fill(broker: KafkaBroker, record_count: int, value: bytes) -> None:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "batch.size": PRODUCED_BATCH_BYTES, "linger.ms": 1000}
+    producer = confluent_kafka.Producer(config)
+    for number in range(record_count):
+        producer.produce("throughput", value, partition=number % 4)
+        if number % QUEUED_RECORDS == 0:
+            producer.flush()
+    producer.flush()
+
+
+def start_ours_at_earliest(log: KafkaLog, group_id: str, record_locks: int) -> None:
+    config = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(record_locks)}
+    AdminClient(log).alter_group_config(group_id, config)
 
 
 def start_at_earliest(broker: KafkaBroker, group_id: str) -> None:

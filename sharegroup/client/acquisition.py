@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.core.isolation_level import IsolationLevel
@@ -52,11 +53,32 @@ class Acquisition:
         ranges: the ranges, in the leader's order.
         lock_deadline_ms: when the locks end, epoch ms.
         lock_timeout_ms: how long they last from the acquisition on.
+        excess_count: records at the end, beyond the number that was asked for.
     """
 
     ranges: tuple[HeldRange, ...]
     lock_deadline_ms: int
     lock_timeout_ms: int
+    excess_count: int = 0
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+        return sum(held.last_offset - held.first_offset + 1 for held in self.ranges)
+
+    def divided(self, max_records: int | None) -> tuple[Acquisition, Acquisition | None]:
+        """The first ranges that have so many records together (None: all ranges), and the rest.
+
+        What is beyond the number that was asked for came along with other records, and stays with them.
+        """
+        if max_records is None:
+            return self, None
+        sizes = accumulate(held.last_offset - held.first_offset + 1 for held in self.ranges)
+        count = 1 + sum(1 for size in sizes if size < max_records)
+        rest = replace(self, ranges=self.ranges[count:])
+        if rest.record_count <= self.excess_count:
+            return self, None
+        return replace(self, ranges=self.ranges[:count]), rest
 
     def is_over(self, epoch_ms: int) -> bool:
         """Whether the locks have ended, so that other members may have the records."""

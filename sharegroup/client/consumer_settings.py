@@ -19,6 +19,8 @@ LOG_KEYS = (LOG_PATH, *KafkaConfig.key_names())
 """What says where the log is."""
 LINK_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
 """Names of the topics between members and the processor, where they are not the defaults."""
+MAX_AHEAD_RECORDS = 100_000
+"""Records that a fetch asks for at most. A group's `share.partition.max.record.locks` mostly ends it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,16 @@ def link_topics(config: Mapping[str, object]) -> LinkTopics:
 
 
 def _member_settings(consumer: ShareConsumerConfig, topics: LinkTopics) -> MemberSettings:
+    acquire_mode = AcquireMode(consumer.share_acquire_mode)
     return MemberSettings(
         group_id=consumer.group_id,
         client_id=consumer.client_id,
         rack_id=consumer.client_rack,
         fetch=FetchSettings(
             max_records=consumer.max_poll_records,
+            max_ahead_records=0 if acquire_mode is AcquireMode.RECORD_LIMIT else MAX_AHEAD_RECORDS,
             batch_size=consumer.max_poll_records,
-            acquire_mode=AcquireMode(consumer.share_acquire_mode),
+            acquire_mode=acquire_mode,
             max_wait_ms=consumer.fetch_max_wait_ms,
             request_timeout_ms=consumer.request_timeout_ms,
         ),

@@ -72,16 +72,19 @@ class GroupMember:
             self._protocol.subscribe(topics, self._instant())
             self._send_due()
 
-    def take_acquisition(self, acknowledgements: Iterable[Acknowledgement] = ()) -> Acquisition | None:
+    def take_acquisition(
+        self, acknowledgements: Iterable[Acknowledgement] = (), max_records: int | None = None
+    ) -> Acquisition | None:
         """The acquisition that waits longest, if any; the acknowledgements ride on the fetch that makes up for it.
 
-        An acquisition whose locks have ended is dropped: its records were, or will be, delivered again.
+        An acquisition whose locks have ended is dropped: its records were, or will be, delivered again. With
+        `max_records`, ranges are taken until there are so many records; the others go on waiting.
         """
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             self._raise_failure()
             self._raise_membership_error()
-            taken = self._protocol.take(self._instant())
+            taken = self._protocol.take(self._instant(), max_records)
             self._send_due()
             return taken
 

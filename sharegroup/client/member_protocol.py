@@ -9,10 +9,11 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import Acquisition, HeldRange, unread
+from sharegroup.client.fetch_ahead import FetchAhead
 from sharegroup.client.membership import Membership
 from sharegroup.client.session_events import Acknowledged, Acquired, SessionEvent
 from sharegroup.client.settings import MemberSettings
@@ -66,6 +67,7 @@ class MemberProtocol:
         self._settings = settings
         self._membership = Membership(settings.rack_id, settings.fetch.request_timeout_ms, correlation_ids)
         self._session = ShareSession(settings.fetch, correlation_ids)
+        self._ahead = FetchAhead(settings.fetch)
         self._subscription: tuple[str, ...] = ()
         self._topic_names: dict[str, str] = {}
         self._waiting: deque[Acquisition] = deque()
@@ -127,13 +129,22 @@ class MemberProtocol:
             self._has_lapsed = False
             self._membership.subscribe(self._subscription)
 
-    def take(self, at: Instant) -> Acquisition | None:
-        """The acquisition that waits longest, if any; those whose locks have ended are dropped."""
+    def take(self, at: Instant, max_records: int | None = None) -> Acquisition | None:
+        """The acquisition that waits longest, if any; those whose locks have ended are dropped.
+
+        Args:
+            at: the time.
+            max_records: so many ranges of it as reach this number; the others go on waiting. None is all of it.
+        """
         self.polled(at.now_ms)
         while self._waiting:
             oldest = self._waiting.popleft()
             if not _is_lost(oldest, at):
-                return oldest
+                taken, rest = oldest.divided(max_records)
+                if rest is not None:
+                    self._waiting.appendleft(rest)
+                return taken
+        self._ahead.ran_out()
         return None
 
     def take_results(self) -> list[Acknowledged]:
@@ -178,9 +189,9 @@ class MemberProtocol:
         self._lapse_if_due(at.now_ms)
         self._return_stale(at)
         self._session.set_partitions(self._membership.assignment)
-        wants_records = self._prefetches and len(self._waiting) < self._settings.prefetch_count
+        max_records = self._ahead.max_records if self._wants_records else 0
         requests: list[tuple[int, ApiKey, Message]] = []
-        while (fetch := self._session.next_request(at.now_ms, wants_records)) is not None:
+        while (fetch := self._session.next_request(at.now_ms, max_records)) is not None:
             requests.append((fetch.correlation_id, fetch.api_key, fetch.body))
         if self._is_closing and self._session.is_final_sent:
             self._membership.leave()
@@ -220,7 +231,9 @@ class MemberProtocol:
     def _absorb(self, events: Iterable[SessionEvent]) -> None:
         for event in events:
             if isinstance(event, Acquired):
-                self._admit(self._acquisition(event))
+                acquisition = self._acquisition(event)
+                self._ahead.acquired(acquisition.record_count, event.max_records)
+                self._admit(acquisition)
             else:
                 self._results.append(event)
 
@@ -237,7 +250,9 @@ class MemberProtocol:
             )
             for r in event.records
         )
-        return Acquisition(ranges, event.lock_deadline_ms, event.lock_timeout_ms)
+        acquisition = Acquisition(ranges, event.lock_deadline_ms, event.lock_timeout_ms)
+        excess_count = max(acquisition.record_count - event.max_records, 0) if event.max_records else 0
+        return replace(acquisition, excess_count=excess_count)
 
     def _admit(self, acquisition: Acquisition) -> None:
         """Let it wait to be taken; what the application does not want any more goes back unread."""
@@ -246,13 +261,20 @@ class MemberProtocol:
         refused = [held for held in acquisition.ranges if held.topic not in wanted]
         self.acknowledge(unread(refused, "the member closes" if self._is_closing else "not subscribed any more"))
         if kept:
-            self._waiting.append(Acquisition(kept, acquisition.lock_deadline_ms, acquisition.lock_timeout_ms))
+            self._waiting.append(replace(acquisition, ranges=kept))
 
     def _readmit(self, at: Instant) -> None:
         waiting, self._waiting = self._waiting, deque()
         for acquisition in waiting:
             if not _is_lost(acquisition, at):
                 self._admit(acquisition)
+
+    @property
+    def _wants_records(self) -> bool:
+        if not self._prefetches:
+            return False
+        waiting_count = sum(acquisition.record_count for acquisition in self._waiting)
+        return len(self._waiting) < self._settings.prefetch_count or self._ahead.is_due(waiting_count)
 
     @property
     def _lapse_at_ms(self) -> int | None:
@@ -275,6 +297,7 @@ class MemberProtocol:
         while self._waiting and self._waiting[0].stale_at_ms <= at.epoch_ms:
             stale = self._waiting.popleft()
             self._prefetches = False
+            self._ahead.went_stale()
             if not _is_lost(stale, at):
                 self.acknowledge(unread(stale.ranges, "the member had no time for it"))
 

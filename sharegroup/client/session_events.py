@@ -37,12 +37,14 @@ class Acquired:
         lock_deadline_ms: when the locks end, epoch ms.
         lock_timeout_ms: how long they last.
         isolation_level: how the records are to be read.
+        max_records: how many the fetch asked for.
     """
 
     records: tuple[AcquiredRecords, ...]
     lock_deadline_ms: int
     lock_timeout_ms: int
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    max_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)

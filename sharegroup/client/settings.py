@@ -14,6 +14,7 @@ class FetchSettings:
 
     Attributes:
         max_records: records of one fetch; a soft limit with batch_optimized.
+        max_ahead_records: with more than max_records, fetches of an application that waits for them grow up to that.
         batch_size: most records in one acquired range.
         acquire_mode: how strict max_records is.
         max_wait_ms: how long a fetch waits for records.
@@ -21,6 +22,7 @@ class FetchSettings:
     """
 
     max_records: int = 500
+    max_ahead_records: int = 0
     batch_size: int = 500
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     max_wait_ms: int = 15_000

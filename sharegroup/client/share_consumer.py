@@ -323,7 +323,7 @@ class ShareConsumer:
                 self._raise_if_woken()
                 return []
             if self._undelivered.is_empty:
-                self._undelivered.hold(member.take_acquisition(acknowledged))
+                self._undelivered.hold(member.take_acquisition(acknowledged, self._config.max_poll_records))
             elif acknowledged:
                 member.acknowledge(acknowledged)
             if not self._undelivered.is_empty:

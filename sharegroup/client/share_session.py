@@ -156,12 +156,12 @@ class ShareSession:
         self.is_closed = True
         return settled(unanswered, RequestTimedOutError("The acknowledgement was not answered before the close."))
 
-    def next_request(self, now_ms: int, wants_records: bool) -> SessionRequest | None:
+    def next_request(self, now_ms: int, max_records: int) -> SessionRequest | None:
         """What to send now; None when there is nothing to do before the next answer or deadline.
 
         Args:
             now_ms: a clock that does not go back.
-            wants_records: whether there is room for more records.
+            max_records: how many records to ask for; 0 is none.
         """
         if self.is_closed or not self._backoff.is_over(now_ms):
             return None
@@ -170,7 +170,7 @@ class ShareSession:
             return self._outstanding[-1].request
         if not self._can_send:
             return None
-        request = self._closing_request() if self._is_closing else self._running_request(wants_records)
+        request = self._closing_request() if self._is_closing else self._running_request(max_records)
         if request is not None:
             self._outstanding.append(_Outstanding(request, now_ms + self._settings.request_timeout_ms))
             self._epoch = epoch_after(request.body.share_session_epoch)
@@ -207,19 +207,19 @@ class ShareSession:
             return True
         return len(self._outstanding) == 1 and self._outstanding[0].request.may_be_parked
 
-    def _running_request(self, wants_records: bool) -> SessionRequest | None:
-        fetches = wants_records and bool(self._partitions)
+    def _running_request(self, max_records: int) -> SessionRequest | None:
+        fetches = max_records > 0 and bool(self._partitions)
         if self._epoch == INITIAL_EPOCH:
             if self._pending:
                 return self._fetch(max_records=0)
-            return self._fetch(self._settings.max_records) if fetches else None
+            return self._fetch(max_records) if fetches else None
         if self._pending:
             # A fetch adds the partitions that it names to the session, so it carries nothing for any other.
             if fetches and self._partitions.issuperset(self._pending.partitions):
-                return self._fetch(self._settings.max_records)
+                return self._fetch(max_records)
             return self._acknowledge(self._epoch)
         if fetches and (not self._outstanding or self._partitions != self._partitions_of_leader):
-            return self._fetch(self._settings.max_records)
+            return self._fetch(max_records)
         return None
 
     def _closing_request(self) -> SessionRequest | None:
@@ -295,7 +295,8 @@ class ShareSession:
         records = acquired_records(response)
         if records:
             deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
-            events.append(Acquired(records, deadline_ms, timeout_ms, response.isolation_level))
+            asked = answered.body.max_records if isinstance(answered.body, ShareFetchRequest) else 0
+            events.append(Acquired(records, deadline_ms, timeout_ms, response.isolation_level, asked))
         if failed or (not records and any(partition.error_code for partition in answers.values())):
             self._backoff.failed(now_ms)
         else:

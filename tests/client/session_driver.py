@@ -37,7 +37,7 @@ class Driver:
 
     def sends(self, wants_records: bool = True) -> Wire | None:
         """(F or A or open, epoch, partitions added, partitions forgotten, acknowledgements) of what is sent now."""
-        request = self.session.next_request(self.now_ms, wants_records)
+        request = self.session.next_request(self.now_ms, SETTINGS.max_records if wants_records else 0)
         if request is None:
             return None
         self.last = request

@@ -37,6 +37,7 @@ class Driver:
         self.now_ms = 0
         self.protocol = MemberProtocol(settings, 0)
         self.unanswered: list[tuple[int, ApiKey, Message]] = []
+        self.last_max_records = 0
 
     @property
     def at(self) -> Instant:
@@ -53,6 +54,8 @@ class Driver:
         """What is sent now: "join", "heartbeat", "leave", "fetch", "acknowledge 0-9:UNREAD", "close" …"""
         requests = self.protocol.next_requests(self.at)
         self.unanswered += requests
+        fetches = [body.max_records for _, _, body in requests if isinstance(body, ShareFetchRequest)]
+        self.last_max_records = fetches[-1] if fetches else self.last_max_records
         return [_word(body) for _, _, body in requests]
 
     def answers(self, api_key: ApiKey, body: Message) -> None:
@@ -71,9 +74,12 @@ class Driver:
         )
         self.protocol.receive(envelope, self.now_ms)
 
-    def brings(self, *topics: str, first: int = 0, last: int = 9) -> None:
+    def brings(self, *topics: str, first: int = 0, last: int = 9, batch_size: int = 500) -> None:
         """Answer the oldest fetch with records of these topics."""
-        records = [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)]
+        records = [
+            AcquiredRecords(first_offset=start, last_offset=min(start + batch_size - 1, last), delivery_count=1)
+            for start in range(first, last + 1, batch_size)
+        ]
         responses = [
             TopicResponse(
                 topic_id=TOPIC_IDS[topic], partitions=[PartitionResponse(partition_index=0, acquired_records=records)]
@@ -135,6 +141,64 @@ def test_an_assigned_member_fetches_ahead_until_enough_acquisitions_wait() -> No
     assert driver.sends() == ["fetch"]
     assert offsets(driver.protocol.take(driver.at)) == [("orders", 10, 19)]
     assert driver.protocol.take(driver.at) is None
+
+
+def test_a_member_whose_application_waits_fetches_ever_more_and_before_all_is_taken() -> None:
+    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
+    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
+    asked = []
+    offset = 0
+    for _ in range(4):
+        driver.sends()
+        asked.append(driver.last_max_records)
+        driver.brings("orders", first=offset, last=offset + asked[-1] - 1, batch_size=10)
+        while driver.protocol.take(driver.at, max_records=10):
+            offset += 10
+    assert asked == [10, 20, 40, 40]
+    driver.sends()
+    driver.brings("orders", first=offset, last=offset + 39, batch_size=10)
+    taken = [offsets(driver.protocol.take(driver.at, max_records=10))]
+    assert driver.sends() == []
+    taken.append(offsets(driver.protocol.take(driver.at, max_records=10)))
+    assert driver.sends() == ["fetch"]
+    assert taken == [[("orders", offset, offset + 9)], [("orders", offset + 10, offset + 19)]]
+
+
+def test_a_member_that_got_all_there_was_does_not_ask_for_more_nor_before_all_is_taken() -> None:
+    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
+    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
+    for first, last in ((0, 9), (10, 29), (30, 38)):
+        driver.sends()
+        driver.brings("orders", first=first, last=last, batch_size=10)
+        while driver.protocol.take(driver.at, max_records=10):
+            pass
+    driver.sends()
+    assert driver.last_max_records == 40
+    driver.brings("orders", first=39, last=60, batch_size=10)
+    driver.protocol.take(driver.at, max_records=10)
+    assert driver.sends() == []
+    rest = [offsets(driver.protocol.take(driver.at, max_records=10)) for _ in range(3)]
+    assert rest == [[("orders", 49, 58)], [("orders", 59, 60)], None]
+    driver.sends()
+    assert driver.last_max_records == 40
+
+
+def test_a_member_that_was_too_slow_for_what_it_fetched_ahead_begins_anew() -> None:
+    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
+    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
+    driver.sends()
+    driver.brings("orders", first=0, last=9)
+    driver.protocol.take(driver.at, max_records=10)
+    assert driver.protocol.take(driver.at, max_records=10) is None
+    driver.sends()
+    driver.brings("orders", first=10, last=29, batch_size=10)
+    driver.protocol.take(driver.at, max_records=10)
+    driver.now_ms = LOCK_MS // 2
+    assert "acknowledge o:20-29:UNREAD" in driver.sends()
+    driver.acknowledges()
+    driver.protocol.take(driver.at, max_records=10)
+    assert driver.sends() == ["fetch"]
+    assert driver.last_max_records == 10
 
 
 def test_acknowledgements_ride_on_the_fetch_that_taking_makes_room_for() -> None:

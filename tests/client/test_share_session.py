@@ -30,7 +30,7 @@ def test_a_session_opens_with_all_its_partitions_and_counts_its_requests() -> No
     assert driver.sends() == ("F", 0, ["a0", "a1"], [], [])
     assert driver.sends() is None
     events = driver.answered(("a", acquired(0, 9)))
-    assert events == [Acquired((HeldRecords("a", 0, 0, 9, 1),), 9_000, 8_000)]
+    assert events == [Acquired((HeldRecords("a", 0, 0, 9, 1),), 9_000, 8_000, max_records=100)]
     assert driver.sends() == ("F", 1, [], [], [])
 
 
