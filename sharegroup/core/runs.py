@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from sortedcontainers import SortedDict, SortedSet
+from sortedcontainers import SortedDict, SortedList
 
 from sharegroup.core.record_state import RecordState
 
@@ -95,14 +95,14 @@ class RunMap:
         available = [run for run in content if run.state is RecordState.AVAILABLE]
         # What waits is in one of the two, by the latest time that `ripen` was told.
         self._ripe_until_ms = 0
-        self._ripe: SortedSet[int] = SortedSet(run.first_offset for run in available if not run.deadline_ms)
-        self._delayed: SortedSet[tuple[int, int]] = SortedSet(
+        self._ripe: SortedList[int] = SortedList(run.first_offset for run in available if not run.deadline_ms)
+        self._delayed: SortedList[tuple[int, int]] = SortedList(
             (run.deadline_ms, run.first_offset) for run in available if run.deadline_ms
         )
-        self._locks: SortedSet[tuple[int, int]] = SortedSet(
+        self._locks: SortedList[tuple[int, int]] = SortedList(
             (run.deadline_ms, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
         )
-        self._held: SortedSet[tuple[str, int]] = SortedSet(
+        self._held: SortedList[tuple[str, int]] = SortedList(
             (run.member_id, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
         )
         self._terminal_count = sum(run.size for run in content if run.state.is_terminal)
