@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
@@ -161,6 +162,7 @@ class Config(BaseModel):
         return config
 
     @classmethod
+    @cache
     def key_names(cls) -> tuple[str, ...]:
         """All keys, dotted."""
         return tuple(str(field.alias) for field in cls.model_fields.values())
