@@ -27,14 +27,28 @@ HOUR_MS = 3_600_000
 EVERYTHING_MS = 4_102_444_800_000
 
 
-def hourly_table(path: str, batch_count: int = 10, snapshots_after: tuple[int, ...] = (3, 6)) -> StateTableWriter:
-    """A batch an hour, with a table snapshot after some of them."""
+def fill_hourly(path: str, snapshots_after: tuple[int, ...] = (3, 6)) -> StateTableWriter:
+    """Append ten batches, one an hour, and a table snapshot after some of them."""
     writer = StateTableWriter.open(path, {}, compact_every_commits=10**9)
-    for batch_id in range(batch_count):
+    for batch_id in range(10):
         writer.append(batch_rows(batch_id, time_ms=BATCH_MS + batch_id * HOUR_MS))
         if batch_id in snapshots_after:
             writer.maintain()
     return writer
+
+
+@pytest.fixture(scope="module")
+def hourly_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Such a table, to be copied: making one takes thirty commits."""
+    path = tmp_path_factory.mktemp("hourly") / "state"
+    fill_hourly(str(path))
+    return path
+
+
+@pytest.fixture
+def hourly_table(hourly_template: Path, table_path: str) -> str:
+    """Such a table, for one test."""
+    return str(shutil.copytree(hourly_template, table_path))
 
 
 def kept_batches(reader: StateTableReader) -> list[int]:
@@ -53,11 +67,10 @@ def kept_batches(reader: StateTableReader) -> list[int]:
     ],
 )
 def test_batches_go_that_are_in_a_snapshot_and_old(
-    table_path: str, reader: StateTableReader, before_hour: int, kept_from: int
+    hourly_table: str, reader: StateTableReader, before_hour: int, kept_from: int
 ) -> None:
-    hourly_table(table_path)
     before = fold(reader.rows())
-    pruning = prune(table_path, BATCH_MS + before_hour * HOUR_MS)
+    pruning = prune(hourly_table, BATCH_MS + before_hour * HOUR_MS)
     assert kept_batches(reader) == list(range(kept_from, 10))
     assert pruning.row_count_by_type.get(RecordType.BATCH_MARKER, 0) == kept_from
     assert pruning.row_count_by_type.get(RecordType.SHARE_SNAPSHOT, 0) == 3 * kept_from
@@ -66,10 +79,9 @@ def test_batches_go_that_are_in_a_snapshot_and_old(
     assert reader.last_fence() is not None
 
 
-def test_a_pruned_table_says_what_it_lacks(table_path: str, reader: StateTableReader) -> None:
-    hourly_table(table_path)
+def test_a_pruned_table_says_what_it_lacks(hourly_table: str, reader: StateTableReader) -> None:
     before_ms = BATCH_MS + 5 * HOUR_MS
-    pruning = prune(table_path, before_ms)
+    pruning = prune(hourly_table, before_ms)
     counts = {"BatchMarker": 4, "ShareSnapshot": 12}
     assert pruning == Pruning(counts, "2026-01-01", "2026-01-01")
     (pruned,) = reader.rows([RecordType.PRUNED])
@@ -81,18 +93,17 @@ def test_a_pruned_table_says_what_it_lacks(table_path: str, reader: StateTableRe
     }
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(table_path: str, reader: StateTableReader) -> None:
-    hourly_table(table_path)
-    version = DeltaTable(table_path).version()
-    would_be = prune(table_path, EVERYTHING_MS, is_dry_run=True)
-    assert DeltaTable(table_path).version() == version
-    assert prune(table_path, EVERYTHING_MS) == would_be
-    assert prune(table_path, EVERYTHING_MS) == Pruning()
+def test_a_dry_run_says_the_same_and_changes_nothing(hourly_table: str, reader: StateTableReader) -> None:
+    version = DeltaTable(hourly_table).version()
+    would_be = prune(hourly_table, EVERYTHING_MS, is_dry_run=True)
+    assert DeltaTable(hourly_table).version() == version
+    assert prune(hourly_table, EVERYTHING_MS) == would_be
+    assert prune(hourly_table, EVERYTHING_MS) == Pruning()
     assert len(reader.rows([RecordType.PRUNED])) == 1
 
 
 def test_a_table_without_a_snapshot_is_left_alone(table_path: str, reader: StateTableReader) -> None:
-    hourly_table(table_path, snapshots_after=())
+    fill_hourly(table_path, snapshots_after=())
     assert prune(table_path, EVERYTHING_MS) == Pruning()
     assert kept_batches(reader) == list(range(10))
 
@@ -100,7 +111,7 @@ def test_a_table_without_a_snapshot_is_left_alone(table_path: str, reader: State
 def test_fences_of_earlier_processors_go_and_the_last_one_stays(table_path: str, reader: StateTableReader) -> None:
     for _ in range(3):
         StateTableWriter.open(table_path, {})
-    writer = hourly_table(table_path)
+    writer = fill_hourly(table_path)
     prune(table_path, EVERYTHING_MS)
     assert [row.leader_epoch for row in reader.rows([RecordType.FENCE])] == [4]
     assert StateTableWriter.open(table_path, {}).leader_epoch == writer.leader_epoch + 1
@@ -129,12 +140,11 @@ def max_ms(rows: list[StateRow]) -> int:
     return max((row.time_ms for row in rows), default=BATCH_MS)
 
 
-def test_the_table_is_protected_from_other_deletions(table_path: str) -> None:
-    hourly_table(table_path)
+def test_the_table_is_protected_from_other_deletions(hourly_table: str) -> None:
     for _ in range(2):
         with pytest.raises(CommitFailedError, match="append-only"):
-            DeltaTable(table_path).delete("batch_id = 5")
-        prune(table_path, BATCH_MS + 5 * HOUR_MS)
+            DeltaTable(hourly_table).delete("batch_id = 5")
+        prune(hourly_table, BATCH_MS + 5 * HOUR_MS)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +155,16 @@ def test_the_table_is_protected_from_other_deletions(table_path: str) -> None:
     ],
 )
 def test_a_table_whose_pruning_was_killed_is_protected_again(
-    table_path: str, whoever_is_next: Callable[[str], object]
+    hourly_table: str, whoever_is_next: Callable[[str], object]
 ) -> None:
-    hourly_table(table_path)
-    DeltaTable(table_path).alter.set_table_properties({"delta.appendOnly": "false"})
-    whoever_is_next(table_path)
+    DeltaTable(hourly_table).alter.set_table_properties({"delta.appendOnly": "false"})
+    whoever_is_next(hourly_table)
     with pytest.raises(CommitFailedError, match="append-only"):
-        DeltaTable(table_path).delete("batch_id = 5")
+        DeltaTable(hourly_table).delete("batch_id = 5")
 
 
 def test_a_writer_goes_on_after_a_pruning(table_path: str, reader: StateTableReader) -> None:
-    writer = hourly_table(table_path)
+    writer = fill_hourly(table_path)
     prune(table_path, EVERYTHING_MS)
     writer.append(batch_rows(10, time_ms=BATCH_MS + 10 * HOUR_MS))
     compact(table_path)
