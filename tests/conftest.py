@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from tests.support.kafka_broker import KafkaBroker
 ROOT = Path(__file__).resolve().parent.parent
 
 register_profiles()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `--numprocesses auto` is: fast tests wait about as long as they compute, so two processes share a core."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(tryfirst=True)

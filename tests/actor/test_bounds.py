@@ -128,6 +128,7 @@ def test_an_answer_has_a_largest_number_of_ranges() -> None:
     assert fetched.record_count == MAX_RANGES_PER_ANSWER
 
 
+@pytest.mark.slow
 def test_fragments_count_as_ranges_too() -> None:
     partitions = [("orders-id", index) for index in range(12)]
     group = group_with(*[2_000] * len(partitions))

@@ -11,6 +11,8 @@ from sharegroup.protocol.group_messages import JOIN_EPOCH
 from sharegroup.protocol.rows import RecordType
 from tests.actor.group_harness import Batch, Group, Member, group_with
 
+pytestmark = pytest.mark.slow
+
 MEMBER_COUNT = 1_000
 ASSIGNMENT_INTERVAL_MS = 1_000
 BROKER = BrokerConfig(group_share_max_size=MEMBER_COUNT, group_share_max_share_sessions=2_000)

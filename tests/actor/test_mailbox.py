@@ -232,6 +232,7 @@ class TestQuarantine:
         ]
         assert [row.request_offset for row in outcome.rows] == sorted({row.request_offset for row in outcome.rows})
 
+    @pytest.mark.slow
     def test_many_failures_and_resumes_in_one_batch(self, group: Group, anna: Member) -> None:
         for _ in range(1_000):
             anna.session_epoch = 2

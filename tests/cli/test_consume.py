@@ -136,6 +136,7 @@ def test_wrong_properties(cli: CommandLine, orders: LocalLog, flags: list[str], 
     assert cli.run(*ORDERS, *flags).exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal_number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_cleanly(cli: CommandLine, orders: LocalLog, signal_number: int, exit_code: int) -> None:
     with running(cli.folder, *ORDERS) as process:
@@ -147,6 +148,7 @@ def test_a_signal_ends_it_cleanly(cli: CommandLine, orders: LocalLog, signal_num
     assert partition(cli)["start_offset"] == 20
 
 
+@pytest.mark.slow
 def test_nobody_reads_any_more(cli: CommandLine, orders: LocalLog, admin: AdminClient) -> None:
     with running(cli.folder, *ORDERS) as process:
         assert process.stdout is not None

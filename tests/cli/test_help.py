@@ -68,6 +68,7 @@ def test_version(cli: CommandLine) -> None:
     assert re.fullmatch(r"sharegroup, version \d+\.\d+\.\d+\n", cli.out("--version"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "unneeded"),
     [

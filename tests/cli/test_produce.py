@@ -160,6 +160,7 @@ def test_json(cli: CommandLine, orders: LocalLog) -> None:
     assert document == {"topic": "orders", "record_count": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal_number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_pipe_is_produced_as_it_comes_until_a_signal(
     cli: CommandLine, orders: LocalLog, signal_number: int, exit_code: int

@@ -98,6 +98,7 @@ def idle_group(cli: CommandLine, admin: AdminClient) -> None:
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("idle_group")
 def test_it_is_redrawn_until_q_is_pressed(cli: CommandLine, admin: AdminClient) -> None:
     with terminal(cli, "top", "--interval", "0.2") as top:
@@ -112,6 +113,7 @@ def test_it_is_redrawn_until_q_is_pressed(cli: CommandLine, admin: AdminClient) 
         assert top.is_echoing(), "the keyboard is as before"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("idle_group")
 @pytest.mark.parametrize(("signal_number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it(cli: CommandLine, signal_number: int, exit_code: int) -> None:

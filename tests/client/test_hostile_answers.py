@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from sharegroup.client.message import Messages
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
@@ -15,6 +17,7 @@ from tests.fuzz.hostile_answers import HostileAnswers
 ANSWERS_PER_POLL = 200
 
 
+@pytest.mark.slow
 def test_a_consumer_passes_over_what_it_did_not_ask_for(
     log: LocalLog, processor: ProcessorPeer, consume: Consume
 ) -> None:

@@ -359,6 +359,7 @@ REPLAYS: dict[str, Callable[..., None]] = {
     "max-group-size": max_group_size,
 }
 """Scenario → its replay."""
+OF_SECONDS = {"lock-expiry"}
 
 
 def test_every_recorded_scenario_is_replayed() -> None:
@@ -366,7 +367,10 @@ def test_every_recorded_scenario_is_replayed() -> None:
     assert {scenario for scenario, _ in listed_differences()} <= REPLAYS.keys()
 
 
-@pytest.mark.parametrize("scenario", REPLAYS)
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=pytest.mark.slow) if name in OF_SECONDS else name for name in REPLAYS],
+)
 def test_a_recorded_scenario(scenario: str, request: pytest.FixtureRequest) -> None:
     recording = Recording(scenario)
     replay = REPLAYS[scenario]

@@ -46,6 +46,7 @@ CLOSED = ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=F
 def test_the_consumer_goes_on(
     consume: Consume,
     log: LocalLog,
+    processor: ProcessorPeer,
     produce: Callable[[str, int], None],
     request_of_another: tuple[ApiKey, Message],
     refusal: type[ApiError],
@@ -56,6 +57,7 @@ def test_the_consumer_goes_on(
     messages = consumer.poll(TIMEOUT_S)
     assert got(messages) == "0-119:d1"
     member_id = member_of(consumer).member_id
+    eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch ahead")
     ProcessorLink(log, "g", member_id, "another").send([(999_999, *request_of_another)])
     eventually(lambda: answers(log, 999_999) == [0], "the answer to the other one")
     for message in messages:
@@ -67,6 +69,7 @@ def test_the_consumer_goes_on(
     assert got(consumer.poll(TIMEOUT_S)) == next_records
 
 
+@pytest.mark.slow
 def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog, log_path: Path) -> None:
     timeout_ms = 2_000
     broker = BROKER.model_copy(

@@ -32,6 +32,7 @@ def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Cou
         assert listed == (observed if differences else None), f"docs/differences.md needs: {observed}"
 
 
+@pytest.mark.slow
 def test_two_thirds_of_the_random_scenarios_show_no_difference_from_beginning_to_end() -> None:
     scenarios = [Scenario(line["name"], line) for line in read_compressed_lines(RANDOM_SCENARIOS)]
     found = {scenario.name: Replay(scenario).run() for scenario in scenarios}

@@ -30,6 +30,7 @@ def unused_address() -> Iterator[str]:
         yield f"127.0.0.1:{bound.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_down_at_the_start(unused_address: str) -> None:
     with KafkaLog(KafkaConfig(bootstrap_servers=unused_address), timeout_ms=700) as log:
         for operation in (

@@ -16,6 +16,8 @@ from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 
+pytestmark = pytest.mark.slow
+
 SPAWN = multiprocessing.get_context("spawn")
 
 PRODUCER_COUNT = 4

@@ -25,6 +25,8 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark.share_group_source import ShareGroupDataSource
 from tests.client.processor_peer import ProcessorPeer, eventually
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LIMIT = json.dumps({"_type": "ReadMaxRows", "max_rows": 10})
 

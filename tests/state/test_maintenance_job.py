@@ -12,6 +12,8 @@ from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import BATCH_MS, batch_rows
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 DAY_MS = 86_400_000
 

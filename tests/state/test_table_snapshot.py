@@ -93,13 +93,14 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     assert marker.batch_id == len(batches) - 1
 
 
+@pytest.mark.slow
 def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     table_path: str, reader: StateTableReader
 ) -> None:
     writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
     writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
     counts = []
-    for day in range(1, 16):
+    for day in range(1, 9):
         for batch_id in range(3 * day, 3 * day + 3):
             writer.append(batch_rows(batch_id, time_ms=BATCH_MS + day * DAY_MS))
         writer.maintain()

@@ -97,6 +97,7 @@ def test_a_killed_writer_leaves_whole_commits(
     assert in_batch(reader.rows()) == in_batch(whole)
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_leaves_the_table_as_it_was(reader: StateTableReader, start: Start) -> None:
     process = start("limited-files")
     message = process.communicate("go\n", timeout=TIMEOUT_S)[0]
