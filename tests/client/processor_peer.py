@@ -25,7 +25,7 @@ from sharegroup.state.writer import StateTableWriter
 
 TOPICS = LinkTopics()
 REQUESTS, RESPONSES = TOPICS.request_topic_name, TOPICS.response_topic_name
-WAIT_MS = 50
+WAIT_MS = 10
 
 BROKER = BrokerConfig(
     group_share_assignment_interval_ms=0,

@@ -22,16 +22,20 @@ from sharegroup.core.record_state import Cause
 from sharegroup.errors import ConfigurationError, UnsupportedFormatVersionError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.spark import share_group_source
 from sharegroup.spark.share_group_source import ShareGroupDataSource, ShareGroupStreamReader
 from sharegroup.spark.share_group_source_config import ShareGroupSourceConfig, source_options
 from sharegroup.spark.share_group_source_offset import AcquiredOffset
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
-from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
+from tests.client.processor_peer import BROKER, ProcessorPeer
+from tests.support.eventually import eventually
 
 Offset = dict[str, Any]
 LIMIT = ReadMaxRows(10)
 LOCK_MS = 1_000
+LOOK_S = 0.1
+"""Between two looks at the state table, which cost much."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark_source.md"
 
 
@@ -57,7 +61,7 @@ class Group:
         return sorted(o for entry in entries for o in range(entry.first_offset, entry.last_offset + 1))
 
     def until(self, cause: Cause, offsets: list[int]) -> None:
-        eventually(lambda: self.offsets(cause) == offsets, f"{cause} of {offsets}")
+        eventually(lambda: self.offsets(cause) == offsets, f"{cause} of {offsets}", pause_s=LOOK_S)
 
 
 class Query:
@@ -96,6 +100,12 @@ def reader(group: Group, **options: str) -> ShareGroupStreamReader:
     wanted = {"log_path": str(group.log.path), "group_id": "g", "subscribe": "orders", "max_poll_records": "10"}
     named = {name.replace("_", "."): value for name, value in {**wanted, **options}.items()}
     return ShareGroupDataSource(CaseInsensitiveDict(named)).streamReader(StructType())
+
+
+@pytest.fixture(autouse=True)
+def short_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger that finds nothing ends soon: the processor answers within some milliseconds here."""
+    monkeypatch.setattr(share_group_source, "_TRIGGER_WAIT_MS", 200)
 
 
 @pytest.fixture
@@ -200,6 +210,7 @@ def begin_a_batch(folder: Path, offsets: Connection) -> None:
     threading.Event().wait()
 
 
+@pytest.mark.slow
 def test_a_query_that_was_killed_is_started_again_as_the_same_member(
     group: Group, start: Start, tmp_path: Path
 ) -> None:
@@ -246,12 +257,13 @@ def test_a_query_started_again_after_its_locks_ended_reads_its_batch_and_goes_on
     group.until(Cause.ACCEPT, list(range(10)))
 
 
+@pytest.mark.slow
 def test_the_locks_of_a_batch_that_takes_long_are_renewed(group: Group, start: Start) -> None:
     group.set(share_record_lock_duration_ms=str(LOCK_MS))
     group.produce(10)
     query = start()
     query.batch()
-    eventually(lambda: Counter(group.offsets(Cause.RENEW))[0] >= 6, "renewals for more than the time of a lock")
+    eventually(lambda: Counter(group.offsets(Cause.RENEW))[0] >= 6, "renewals for more than a lock", pause_s=LOOK_S)
     assert query.latest() is None
     group.until(Cause.ACCEPT, list(range(10)))
     assert group.offsets(Cause.LOCK_TIMEOUT) == []

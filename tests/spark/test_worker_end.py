@@ -83,7 +83,7 @@ def test_a_worker_ends_when_every_record_was_its(join: Join) -> None:
 def test_nothing_ends_while_records_are_at_hand_however_many_fetches_find_nothing(join: Join) -> None:
     end = EndWhenDrained(threading.Event(), 60)
     member = join("orders")
-    while member.next_acquisition(2_000):
+    while member.next_acquisition(500):
         pass
     eventually(lambda: member.standing().empty_fetch_count >= 3, "fetches find nothing")
     assert not end.is_reached(member, is_busy=True)
