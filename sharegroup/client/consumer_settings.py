@@ -103,6 +103,7 @@ def _member_settings(consumer: ShareConsumerConfig, topics: LinkTopics) -> Membe
             acquire_mode=acquire_mode,
             max_wait_ms=consumer.fetch_max_wait_ms,
             request_timeout_ms=consumer.request_timeout_ms,
+            acknowledge_timeout_ms=consumer.default_api_timeout_ms,
         ),
         max_poll_interval_ms=consumer.max_poll_interval_ms,
         topics=topics,

@@ -1,7 +1,7 @@
-"""A member of a share group: the member protocol against a log, with a thread that receives and keeps deadlines.
+"""A member of a share group: the member protocol against a log, with a thread that sends and one that receives.
 
-It knows offsets, not records: acquired ranges come out, acknowledgements go in. Requests are appended by the thread
-that causes them, so that nobody waits for the member's own thread to wake.
+It knows offsets, not records: acquired ranges come out, acknowledgements go in. Only the two threads wait for the log:
+whoever calls a method waits as long as it says, also while Kafka is away.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message
 
 _LONGEST_WAIT_MS = 200
-"""How late the member's thread may notice a deadline that another thread brought about."""
+"""How late a thread may notice what another one brought about without a word."""
+_LAST_SEND_MS = 5_000
+"""How long a close whose time is over waits until its last requests are appended."""
 
 _logger = logging.getLogger(__name__)
+
+Request = tuple[int, ApiKey, Message]
+"""Correlation id, kind, body."""
 
 
 class GroupMember:
     """A member that any thread may use.
 
-    Calls raise the `ShareGroupError` that ended the member's thread, if one did. An error of the membership, such
+    Calls raise the `ShareGroupError` that ended the member's threads, if one did. An error of the membership, such
     as GroupMaxSizeReachedError, is raised once, by the next call that takes or waits. Results of acknowledgements
     are kept until they are taken.
 
@@ -56,11 +61,18 @@ class GroupMember:
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
         self._measurements = RequestMeasurements()
         self._woken = woken or threading.Event()
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._due = threading.Condition(lock)
+        self._last_requests: list[Request] = []
         self._failure: ShareGroupError | None = None
         self._is_done = False
-        self._thread = threading.Thread(target=self._run, name=f"share-group-member-{self.member_id}", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=(step,), name=f"share-group-{name}-{self.member_id}", daemon=True)
+            for name, step in (("sender", self._send_step), ("receiver", self._receive_step))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the group with these topics, or change them; no topics is to leave the group.
@@ -70,7 +82,7 @@ class GroupMember:
         with self._changed:
             self._raise_failure()
             self._protocol.subscribe(topics, self._instant())
-            self._send_due()
+            self._due.notify()
 
     def take_acquisition(
         self, acknowledgements: Iterable[Acknowledgement] = (), max_records: int | None = None
@@ -85,7 +97,7 @@ class GroupMember:
             self._raise_failure()
             self._raise_membership_error()
             taken = self._protocol.take(self._instant(), max_records)
-            self._send_due()
+            self._due.notify()
             return taken
 
     def polled(self) -> None:
@@ -114,11 +126,12 @@ class GroupMember:
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             self._raise_failure()
-            self._send_due()
+            self._due.notify()
 
     def take_results(self) -> list[Acknowledged]:
         """What became of acknowledgements since the last call; each is told once."""
         with self._changed:
+            self._protocol.expire(self._instant())
             return self._protocol.take_results()
 
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
@@ -166,34 +179,58 @@ class GroupMember:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
                 self._protocol.close(self._instant(), keeps_locks)
-                try:
-                    self._send_due()
-                except ShareGroupError as error:
-                    self._end(error)
+                self._due.notify()
                 if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000):
-                    self._send(self._protocol.last_requests(self._instant()))
+                    self._last_requests = self._protocol.last_requests(self._instant())
+                    self._due.notify()
+                    self._changed.wait_for(lambda: self._is_done or not self._last_requests, _LAST_SEND_MS / 1000)
             self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
             results = self._protocol.take_results()
-        self._thread.join(2 * _LONGEST_WAIT_MS / 1000)
+        for thread in self._threads:
+            thread.join(2 * _LONGEST_WAIT_MS / 1000)
         return results
 
-    def _run(self) -> None:
+    def _run(self, step: Callable[[], None]) -> None:
         try:
             while not self._is_done:
-                self._step()
+                step()
         except ShareGroupError as error:
             self._end(error)
         except Exception as error:
-            _logger.exception("The thread of member %s ended.", self.member_id)
-            self._end(ShareGroupError(f"The thread of member {self.member_id} ended: {error!r}."))
+            _logger.exception("A thread of member %s ended.", self.member_id)
+            self._end(ShareGroupError(f"A thread of member {self.member_id} ended: {error!r}."))
 
-    def _step(self) -> None:
+    def _send_step(self) -> None:
+        """Append what is to be sent next, which may take as long as the log is away; the lock is not held meanwhile."""
         with self._changed:
-            self._send_due()
-            deadline_ms = self._protocol.next_deadline_ms(at := self._instant())
-        wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else min(max(deadline_ms - at.now_ms, 0), _LONGEST_WAIT_MS)
+            is_last = bool(self._last_requests)
+            requests = self._last_requests or self._due_requests()
+            self._measurements.sent(requests, time.monotonic())
+        if not requests:
+            return
         try:
-            answers = self._link.receive() if self._link.wait(wait_ms) else []
+            self._link.send(requests)
+        except LogUnavailableError as error:
+            _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
+            with self._changed:
+                self._protocol.send_failed(self._instant().now_ms)
+        if is_last:
+            with self._changed:
+                self._last_requests = []
+                self._changed.notify_all()
+
+    def _due_requests(self) -> list[Request]:
+        """Wait until something is to be sent, or for a while."""
+        requests = self._protocol.next_requests(at := self._instant())
+        if not requests:
+            deadline_ms = self._protocol.next_deadline_ms(at)
+            wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - at.now_ms, 1)
+            self._due.wait(min(wait_ms, _LONGEST_WAIT_MS) / 1000)
+        return requests
+
+    def _receive_step(self) -> None:
+        try:
+            answers = self._link.receive() if self._link.wait(_LONGEST_WAIT_MS) else []
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot read its answers, and tries again: %s", self.member_id, error)
             with self._changed:
@@ -206,23 +243,10 @@ class GroupMember:
                     self._protocol.receive(answer, self._instant().now_ms)
                 except InvalidRequestError as error:
                     _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
-            self._send_due()
+            self._protocol.expire(self._instant())
             self._is_done = self._is_done or self._protocol.is_done
+            self._due.notify()
             self._changed.notify_all()
-
-    def _send_due(self) -> None:
-        """Append what is to be sent now; the lock is held, so that epochs are appended in their order."""
-        self._send(self._protocol.next_requests(self._instant()))
-
-    def _send(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
-        if not requests:
-            return
-        self._measurements.sent(requests, time.monotonic())
-        try:
-            self._link.send(requests)
-        except LogUnavailableError as error:
-            _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
-            self._protocol.send_failed(self._instant().now_ms)
 
     def _instant(self) -> Instant:
         return Instant(time.monotonic_ns() // 1_000_000, self._log.now_ms())
@@ -243,6 +267,7 @@ class GroupMember:
         while not (is_there or is_over or self._woken.is_set()):
             now_ms = self._instant().now_ms
             self._protocol.polled(now_ms)
+            self._protocol.expire(self._instant())
             remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
             is_over = deadline_ms is not None and remaining_ms <= _LONGEST_WAIT_MS
             is_there = self._wait_for(
@@ -257,6 +282,7 @@ class GroupMember:
             self._failure = self._failure or reason
             self._is_done = True
             self._protocol.give_up()
+            self._due.notify()
             self._changed.notify_all()
 
     def _raise_failure(self) -> None:

@@ -161,6 +161,10 @@ class MemberProtocol:
         for acknowledgement in acknowledgements:
             self._session.acknowledge(acknowledgement)
 
+    def expire(self, at: Instant) -> None:
+        """Let acknowledgements fail that were not answered in time."""
+        self._absorb(self._session.expire(at.now_ms))
+
     def close(self, at: Instant, keeps_locks: bool = False) -> None:
         """Return what waits, send what is to be acknowledged, close the session, leave the group.
 

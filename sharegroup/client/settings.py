@@ -19,6 +19,7 @@ class FetchSettings:
         acquire_mode: how strict max_records is.
         max_wait_ms: how long a fetch waits for records.
         request_timeout_ms: time after which a request is sent again; greater than max_wait_ms.
+        acknowledge_timeout_ms: time after which an acknowledgement without an answer has failed; None is never.
     """
 
     max_records: int = 500
@@ -27,6 +28,7 @@ class FetchSettings:
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     max_wait_ms: int = 15_000
     request_timeout_ms: int = 30_000
+    acknowledge_timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ One request is outstanding at a time, with one exception: a fetch that may be pa
 request, which makes the leader answer the parked fetch first. A request without an answer is sent again as it was,
 so the leader knows it again. After an error of the whole request the session opens anew.
 
-Every acknowledgement ends in exactly one `Acknowledged` event: with the leader's answer, or by `give_up`. What an
-error of the session, or a leader that is still loading, kept from being judged is sent again.
+Every acknowledgement ends in exactly one `Acknowledged` event: with the leader's answer, by `expire`, or by `give_up`.
+What an error of the session, or a leader that is still loading, kept from being judged is sent again.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class SessionRequest:
 class _Outstanding:
     request: SessionRequest
     resend_at_ms: int
+    since_ms: int
+    """When the oldest of its acknowledgements was there to be sent."""
 
 
 class ShareSession:
@@ -93,6 +95,7 @@ class ShareSession:
         self._partitions: set[PartitionKey] = set()
         self._partitions_of_leader: set[PartitionKey] = set()
         self._pending = PendingAcknowledgements()
+        self._pending_since_ms: int | None = None
         self._outstanding: list[_Outstanding] = []
         self._abandoned: deque[int] = deque(maxlen=_ABANDONED_KEPT)
         self._backoff = Backoff()
@@ -144,7 +147,7 @@ class ShareSession:
         if self.is_final_sent or self._keeps_locks or self._epoch == INITIAL_EPOCH:
             return None
         request = self._acknowledge(FINAL_EPOCH)
-        self._outstanding.append(_Outstanding(request, resend_at_ms=0))
+        self._outstanding.append(_Outstanding(request, resend_at_ms=0, since_ms=0))
         return request
 
     def give_up(self) -> list[SessionEvent]:
@@ -170,11 +173,37 @@ class ShareSession:
             return self._outstanding[-1].request
         if not self._can_send:
             return None
+        since_ms = now_ms if self._pending_since_ms is None else self._pending_since_ms
         request = self._closing_request() if self._is_closing else self._running_request(max_records)
         if request is not None:
-            self._outstanding.append(_Outstanding(request, now_ms + self._settings.request_timeout_ms))
+            self._outstanding.append(_Outstanding(request, now_ms + self._settings.request_timeout_ms, since_ms))
             self._epoch = epoch_after(request.body.share_session_epoch)
         return request
+
+    def expire(self, now_ms: int) -> list[SessionEvent]:
+        """Give acknowledgements up that wait too long, to be sent or to be answered; to be called again and again.
+
+        What was sent may have been judged all the same. The session opens anew, since the leader may know no epoch
+        that was not answered.
+        """
+        timeout_ms = self._settings.acknowledge_timeout_ms
+        if timeout_ms is None or self._is_closing:
+            return []
+        expired: list[Acknowledgement] = []
+        if not self._pending:
+            self._pending_since_ms = None
+        elif self._pending_since_ms is None:
+            self._pending_since_ms = now_ms
+        elif now_ms >= self._pending_since_ms + timeout_ms:
+            expired += self._pending
+            self._pending, self._pending_since_ms = PendingAcknowledgements(), None
+        last = self._outstanding[-1] if self._outstanding else None
+        if last is not None and last.request.acknowledgements and now_ms >= last.since_ms + timeout_ms:
+            expired = [*last.request.acknowledgements, *expired]
+            self._abandoned.extend(outstanding.request.correlation_id for outstanding in self._outstanding)
+            self._outstanding = []
+            self._epoch = INITIAL_EPOCH
+        return settled(expired, RequestTimedOutError(f"The acknowledgement was not answered within {timeout_ms} ms."))
 
     def send_failed(self, now_ms: int) -> None:
         """What `next_request` gave last did not reach the log; it is sent again after a pause."""
@@ -236,7 +265,7 @@ class ShareSession:
 
     def _fetch(self, max_records: int) -> SessionRequest:
         opens = self._epoch == INITIAL_EPOCH
-        acknowledgements = () if opens else tuple(self._pending.take(MAX_RANGES_PER_REQUEST))
+        acknowledgements = () if opens else self._taken()
         known = set() if opens else self._partitions_of_leader
         forgotten: dict[str, list[int]] = {}
         for topic_id, partition in sorted(known - self._partitions):
@@ -254,9 +283,14 @@ class ShareSession:
         return SessionRequest(next(self._correlation_ids), ApiKey.SHARE_FETCH, body, acknowledgements)
 
     def _acknowledge(self, epoch: int) -> SessionRequest:
-        acknowledgements = tuple(self._pending.take(MAX_RANGES_PER_REQUEST))
+        acknowledgements = self._taken()
         body = ShareAcknowledgeRequest(share_session_epoch=epoch, topics=topics_with((), acknowledgements))
         return SessionRequest(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body, acknowledgements)
+
+    def _taken(self) -> tuple[Acknowledgement, ...]:
+        # What is left, and what comes now, waits for the answer to these only.
+        self._pending_since_ms = None
+        return tuple(self._pending.take(MAX_RANGES_PER_REQUEST))
 
     def _refused(self, answered: SessionRequest, error: ApiError, now_ms: int) -> list[SessionEvent]:
         """Begin a new session; the leader judged nothing of this request.

@@ -72,7 +72,9 @@ class ShareConsumerConfig(Config):
         default=30_000, description="Time after which a request without a response is sent again, in ms."
     )
     default_api_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=60_000, description="Time after which a call without a timeout of its own gives up, in ms."
+        default=60_000,
+        description="Time after which a call without a timeout of its own gives up, and acknowledgements without an "
+        "answer have failed, in ms.",
     )
 
     @model_validator(mode="after")

@@ -29,8 +29,8 @@ Wire = tuple[str, int, list[str], list[str], list[str]]
 class Driver:
     """A session, its clock, and a shorthand for what goes over the wire."""
 
-    def __init__(self, *partitions: tuple[str, int]) -> None:
-        self.session = ShareSession(SETTINGS, itertools.count(1))
+    def __init__(self, *partitions: tuple[str, int], settings: FetchSettings = SETTINGS) -> None:
+        self.session = ShareSession(settings, itertools.count(1))
         self.session.set_partitions(partitions)
         self.now_ms = 0
         self.last: SessionRequest | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.client import group_member
 from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.group_member import GroupMember
@@ -350,6 +351,67 @@ def test_a_log_that_is_not_available_for_a_while_is_tried_again(
         eventually(lambda: moody.sulks[call] == 0, "two failures")
         assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
         member.close(TIMEOUT_MS)
+
+
+class HangingLog(LocalLog):
+    """A local log whose appends wait while it is away, as those to Kafka do."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_here = threading.Event()
+        self.is_here.set()
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        self.is_here.wait()
+        return super().append(topic, partition, records)
+
+
+@pytest.fixture
+def hanging(log_path: Path) -> Iterator[HangingLog]:
+    with HangingLog(log_path) as hanging:
+        yield hanging
+        hanging.is_here.set()
+
+
+class TestLogThatIsAway:
+    FETCH = FetchSettings(max_records=10, batch_size=10, max_wait_ms=50, request_timeout_ms=100)
+
+    def test_nobody_waits_for_it_and_nothing_is_lost(self, hanging: HangingLog, orders: str, join: Join) -> None:
+        member = join(settings=replace(SETTINGS, fetch=self.FETCH), log=hanging)
+        acquisition = taken(member)
+        hanging.is_here.clear()
+        say(member, acquisition)
+        assert member.flush(300) == []
+        member.next_acquisition(300)
+        member.subscribe([orders])
+        assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
+        hanging.is_here.set()
+        assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+        member.close(TIMEOUT_MS)
+
+    def test_an_acknowledgement_fails_in_time(self, hanging: HangingLog, orders: str, join: Join) -> None:
+        fetch = replace(self.FETCH, acknowledge_timeout_ms=500)
+        member = join(settings=replace(SETTINGS, fetch=fetch), log=hanging)
+        acquisition = taken(member)
+        hanging.is_here.clear()
+        say(member, acquisition)
+        failed = settled(member.flush(TIMEOUT_MS))
+        assert failed == [("orders", 0, 0, 9, RequestTimedOutError)]
+        hanging.is_here.set()
+        # The member goes on; what was sent too late may have been judged after all.
+        say(member, taken(member))
+        assert settled(member.flush(TIMEOUT_MS))[-1][4] is None
+        member.close(TIMEOUT_MS)
+
+    def test_a_close_does_not_wait_for_ever(
+        self, hanging: HangingLog, orders: str, join: Join, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(group_member, "_LAST_SEND_MS", 100)
+        member = join(log=hanging)
+        acquisition = taken(member)
+        hanging.is_here.clear()
+        say(member, acquisition)
+        assert ("orders", 0, 0, 9, RequestTimedOutError) in settled(member.close(100))
 
 
 def test_members_of_a_group_with_several_partitions_share_them(log: LocalLog, join: Join, orders: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +19,66 @@ from sharegroup.errors import (
     RequestTimedOutError,
     ShareSessionNotFoundError,
 )
-from tests.client.session_driver import A0, Driver, acknowledged, acquired, results
+from tests.client.session_driver import A0, SETTINGS, Driver, acknowledged, acquired, results
+
+
+class TestExpiry:
+    """With `acknowledge_timeout_ms` 60,000."""
+
+    @pytest.fixture
+    def driver(self) -> Driver:
+        """In a session, with an acquisition."""
+        driver = Driver(A0, settings=replace(SETTINGS, acknowledge_timeout_ms=60_000))
+        driver.sends()
+        driver.answered(("a", acquired(0, 9)))
+        return driver
+
+    def expired(self, driver: Driver, now_ms: int) -> list[tuple[int, int, type[ApiError] | None]]:
+        driver.now_ms = now_ms
+        return results(driver.session.expire(now_ms))
+
+    def test_what_is_not_answered_in_time_has_failed_and_the_session_opens_anew(self, driver: Driver) -> None:
+        driver.acknowledge(0, 9)
+        assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
+        sent = driver.last
+        assert self.expired(driver, 59_999) == []
+        assert self.expired(driver, 60_000) == [(0, 9, RequestTimedOutError)]
+        assert self.expired(driver, 60_000) == []
+        assert driver.session.unanswered_partitions == set()
+        assert driver.sends() == ("F", 0, ["a0"], [], [])
+        assert driver.answered(("a", acknowledged()), to=sent) == [], "an answer that comes late"
+
+    def test_what_cannot_be_sent_has_failed_at_the_same_time(self, driver: Driver) -> None:
+        driver.acknowledge(0, 4)
+        driver.sends()
+        driver.acknowledge(5, 9)
+        assert self.expired(driver, 20_000) == []
+        assert self.expired(driver, 60_000) == [(0, 4, RequestTimedOutError)]
+        assert self.expired(driver, 79_999) == []
+        assert self.expired(driver, 80_000) == [(5, 9, RequestTimedOutError)]
+
+    def test_the_time_of_what_was_sent_late_runs_from_when_it_could_have_been_sent(self, driver: Driver) -> None:
+        driver.acknowledge(0, 9)
+        assert self.expired(driver, 10_000) == []
+        driver.now_ms = 40_000
+        assert driver.sends() is not None
+        assert self.expired(driver, 69_999) == []
+        assert self.expired(driver, 70_000) == [(0, 9, RequestTimedOutError)]
+
+    def test_answers_begin_the_time_of_the_next_ones_anew(self, driver: Driver) -> None:
+        for now_ms in range(0, 300_000, 30_000):
+            driver.acknowledge(0, 9)
+            assert self.expired(driver, now_ms) == []
+            assert driver.sends() is not None
+            assert results(driver.answered(("a", acknowledged()))) == [(0, 9, None)]
+
+    def test_without_a_limit_they_wait_for_ever(self) -> None:
+        driver = Driver(A0)
+        driver.sends()
+        driver.answered(("a", acquired(0, 9)))
+        driver.acknowledge(0, 9)
+        driver.sends()
+        assert self.expired(driver, 10**9) == []
 
 
 class TestClose:
