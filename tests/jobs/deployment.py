@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sharegroup.audit.history import group_history
@@ -17,7 +17,7 @@ from sharegroup.config.loader import load_settings
 from sharegroup.core.record_state import RecordState
 from sharegroup.errors import StateTableError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import Log, NewRecord
 from sharegroup.state.reader import StateTableReader
 from tests.conftest import ROOT
 from tests.support.eventually import eventually
@@ -107,10 +107,20 @@ class Job:
 
 
 class Deployment:
-    """One folder with a log, a state table, and the jobs that run on them."""
+    """One folder with a log, a state table, and the jobs that run on them.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: the working folder of the jobs.
+        config: their configuration file.
+        flags: what they are all given besides.
+        topic: what the group is subscribed to.
+    """
+
+    def __init__(self, folder: Path, config: Path = CONFIG, flags: tuple[str, ...] = (), topic: str = "orders") -> None:
         self.folder = folder
+        self._config = config
+        self._flags = flags
+        self._topic = topic
         self._jobs: list[Job] = []
         (folder / "handlers.py").write_text(HANDLER)
 
@@ -120,27 +130,31 @@ class Deployment:
         return self._started("share_group_processor.py", *assignors, *flags)
 
     def worker(self, *flags: str) -> Job:
-        who = ("--group", GROUP, "--topic", "orders", "--handler", "handlers:accept_all")
+        who = ("--group", GROUP, "--topic", self._topic, "--handler", "handlers:accept_all")
         return self._started("share_worker.py", *who, *flags)
 
     def close(self) -> None:
         for job in self._jobs:
             job.close()
 
+    def open_log(self) -> Log:
+        """The log of the jobs."""
+        return LocalLog(self.folder / SETTINGS.processor.log_path)
+
     def produce(self, count: int) -> None:
         """Append records to each of the two partitions of the topic."""
-        with LocalLog(self.folder / SETTINGS.processor.log_path) as log:
-            log.create_topic("orders", 2, if_not_exists=True)
+        with closing(self.open_log()) as log:
+            log.create_topic(self._topic, 2, {}, if_not_exists=True)
             for partition in range(2):
-                log.append("orders", partition, [NewRecord(None, b"secret payload")] * count)
+                log.append(self._topic, partition, [NewRecord(None, b"secret payload")] * count)
 
     def await_drained(self) -> None:
         """Return when every record is finished."""
         eventually(self.is_drained, "every record is finished", DEADLINE_S)
 
     def is_drained(self) -> bool:
-        with LocalLog(self.folder / SETTINGS.processor.log_path) as log:
-            ends = {partition: found.end_offset for partition, found in log.offsets("orders").items()}
+        with closing(self.open_log()) as log:
+            ends = {partition: found.end_offset for partition, found in log.offsets(self._topic).items()}
         try:
             history = group_history(GROUP, self._reader.rows())
         except StateTableError:
@@ -164,10 +178,10 @@ class Deployment:
 
     @property
     def _reader(self) -> StateTableReader:
-        return StateTableReader(str(self.folder / SETTINGS.processor.state_table_path))
+        return StateTableReader(str(self.folder / load_settings(self._config, {}).processor.state_table_path))
 
     def _started(self, program: str, *flags: str) -> Job:
-        job = Job(self.folder, str(ROOT / "jobs" / program), "--config", str(CONFIG), *flags)
+        job = Job(self.folder, str(ROOT / "jobs" / program), "--config", str(self._config), *self._flags, *flags)
         self._jobs.append(job)
         return job
 

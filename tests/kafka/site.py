@@ -41,6 +41,7 @@ class KafkaSite(local.Site):
             checkpoint_path=str(self.checkpoint_path),
             request_topic_name=f"requests-{self.stem}",
             response_topic_name=f"responses-{self.stem}",
+            metrics_port=self.metrics_port,
         )
         return Settings(processor, BROKER, self.groups, {}, {}, self.kafka)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
+from sharegroup.config.kafka import KafkaConfig
 from tests.cli.conftest import CommandLine
+from tests.cli.test_metrics import shown
+from tests.kafka.site import KafkaSite
+from tests.spark.test_metrics import free_port, scraped
 from tests.support.kafka_broker import KafkaBroker
 
 
@@ -21,3 +27,70 @@ def test_topics(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (found["topic"], found["partition_count"]) == (topic, 2)
     assert sorted(partition["end_offset"] for partition in found["partitions"]) == [1, 2]
     assert topic in cli.out("topics", "list", *kafka)
+
+
+@pytest.fixture
+def site(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
+    """A running processor that shows its metrics."""
+    kafka = KafkaConfig(bootstrap_servers=broker.bootstrap_servers)
+    site = KafkaSite(spark, tmp_path, metrics_port=free_port(), kafka=kafka)
+    site.start()
+    # Its first batch loads classes, and takes longer than a command waits on a machine with other work on it.
+    site.new_group()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def cli(site: KafkaSite, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command line in a folder with the settings of that processor."""
+    processor = site.settings.processor
+    config = site.folder / "conf" / "local.yaml"
+    config.parent.mkdir()
+    config.write_text(
+        f"kafka:\n  bootstrap.servers: {site.kafka.bootstrap_servers}\n"
+        f"processor:\n  state.table.path: {site.state_path}\n  checkpoint.path: {site.checkpoint_path}\n"
+        f"  request.topic.name: {processor.request_topic_name}\n"
+        f"  response.topic.name: {processor.response_topic_name}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(site.folder)
+    return CommandLine(site.folder)
+
+
+@pytest.mark.slow
+def test_a_group_from_its_configuration_to_its_metrics(site: KafkaSite, cli: CommandLine) -> None:
+    topic, group = site.new_topic(), site.new_name("packers")
+    cli.out("topics", "produce", "--topic", topic, stdin="".join(f"v{n}\n" for n in range(20)))
+    alter = ("groups", "configure", "--group", group, "--alter")
+    cli.out(*alter, "--add-config", "share.auto.offset.reset=earliest,share.delivery.count.limit=7")
+    configured = cli.json("groups", "configure", "--group", group, "--describe")
+    assert {entry["key"]: entry["value"] for entry in configured} == {
+        "share.auto.offset.reset": "earliest",
+        "share.delivery.count.limit": "7",
+    }
+
+    consumed = cli.out("consume", "--topic", topic, "--group", group, "--max-messages", "15")
+    assert consumed == "".join(f"v{n}\n" for n in range(15))
+    (described,) = cli.json("groups", "describe", "--group", group)
+    assert (described["group_id"], described["members"]) == (group, [])
+    (partition,) = described["partitions"]
+    assert (partition["topic"], partition["start_offset"], partition["lag"]) == (topic, 15, 5)
+    (listed,) = (found for found in cli.json("groups", "list") if found["group_id"] == group)
+    assert (listed["state"], listed["lag"]) == ("Empty", 5)
+    assert f"{group}  Empty" in cli.out("groups", "list")
+
+    (figures,) = (found for found in cli.json("top") if found["group_id"] == group)
+    assert (figures["lag"], figures["member_count"]) == (5, 0)
+    assert group in cli.out("top", "--once")
+
+    place = (group, "0", topic)
+    assert shown(cli)["sharegroup_lag"] == {place: 5}
+    exported = scraped(site.metrics_port)
+    assert exported["sharegroup_lag"] == {place: 5}
+    assert exported["sharegroup_transitions_total"]["accept", group, topic] == 15
+    assert exported["kafka_server_sharegroupmetrics_recordacknowledgements_total"]["Accept",] == 15
+    site.until(
+        lambda: scraped(site.metrics_port)["kafka_server_share_coordinator_metrics_event_queue_size"] == {(): 0},
+        "every message is applied",
+    )
