@@ -54,12 +54,14 @@ class Acquisition:
         lock_deadline_ms: when the locks end, epoch ms.
         lock_timeout_ms: how long they last from the acquisition on.
         excess_count: records at the end, beyond the number that was asked for.
+        following: ranges of the same fetch that are to be taken next.
     """
 
     ranges: tuple[HeldRange, ...]
     lock_deadline_ms: int
     lock_timeout_ms: int
     excess_count: int = 0
+    following: tuple[HeldRange, ...] = ()
 
     @property
     def record_count(self) -> int:
@@ -78,7 +80,7 @@ class Acquisition:
         rest = replace(self, ranges=self.ranges[count:])
         if rest.record_count <= self.excess_count:
             return self, None
-        return replace(self, ranges=self.ranges[:count]), rest
+        return replace(self, ranges=self.ranges[:count], following=rest.ranges), rest
 
     def is_over(self, epoch_ms: int) -> bool:
         """Whether the locks have ended, so that other members may have the records."""

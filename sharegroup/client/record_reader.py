@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
 from sharegroup.client.acquisition import HeldRange
 from sharegroup.client.kafka_types import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from sharegroup.client.read_ahead import MAX_RECORDS, ReadAhead, extended
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnknownTopicError
@@ -56,11 +57,16 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Records of a range, and where the holes end that are holes for ever."""
+    """Records of a range, and where the holes end that are holes for ever.
+
+    What was kept by an earlier read has the type of its timestamps already; what was read beyond the range is `ahead`.
+    """
 
     held: HeldRange
     records: list[LogRecord]
     settled_end: int
+    timestamp_type: int | None = None
+    ahead: tuple[LogRecord, ...] = ()
 
     @property
     def size(self) -> int:
@@ -81,10 +87,12 @@ class RecordReader:
         self._log = log
         self._max_bytes = max(max_bytes, 1)
         self._max_partition_bytes = self._max_bytes if max_partition_bytes is None else max(max_partition_bytes, 1)
+        self._ahead = ReadAhead()
 
-    def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
+    def read(self, ranges: Iterable[HeldRange], max_records: int, following: Sequence[HeldRange] = ()) -> Chunk:
         """Read ranges in their order until there are `max_records` records.
 
+        Ranges that will be asked for next, `following`, are read along where they go on from these, and kept.
         A range of a topic that was deleted, or created again since, is dropped: the records that were acquired do
         not exist any more.
         """
@@ -100,18 +108,27 @@ class RecordReader:
                 full.append(held)
                 continue
             try:
-                records, settled_end = self._read(held, room, min(room_bytes, partition_room_bytes))
+                found.append(self._found(held, following, room, min(room_bytes, partition_room_bytes)))
             except UnknownTopicError:
                 continue
-            # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
-            seen_to = records[-1].offset if records else held.last_offset
-            found.append(_Found(replace(held, last_offset=seen_to), records, settled_end))
+            seen_to = found[-1].held.last_offset
             if seen_to < held.last_offset:
                 rest.appendleft(replace(held, first_offset=seen_to + 1))
-            room -= len(records)
+            room -= len(found[-1].records)
             room_bytes -= found[-1].size
             partition_sizes[held.key] += found[-1].size
         return replace(self._checked(found, (*full, *rest)), size=self._max_bytes - room_bytes)
+
+    def _found(self, held: HeldRange, following: Sequence[HeldRange], max_records: int, max_bytes: int) -> _Found:
+        """The first records of a range: kept ones, or read now, along with what goes on where the range ends."""
+        if (kept := self._ahead.take(held)) is not None:
+            return _Found(held, kept.records, held.last_offset + 1, kept.timestamp_type)
+        wide = extended(held, following)
+        records, settled_end = self._read(wide, MAX_RECORDS if wide is not held else max_records, max_bytes)
+        # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
+        seen_to = min(records[-1].offset, held.last_offset) if records else held.last_offset
+        own = [record for record in records if record.offset <= held.last_offset]
+        return _Found(replace(held, last_offset=seen_to), own, settled_end, ahead=tuple(records[len(own) :]))
 
     def _read(self, held: HeldRange, max_records: int, max_bytes: int) -> tuple[list[LogRecord], int]:
         """The first records of a range, and the offset below which no other record can come any more."""
@@ -136,14 +153,20 @@ class RecordReader:
 
     def _checked(self, found: list[_Found], rest: tuple[HeldRange, ...]) -> Chunk:
         # After the read, not before it: a topic id that still holds now held then, too.
-        timestamp_types = {topic: self._timestamp_types(topic) for topic in {read.held.topic for read in found}}
+        topics = {read.held.topic for read in found if read.timestamp_type is None}
+        timestamp_types = {topic: self._timestamp_types(topic) for topic in topics}
         ranges: list[ReadRange] = []
         missing: list[Acknowledgement] = []
         for read in found:
             held = read.held
-            timestamp_type = timestamp_types[held.topic].get(held.topic_id)
+            timestamp_type = read.timestamp_type
+            if timestamp_type is None:
+                timestamp_type = timestamp_types[held.topic].get(held.topic_id)
             if timestamp_type is None:
                 continue
+            if read.ahead:
+                beyond = replace(held, first_offset=held.last_offset + 1, last_offset=read.ahead[-1].offset)
+                self._ahead.keep(beyond, read.ahead, timestamp_type)
             ranges.append(ReadRange(held, read.records, timestamp_type))
             if len(read.records) <= held.last_offset - held.first_offset:
                 missing += self._missing(read)

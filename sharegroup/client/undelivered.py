@@ -67,8 +67,7 @@ class UndeliveredRecords:
             self._held = None
             return PolledMessages([], 0)
         limit = self._max_poll_records
-        acquired_count = sum(found.last_offset - found.first_offset + 1 for found in held.ranges)
-        chunk = self._reader.read(held.ranges, acquired_count if limit is None else limit)
+        chunk = self._reader.read(held.ranges, held.record_count if limit is None else limit, held.following)
         self._held = replace(held, ranges=chunk.rest) if chunk.rest else None
         self._missing += chunk.missing
         ranges = [ReadMessages(found.held, _messages(found)) for found in chunk.ranges if found.records]

@@ -234,3 +234,53 @@ def test_timestamps_are_of_the_topics_type(log: LocalLog, config: dict[str, str]
     log.append("stamped", 0, [NewRecord(None, b"v")])
     chunk = RecordReader(log, UNLIMITED).read([HeldRange(topic.topic_id, "stamped", 0, 0, 0, 1)], 1)
     assert chunk.ranges[0].timestamp_type == kind
+
+
+def cut(held: HeldRange, first: int, last: int, delivery_count: int = 1) -> HeldRange:
+    return replace(held, first_offset=first, last_offset=last, delivery_count=delivery_count)
+
+
+def test_ranges_that_go_on_where_one_ends_are_read_along_with_it(log: LocalLog, held: HeldRange) -> None:
+    with SparseLog(log.path) as sparse:
+        sparse.compacted = frozenset({6})
+        reader = RecordReader(sparse, UNLIMITED)
+        first = reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 4), cut(held, 5, 7, delivery_count=2)])
+        # What the log would say now is not asked for any more.
+        log.delete_records("orders", 0, 10)
+        second = reader.read([cut(held, 3, 4)], 2, following=[cut(held, 5, 7)])
+        third = reader.read([cut(held, 5, 7, delivery_count=2)], 3)
+    assert [offsets(chunk) for chunk in (first, second, third)] == [[0, 1, 2], [3, 4], [5, 7]]
+    assert [chunk.rest for chunk in (first, second, third)] == [(), (), ()]
+    assert third.ranges[0].held.delivery_count == 2
+    assert [(m.first_offset, m.last_offset, m.acknowledge_type) for m in third.missing] == [(6, 6, AcknowledgeType.GAP)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "isolation_level", "found"),
+    [
+        ((6, 9), IsolationLevel.READ_UNCOMMITTED, []),
+        ((3, 9), IsolationLevel.READ_UNCOMMITTED, []),
+        ((3, 4), IsolationLevel.READ_COMMITTED, []),
+        ((3, 7), IsolationLevel.READ_UNCOMMITTED, [3, 4, 5, 6, 7]),
+    ],
+)
+def test_what_was_read_along_serves_exactly_what_comes_next(
+    log: LocalLog, held: HeldRange, asked: tuple[int, int], isolation_level: IsolationLevel, found: list[int]
+) -> None:
+    reader = RecordReader(log, UNLIMITED)
+    reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 7)])
+    log.delete_records("orders", 0, 10)
+    later = reader.read([replace(cut(held, *asked), isolation_level=isolation_level)], 10)
+    assert offsets(later) == found
+
+
+def test_no_more_is_read_along_than_fits_and_nothing_of_another_topic_of_the_name(
+    log: LocalLog, held: HeldRange
+) -> None:
+    reader = RecordReader(log, UNLIMITED, max_partition_bytes=50)
+    assert offsets(reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 9)])) == [0, 1, 2]
+    log.delete_topic("orders")
+    again = log.create_topic("orders", 1, {})
+    log.append("orders", 0, [NewRecord(b"k", b"new")] * 10)
+    assert offsets(reader.read([replace(held, topic_id=again.topic_id, last_offset=0)], 1)) == [0]
+    assert reader.read([cut(held, 3, 9)], 7).ranges == []
