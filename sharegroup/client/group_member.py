@@ -222,6 +222,8 @@ class GroupMember:
     def _due_requests(self) -> list[Request]:
         """Wait until something is to be sent, or for a while."""
         requests = self._protocol.next_requests(at := self._instant())
+        if self._protocol.is_done:
+            self._changed.notify_all()
         if not requests:
             deadline_ms = self._protocol.next_deadline_ms(at)
             wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - at.now_ms, 1)
