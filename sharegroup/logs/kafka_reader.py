@@ -87,7 +87,7 @@ class RangeReader:
             self._fetched.clear()
         self._place, self._position = place, start_offset
         try:
-            messages = self._messages(place, limits)
+            records = self._records(place, limits)
         except BaseException:
             self._place = None
             raise
@@ -95,17 +95,16 @@ class RangeReader:
             if self._is_assigned:
                 self._consumer.unassign()
                 self._is_assigned = False
-        if messages and messages[-1].timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
-            self._clock.now_ms(messages[-1].timestamp()[1])
-        return [_record(place, message) for message in messages]
+        return records
 
     def close(self) -> None:
         """Give the consumer back."""
         self._consumer.close()
 
-    def _messages(self, place: Place, limits: Limits) -> list[Message]:
-        found: list[Message] = []
+    def _records(self, place: Place, limits: Limits) -> list[LogRecord]:
+        found: list[LogRecord] = []
         size_bytes = 0
+        last: Message | None = None
         deadline = self._clients.deadline()
         action = f"read partition {place.topic}-{place.partition}"
         self._connection.reset()
@@ -119,15 +118,18 @@ class RangeReader:
                 self._fetched.popleft()
                 self._heed(action, error, message, limits.end_offset)
                 continue
-            offset = _offset(message)
-            if offset >= limits.end_offset:
+            record = _record(place, message)
+            if record.offset >= limits.end_offset:
                 self._position = limits.end_offset
                 break
-            size_bytes += _size_bytes(message) if limits.size_bytes is not None else 0
+            size_bytes += _size_bytes(record) if limits.size_bytes is not None else 0
             if found and limits.size_bytes is not None and size_bytes > limits.size_bytes:
                 break
-            found.append(self._fetched.popleft())
-            self._position = offset + 1
+            found.append(record)
+            last = self._fetched.popleft()
+            self._position = record.offset + 1
+        if last is not None and last.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+            self._clock.now_ms(last.timestamp()[1])
         return found
 
     def _fetch(self, place: Place, action: str, deadline: float) -> None:
@@ -160,17 +162,16 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _size_bytes(message: Message) -> int:
-    headers = sum(len(key) + len(value or b"") for key, value in _headers(message))
-    return len(message.key() or b"") + len(message.value() or b"") + headers
-
-
-def _headers(message: Message) -> Headers:
-    # The type has more: what a producer may be given, too.
-    return tuple(cast(list[tuple[str, bytes | None]], message.headers() or ()))
+def _size_bytes(record: LogRecord) -> int:
+    size_bytes = len(record.key or b"") + len(record.value or b"")
+    for key, value in record.headers:
+        size_bytes += len(key) + len(value or b"")
+    return size_bytes
 
 
 def _record(place: Place, message: Message) -> LogRecord:
+    # The type of headers has more: what a producer may be given, too.
+    headers = cast(Headers, tuple(message.headers() or ()))
     return LogRecord(
         place.topic,
         place.partition,
@@ -178,5 +179,5 @@ def _record(place: Place, message: Message) -> LogRecord:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        _headers(message),
+        headers,
     )
