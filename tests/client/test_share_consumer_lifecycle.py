@@ -19,7 +19,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import CL_1, INVALID_ARGUMENT, TIMEOUT_S, Consume, got
-from tests.client.processor_peer import BROKER, ProcessorPeer
+from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
 
 
 class TestLifecycle:
@@ -190,5 +190,5 @@ class TestConfiguration:
             log.create_topic(name, 1, {})
         with ShareConsumer({"group.id": "g", "log.path": str(log_path), **names}) as consumer:
             consumer.subscribe(["cl-1"])
-            assert log.offsets("asked")[0].end_offset == 1
+            eventually(lambda: log.offsets("asked")[0].end_offset == 1, "a request")
             consumer.close(0)
