@@ -38,6 +38,11 @@ class HeldRange:
         """The partition."""
         return self.topic_id, self.partition
 
+    @property
+    def record_count(self) -> int:
+        """How many offsets it has."""
+        return self.last_offset - self.first_offset + 1
+
     def acknowledgement(self, acknowledge_type: AcknowledgeType, reason: str = "") -> Acknowledgement:
         """The same type for the whole range."""
         return Acknowledgement(
@@ -66,7 +71,7 @@ class Acquisition:
     @property
     def record_count(self) -> int:
         """How many records it has."""
-        return sum(held.last_offset - held.first_offset + 1 for held in self.ranges)
+        return sum(held.record_count for held in self.ranges)
 
     def divided(self, max_records: int | None) -> tuple[Acquisition, Acquisition | None]:
         """The first ranges that have so many records together (None: all ranges), and the rest.
@@ -75,7 +80,7 @@ class Acquisition:
         """
         if max_records is None:
             return self, None
-        sizes = accumulate(held.last_offset - held.first_offset + 1 for held in self.ranges)
+        sizes = accumulate(held.record_count for held in self.ranges)
         count = 1 + sum(1 for size in sizes if size < max_records)
         rest = replace(self, ranges=self.ranges[count:])
         if rest.record_count <= self.excess_count:

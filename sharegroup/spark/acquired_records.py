@@ -96,7 +96,7 @@ def without_gaps(
         of_partition = offsets.get((found.topic, found.partition), ())
         low = bisect_left(of_partition, found.first_offset)
         present = of_partition[low : bisect_right(of_partition, found.last_offset, lo=low)]
-        if len(present) == found.last_offset - found.first_offset + 1:
+        if len(present) == found.record_count:
             parts.append(found)
             continue
         runs = [tuple(run) for _, run in groupby(enumerate(present), lambda item: item[1] - item[0])]

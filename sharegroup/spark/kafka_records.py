@@ -108,7 +108,7 @@ def _read(spark: SparkSession, options: Mapping[str, str], spans: Mapping[Place,
 
 def _has_holes(spans: Mapping[Place, Sequence[Span]], held: Iterable[HeldRange]) -> bool:
     covered = sum(end - start for found in spans.values() for start, end in found)
-    return covered != sum(found.last_offset - found.first_offset + 1 for found in held)
+    return covered != sum(found.record_count for found in held)
 
 
 def _delivery_counts(spark: SparkSession, held: Sequence[HeldRange]) -> DataFrame:

@@ -45,7 +45,7 @@ class AcquiredOffset:
     @property
     def record_count(self) -> int:
         """How many records it has."""
-        return sum(held.last_offset - held.first_offset + 1 for held in self.ranges)
+        return sum(held.record_count for held in self.ranges)
 
     @property
     def folder(self) -> Path | None:
