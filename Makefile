@@ -41,7 +41,7 @@ run: setup ## Run the example job
 test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
 ifeq ($(strip $(ARGS)),)
-	$(BIN)/pytest --numprocesses auto -m "$(FAST)"
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)"
 	$(BIN)/pytest --numprocesses 2 --dist loadscope -m "not ($(FAST))" --durations 10
 else
 	$(BIN)/pytest $(ARGS)
@@ -49,7 +49,7 @@ endif
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that start neither Spark nor Kafka
-	$(BIN)/pytest --numprocesses auto -m "$(FAST)" $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## Run the crash tests with 200 kills in one run

@@ -119,7 +119,7 @@ def test_a_group_that_nobody_knows_is_made(cli: CommandLine, orders: str, admin:
         (["--topic", "orders:a", "--to-latest", "--dry-run"], "no list of numbers"),
     ],
 )
-def test_flags_that_do_not_fit(cli: CommandLine, packers: str, flags: list[str], complaint: str) -> None:
+def test_flags_that_do_not_fit(cli: CommandLine, orders: str, flags: list[str], complaint: str) -> None:
     assert complaint in cli.error(*RESET, *flags, exit_code=2)
 
 
