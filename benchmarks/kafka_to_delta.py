@@ -61,7 +61,6 @@ def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, folder:
         "state.table.path": folder / "state",
         "checkpoint.path": folder / "checkpoint",
         "group.share.max.partition.max.record.locks": 1_000_000,
-        "group.share.partition.max.record.locks": 1_000_000,
         "group.share.assignors": "all",
     }
     settings = load_settings(ROOT / "conf" / "kafka.yaml", {}, [f"{key}={value}" for key, value in flags.items()])
