@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -26,17 +25,26 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.kafka_records import kafka_records
 from tests.support.eventually import eventually
-from tests.support.kafka_broker import USERS, KafkaBroker
+from tests.support.kafka_broker import CLIENT_KEY_PASSWORD, SCRAM_MECHANISMS, USERS, KafkaBroker
 
 
-def logged_in(broker: KafkaBroker, user: str, password: str) -> KafkaConfig:
+def logged_in(broker: KafkaBroker, user: str, password: str, mechanism: str = "PLAIN") -> KafkaConfig:
     return KafkaConfig(
         bootstrap_servers=broker.sasl_bootstrap_servers,
         security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
+        sasl_mechanism=mechanism,
         sasl_username=user,
         sasl_password=password,
     )
+
+
+def written_and_read(spark: SparkSession, kafka: KafkaConfig) -> list[bytes]:
+    """The values of a new topic that one client has written and Spark's client has read."""
+    with KafkaLog(kafka) as log:
+        topic = log.create_topic(f"events-{uuid4().hex[:8]}", 1)
+        log.append(topic.name, 0, [NewRecord(None, b"a")])
+    held = [HeldRange(topic.topic_id, topic.name, 0, 0, 0, 1)]
+    return [bytes(row.value) for row in kafka_records(spark, kafka, held).collect()]
 
 
 def grant(broker: KafkaBroker, topic: str, operation: AclOperation) -> None:
@@ -48,10 +56,13 @@ def grant(broker: KafkaBroker, topic: str, operation: AclOperation) -> None:
         future.result()
 
 
-def test_a_wrong_password_is_refused_at_once(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM_MECHANISMS])
+def test_a_wrong_password_is_refused_at_once(
+    broker: KafkaBroker, caplog: pytest.LogCaptureFixture, mechanism: str
+) -> None:
     caplog.set_level(logging.DEBUG)
     password = "wrong-password-Kp9"
-    config = logged_in(broker, "alice", password)
+    config = logged_in(broker, "alice", password, mechanism)
     with KafkaLog(config) as log, pytest.raises(LogAccessDeniedError, match=r"(?i)authentication failed") as failure:
         log.describe_topic("events")
     assert "sasl." in failure.value.remedy
@@ -89,22 +100,48 @@ def test_each_operation_needs_its_right(broker: KafkaBroker, log: KafkaLog, even
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
+def test_scram(spark: SparkSession, broker: KafkaBroker, mechanism: str) -> None:
+    assert written_and_read(spark, logged_in(broker, "admin", USERS["admin"], mechanism)) == [b"a"]
+
+
+@pytest.fixture(scope="module")
+def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker("4.3.1", tmp_path_factory.mktemp("tls") / "broker", with_tls=True) as broker:
+        yield broker
+
+
+@pytest.mark.slow
 @pytest.mark.kafka
-def test_tls(spark: SparkSession, tmp_path: Path) -> None:
-    with KafkaBroker("4.3.1", tmp_path / "broker", with_tls=True) as broker:
-        secured = {"bootstrap_servers": broker.tls_bootstrap_servers, "security_protocol": "SSL"}
-        trusting = KafkaConfig(**secured, ssl_ca_location=str(broker.folder / "ca.pem"))
-        with KafkaLog(trusting) as log:
-            topic = log.create_topic("events", 1)
-            log.append("events", 0, [NewRecord(None, b"a")])
-        held = [HeldRange(topic.topic_id, "events", 0, 0, 0, 1)]
-        assert [bytes(row.value) for row in kafka_records(spark, trusting, held).collect()] == [b"a"]
-        distrustful = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
-        with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
-            distrustful.topics()
-        plain = KafkaLog(KafkaConfig(bootstrap_servers=broker.tls_bootstrap_servers), timeout_ms=1_500)
-        with plain, pytest.raises(LogUnavailableError):
-            plain.topics()
+def test_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
+    secured = {"bootstrap_servers": tls_broker.tls_bootstrap_servers, "security_protocol": "SSL"}
+    assert written_and_read(spark, KafkaConfig(**secured, ssl_ca_location=str(tls_broker.folder / "ca.pem"))) == [b"a"]
+    distrustful = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
+    with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
+        distrustful.topics()
+    plain = KafkaLog(KafkaConfig(bootstrap_servers=tls_broker.tls_bootstrap_servers), timeout_ms=1_500)
+    with plain, pytest.raises(LogUnavailableError):
+        plain.topics()
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_mutual_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
+    secured = {
+        "bootstrap_servers": tls_broker.mutual_tls_bootstrap_servers,
+        "security_protocol": "SSL",
+        "ssl_ca_location": str(tls_broker.folder / "ca.pem"),
+    }
+    certified = KafkaConfig(
+        **secured,
+        ssl_certificate_location=str(tls_broker.folder / "client.pem"),
+        ssl_key_location=str(tls_broker.folder / "client.key"),
+        ssl_key_password=CLIENT_KEY_PASSWORD,
+    )
+    assert written_and_read(spark, certified) == [b"a"]
+    anonymous = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
+    with anonymous, pytest.raises((LogAccessDeniedError, LogUnavailableError)):
+        anonymous.topics()
 
 
 def test_a_record_that_is_too_large(log: KafkaLog, events: str) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.topic_id import new_topic_id
 from tests.support.eventually import eventually
 from tests.support.fast_start import JAVA_OPTIONS
 
@@ -23,6 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 USERS = {"admin": "admin-secret-Zq7", "alice": "alice-secret-Xw4"}
 """Who can log in at the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
+
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
@@ -38,7 +40,8 @@ class KafkaBroker:
     Args:
         version: of the jars in build/jars/broker-<version>.
         folder: for configuration, data and log.
-        with_tls: whether there is an SSL listener, too, whose authority is `ca.pem` in the folder.
+        with_tls: whether there are SSL listeners, too, whose authority is `ca.pem` in the folder. One of them wants a
+            certificate of clients, which is `client.pem` with the key `client.key`.
     """
 
     def __init__(self, version: str, folder: Path, with_tls: bool = False) -> None:
@@ -63,6 +66,11 @@ class KafkaBroker:
     def tls_bootstrap_servers(self) -> str:
         """Address of the SSL listener."""
         return f"localhost:{self._ports['tls']}"
+
+    @property
+    def mutual_tls_bootstrap_servers(self) -> str:
+        """Address of the SSL listener for clients with a certificate."""
+        return f"localhost:{self._ports['mutual']}"
 
     def open_log(self) -> KafkaLog:
         """A log on it, by the plain listener."""
@@ -108,9 +116,9 @@ class KafkaBroker:
     def _format(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self._ports = _free_ports("plain", "controller", "sasl", "tls")
+        self._ports = _free_ports("plain", "controller", "sasl", "tls", "mutual")
         if self._with_tls:
-            self._make_certificate()
+            self._make_certificates()
         (self.folder / "server.properties").write_text(self._properties())
         (self.folder / "log4j.properties").write_text(
             "log4j.rootLogger=WARN, stdout\n"
@@ -118,8 +126,11 @@ class KafkaBroker:
             "log4j.appender.stdout.layout=org.apache.log4j.PatternLayout\n"
             "log4j.appender.stdout.layout.ConversionPattern=%d %p %m (%c)%n\n"
         )
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        options = ["format", "--cluster-id", cluster_id, "--config", "server.properties"]
+        # One that begins with a hyphen would be taken for an option.
+        options = ["format", "--cluster-id", new_topic_id(), "--config", "server.properties"]
+        for mechanism in SCRAM_MECHANISMS:
+            for name, password in USERS.items():
+                options += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
         with (self.folder / "broker.log").open("ab") as log:
             subprocess.run(
                 self._command("kafka.tools.StorageTool", *options), cwd=self.folder, stdout=log, stderr=log, check=True
@@ -154,7 +165,7 @@ class KafkaBroker:
         except OSError:
             return False
 
-    def _make_certificate(self) -> None:
+    def _make_certificates(self) -> None:
         keytool = self._java().removesuffix("java") + "keytool"
         store = ("-keystore", "broker.p12", "-storepass", "changeit", "-alias", "broker")
         name = ("-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1")
@@ -163,11 +174,34 @@ class KafkaBroker:
             ("-exportcert", "-rfc", "-file", "ca.pem"),
         ):
             subprocess.run([keytool, *arguments, *store], cwd=self.folder, check=True, capture_output=True)
+        subject = ("-days", "2", "-subj", "/CN=client")
+        # Java 17 reads no other encryption of keys.
+        encrypted = ("-v1", "PBE-SHA1-3DES", "-passout", f"pass:{CLIENT_KEY_PASSWORD}")
+        for command in (
+            (
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-keyout",
+                "key",
+                "-out",
+                "client.pem",
+                *subject,
+            ),
+            ("openssl", "pkcs8", "-topk8", "-in", "key", "-out", "client.key", *encrypted),
+            (keytool, "-importcert", "-noprompt", "-file", "client.pem", "-keystore", "clients.p12", *store[2:4]),
+        ):
+            subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
 
     def _properties(self) -> str:
         users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        listeners = {"PLAIN": "plain", "SASL": "sasl", **({"TLS": "tls"} if self._with_tls else {})}
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        secured = {"TLS": "tls", "MUTUAL": "mutual"} if self._with_tls else {}
+        listeners = {"PLAIN": "plain", "SASL": "sasl", **secured}
         addresses = ",".join(f"{name}://localhost:{self._ports[port]}" for name, port in listeners.items())
         settings = {
             "process.roles": "broker,controller",
@@ -177,11 +211,17 @@ class KafkaBroker:
             "inter.broker.listener.name": "PLAIN",
             "listeners": f"{addresses},CONTROLLER://localhost:{self._ports['controller']}",
             "advertised.listeners": addresses,
-            "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
-            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.security.protocol.map": (
+                "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL"
+            ),
+            "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM_MECHANISMS)),
+            **{
+                f"listener.name.sasl.{mechanism.lower()}.sasl.jaas.config": f"{scram} required;"
+                for mechanism in SCRAM_MECHANISMS
+            },
             "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:admin",
+            "super.users": "User:ANONYMOUS;User:admin;User:CN=client",
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "true",
             "offsets.topic.replication.factor": 1,
@@ -210,6 +250,10 @@ class KafkaBroker:
                 "ssl.keystore.location": str(self.folder / "broker.p12"),
                 "ssl.keystore.password": "changeit",
                 "ssl.keystore.type": "PKCS12",
+                "ssl.truststore.location": str(self.folder / "clients.p12"),
+                "ssl.truststore.password": "changeit",
+                "ssl.truststore.type": "PKCS12",
+                "listener.name.mutual.ssl.client.auth": "required",
             }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
