@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import ConfigurationError
 from sharegroup.protocol.rows import TransitionEntry
+from sharegroup.spark import worker, worker_end
 from sharegroup.spark.worker import Handler, process
 from tests.spark.site import Site
 
@@ -213,7 +214,10 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Site)
     assert list(seen.delivery_counts) == [(0, offset) for offset in range(10)]
 
 
-def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(site: Site) -> None:
+def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_HANDLER_TIMEOUT_S", 1)
     topic = site.new_topic(record_count=5)
     group_id = site.new_group()
     begun, go_on = threading.Event(), threading.Event()
@@ -249,7 +253,8 @@ def test_once_ends_when_nothing_is_left(site: Site) -> None:
     assert handler.calls == 0, "the second run finds nothing"
 
 
-def test_once_ends_when_the_topic_does_not_exist(site: Site) -> None:
+def test_once_ends_when_the_topic_does_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_end, "_UNASSIGNED_S", 1.0)
     seen = Seen()
     config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
     assert site.spark is not None
