@@ -43,7 +43,7 @@ def batches_of_a_group() -> list[list[StateRow]]:
 
     group.after_batch.append(commit)
     anna, ben = joined(group, "anna", "ben")
-    for number in range(12):
+    for number in range(8):
         for member in (anna, ben):
             found = member.fetch(max_records=10)
             for first, last, _ in found.acquired[ORDERS_0]:

@@ -71,7 +71,7 @@ def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTabl
     assert fold(snapshot).groups["group-1"].failures == {ActorRole.LEADER: "batch 5"}
 
 
-@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
 def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     tmp_path: Path, batches: list[list[Operation]]
