@@ -237,6 +237,23 @@ class TestCommitCallback:
         with pytest.raises(TypeError, match=r"^callback must be callable or None$"):
             consume().set_acknowledgement_commit_callback(3)  # type: ignore[arg-type]
 
+    def test_it_is_told_when_no_answer_comes_in_time(self, consume: Consume, processor: ProcessorPeer) -> None:
+        callback = Callback()
+        consumer = consume("cl-1", default_api_timeout_ms=500)
+        consumer.set_acknowledgement_commit_callback(callback)
+        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
+        with processor.stalled():
+
+            def told() -> bool:
+                consumer.commit_async()
+                return bool(callback.told)
+
+            eventually(told, "the callback")
+        assert callback.offsets == [list(range(10))]
+        ((_, exception),) = callback.told
+        assert exception is not None
+        assert exception.args[0].name() == "REQUEST_TIMED_OUT"
+
     def test_it_is_told_of_failures(self, log: LocalLog, consume: Consume) -> None:
         AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
         callback = Callback()
