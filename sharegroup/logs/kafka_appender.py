@@ -19,6 +19,8 @@ _SETTINGS = {
     "enable.idempotence": True,
     "batch.num.messages": 1_000_000,
     "queue.buffering.max.messages": 0,
+    # How long records wait for a topic that brokers say is not there.
+    "topic.metadata.propagation.max.ms": 5_000,
     # How large a record may be is the topic's to say.
     "message.max.bytes": 1_000_000_000,
 }

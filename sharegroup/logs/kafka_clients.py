@@ -29,6 +29,8 @@ _LONGEST_PAUSE_S = 1.0
 _LIST_TIMEOUT_S = 5.0
 
 _COMMON = {
+    # A topic that was deleted must not come back with a broker's defaults: it is another one.
+    "allow.auto.create.topics": False,
     # A broker that comes back is found within a second; librdkafka's own limit is 10 s.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sharegroup.actor.effects import WriteDeadLetters
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
-from sharegroup.errors import CheckpointInUseError, LogError, ProcessorStoppedError, ShareGroupError
+from sharegroup.errors import CheckpointInUseError, LogError, ProcessorStoppedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.metrics.server import MetricsServer
@@ -201,7 +201,8 @@ class Processor:
         query = self._query
         if self._failure is None and not self._is_stopping and query is not None and not query.isActive:
             self._note(query.exception() or ProcessorStoppedError("Somebody else stopped the processor's query."))
-        if self._failure is not None and not isinstance(self._failure, ShareGroupError):
+        is_told = isinstance(self._failure, ShareGroupError) and not isinstance(self._failure, UnknownTopicError)
+        if self._failure is not None and not is_told:
             self._failure = failure_cause(self._failure, self._settings, self._request_topic_id)
         failure = self._failure
         if isinstance(failure, ShareGroupError):

@@ -1,0 +1,25 @@
+"""Appends to a topic that is deleted between the look at it and the append."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import UnknownTopicError
+from sharegroup.logs.kafka_appender import KafkaAppender
+from sharegroup.logs.kafka_clients import KafkaClients
+from sharegroup.logs.port import NewRecord
+from tests.support.kafka_broker import KafkaBroker
+
+
+def test_a_deleted_topic_does_not_come_back(kafka_4_3_1: KafkaBroker) -> None:
+    record = [NewRecord(None, b"v")]
+    with kafka_4_3_1.open_log() as log:
+        log.create_topic("deleted", 1)
+        appender = KafkaAppender(KafkaClients(KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers), 60_000))
+        assert appender.append([("deleted", 0, record)]) == [0]
+        log.delete_topic("deleted")
+        # The producer knows the topic; as its metadata says otherwise, the record is given up.
+        with pytest.raises(UnknownTopicError):
+            appender.append([("deleted", 0, record)])
+        assert "deleted" not in [topic.name for topic in log.topics()]
