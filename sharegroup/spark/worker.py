@@ -27,6 +27,7 @@ from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
 from sharegroup.spark.acquired_records import acquired_records, readable, record_offsets, without_gaps
+from sharegroup.spark.counted_records import CountedRecords
 from sharegroup.spark.session import WORKER_POOL, check_running, is_running
 from sharegroup.spark.worker_end import EndWhenAsked, EndWhenDrained
 
@@ -194,18 +195,36 @@ class _Worker:
         acknowledgements: list[Acknowledgement] = []
         try:
             held, acknowledgements = readable(self._log, held)
-            records = acquired_records(self._spark, self._log_address, held)
-            if held and isinstance(self._log_address, KafkaConfig):
-                # Markers, aborted and compacted records: only a read tells, and nobody may accept them.
-                held, gaps = without_gaps(held, record_offsets(records))
-                acknowledgements += gaps
             if held:
-                acknowledgements += acknowledgements_of(self._handler(records), held)
+                acknowledgements += self._handled(held)
         except Exception as error:
             logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
-            acknowledgements += [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
+            acknowledgements += self._released(held)
         self._member.acknowledge(acknowledgements)
         self._log_acknowledgements(acknowledgements, time.monotonic() - started)
+
+    def _handled(self, held: list[HeldRange]) -> list[Acknowledgement]:
+        """What the handler says of records, and the offsets that turn out to have none."""
+        records = acquired_records(self._spark, self._log_address, held)
+        if not isinstance(self._log_address, KafkaConfig):
+            return acknowledgements_of(self._handler(records), held)
+        counted = CountedRecords(records)
+        said = self._handler(counted.records)
+        gaps: list[Acknowledgement] = []
+        if counted.count() != sum(found.record_count for found in held):
+            held, gaps = without_gaps(held, record_offsets(records))
+        return gaps + (acknowledgements_of(said, held) if held else [])
+
+    def _released(self, held: list[HeldRange]) -> list[Acknowledgement]:
+        """Give records back that the handler failed with, but not offsets that have none."""
+        gaps: list[Acknowledgement] = []
+        if isinstance(self._log_address, KafkaConfig) and held and not self._end.is_asked_for:
+            try:
+                records = acquired_records(self._spark, self._log_address, held)
+                held, gaps = without_gaps(held, record_offsets(records))
+            except Exception as error:
+                logger.warning(self._event("gaps_not_looked_for", ranges=len(held), reason=error))
+        return gaps + [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
 
     def _log_acknowledgements(self, acknowledgements: Iterable[Acknowledgement], seconds: float) -> None:
         """One line for each share-partition."""
