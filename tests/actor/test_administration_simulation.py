@@ -155,5 +155,5 @@ class AdministeredGroup(RuleBasedStateMachine):
 
 TestAdministeredGroup = AdministeredGroup.TestCase
 TestAdministeredGroup.settings = settings(
-    max_examples=examples(15), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(40), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )

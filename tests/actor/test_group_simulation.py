@@ -222,7 +222,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 TestGroupSimulation = GroupMachine.TestCase
 TestGroupSimulation.settings = settings(
-    max_examples=examples(8), stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(20), stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -264,7 +264,7 @@ JUDGEMENTS = st.lists(
 
 
 @given(JUDGEMENTS, st.lists(st.integers(1, 5)), st.integers(0, 100_000))
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(40))
 def test_however_messages_fall_into_batches_they_are_judged_alike(
     judgements: list[tuple[int, int, int, AcknowledgeType, int]], counts: list[int], delay_ms: int
 ) -> None:

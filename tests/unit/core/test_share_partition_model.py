@@ -213,4 +213,4 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=examples(35), stateful_step_count=60)
+TestSharePartition.settings = settings(max_examples=examples(100), stateful_step_count=60)
