@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
     parser.add_argument("--record-bytes", type=int, default=200, help="their size")
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
-    parser.add_argument("--range-records", type=int, default=250_000, help="records that a worker acquires at once")
+    parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
     options = parser.parse_args()
     print(f"settings: {vars(options)}, Kafka 4.3.1, one node, local[4]")
