@@ -67,12 +67,14 @@ Outcomes = Callable[[Scenario], tuple[Outcome, Outcome]]
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, sides: tuple[Side, Side]) -> Iterator[Outcomes]:
     """What came of a scenario in Kafka, and here."""
-    callspecs = (getattr(item, "callspec", None) for item in request.session.items)
-    chosen = {
-        spec.params["scenario"].name: spec.params["scenario"]
-        for spec in callspecs
-        if spec and "scenario" in spec.params
-    }
+    callspecs = [
+        item.callspec
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    ]
+    # Other modules have parameters of that name, too.
+    found = [spec.params.get("scenario") for spec in callspecs]
+    chosen = {scenario.name: scenario for scenario in found if isinstance(scenario, Scenario)}
     pools = [ThreadPoolExecutor(AT_ONCE) for _ in sides]
     futures: dict[str, list[Future[Outcome]]] = {
         name: [pool.submit(perform, scenario, side) for pool, side in zip(pools, sides, strict=True)]
