@@ -10,8 +10,7 @@ JAR_SETS ?= spark kafka
 ARGS ?=
 
 UV_VERSION := 0.13.8
-# The tests that may be divided among the cores as it comes. Of the others, those of one Spark session and its brokers
-# run one after the other, beside those that start programs.
+# The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
 FAST := not spark and not kafka and not slow
 BIN := .venv/bin
 # Tests start many processes; compiled modules are kept between them, whatever the shell says.
@@ -42,7 +41,7 @@ test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
 ifeq ($(strip $(ARGS)),)
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)"
-	$(BIN)/pytest --numprocesses 2 --dist loadscope -m "not ($(FAST))" --durations 10
+	$(BIN)/pytest -m "not ($(FAST))" --durations 10
 else
 	$(BIN)/pytest $(ARGS)
 endif

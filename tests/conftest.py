@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from xdist.remote import Producer
 
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.spark.session import build_session
 from tests.support.examples import register_profiles
-from tests.support.folder_scheduling import FolderScheduling
 from tests.support.kafka_broker import KafkaBroker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,12 +23,6 @@ register_profiles()
 def pytest_xdist_auto_num_workers() -> int:
     """What `--numprocesses auto` is: fast tests wait about as long as they compute, so two processes share a core."""
     return 2 * len(os.sched_getaffinity(0))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FolderScheduling | None:
-    """Divide by folders for `--dist loadscope`; leave all else to xdist."""
-    return FolderScheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(tryfirst=True)
