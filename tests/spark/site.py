@@ -128,8 +128,8 @@ class Site:
                 self.processor.raise_failure()
             return probe()
 
-        # A machine with other work on it takes three times as long.
-        return eventually(checked, what, deadline_s=90)
+        # A machine with other work on it takes several times as long.
+        return eventually(checked, what, deadline_s=180)
 
     # Topics, groups and members.
 
