@@ -78,6 +78,7 @@ class Processor:
         self._metrics_server: MetricsServer | None = None
         self._exporter: MetricsExporter | None = None
         self._failure: BaseException | None = None
+        self._told: ShareGroupError | None = None
         self._request_topic_id = ""
         self._stop = threading.Event()
         self._is_stopping = False
@@ -201,15 +202,20 @@ class Processor:
         query = self._query
         if self._failure is None and not self._is_stopping and query is not None and not query.isActive:
             self._note(query.exception() or ProcessorStoppedError("Somebody else stopped the processor's query."))
-        is_told = isinstance(self._failure, ShareGroupError) and not isinstance(self._failure, UnknownTopicError)
-        if self._failure is not None and not is_told:
-            self._failure = failure_cause(self._failure, self._settings, self._request_topic_id)
-        failure = self._failure
+        if self._failure is not None:
+            self._told = self._told or self._as_told(self._failure)
+            raise self._told
+
+    def _as_told(self, failure: BaseException) -> ShareGroupError:
+        """The error for whoever asks: what `failure` comes from, which takes a look at the log."""
+        if not isinstance(failure, ShareGroupError) or isinstance(failure, UnknownTopicError):
+            failure = failure_cause(failure, self._settings, self._request_topic_id)
         if isinstance(failure, ShareGroupError):
-            raise failure
-        if failure is not None:
-            reason = str(failure).partition("\n")[0]
-            raise ProcessorStoppedError(f"The processor stopped: {type(failure).__name__}: {reason}") from failure
+            return failure
+        reason = str(failure).partition("\n")[0]
+        error = ProcessorStoppedError(f"The processor stopped: {type(failure).__name__}: {reason}")
+        error.__cause__ = failure
+        return error
 
     @property
     def dead_letter_metrics(self) -> DeadLetterMetrics:
