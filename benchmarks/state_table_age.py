@@ -26,7 +26,7 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, ShareGroupMetadata
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import table_size
@@ -63,13 +63,13 @@ def run(options: argparse.Namespace, path: str) -> None:
     load = Load(options)
     seconds: list[float] = []
     print(f"{'commits':>8}{'append p50':>12}{'p99':>8}{'max ms':>8}  what the table has, and what a recovery takes")
-    for batch_id in range(options.commits):
-        rows = load.batch(batch_id)
+    for commit_id in range(options.commits):
+        rows = load.batch(commit_id)
         started = time.perf_counter()
         writer.append(rows)
         seconds.append(time.perf_counter() - started)
-        if (batch_id + 1) % (options.commits // 5 or 1) == 0:
-            report(batch_id + 1, seconds, path)
+        if (commit_id + 1) % (options.commits // 5 or 1) == 0:
+            report(commit_id + 1, seconds, path)
             seconds = []
     started = time.perf_counter()
     last_ms = load.time_ms
@@ -127,24 +127,24 @@ class Load:
         count = self.options.partitions + self.options.cold_partitions
         self.led = [LedPartition("orders", "topic-id", p, SharePartition(0), SnapshotEpochs()) for p in range(count)]
 
-    def batch(self, batch_id: int) -> list[StateRow]:
+    def batch(self, commit_id: int) -> list[StateRow]:
         """The rows of the next batch, its marker first."""
         self.time_ms += self.options.batch_interval_ms
         self.request_offset += MESSAGES_PER_BATCH
-        rows = list(self._metadata(batch_id)) if batch_id % METADATA_EVERY_BATCHES == 0 else []
-        for led in self.led if batch_id == 0 else self.led[: self.options.partitions]:
+        rows = list(self._metadata(commit_id)) if commit_id % METADATA_EVERY_BATCHES == 0 else []
+        for led in self.led if commit_id == 0 else self.led[: self.options.partitions]:
             self._work(led)
             row = led.take_row(UPDATES_PER_SNAPSHOT)
             if row is not None:
                 rows.append(
                     row.model_copy(update={"topic_id": "topic-id", "topic": "orders", "partition": led.partition})
                 )
-        payload = BatchMarkerPayload(
+        payload = CommitMarkerPayload(
             checkpoint_id="checkpoint", row_count=len(rows) + 1, end_offsets={0: self.request_offset + 1}
         )
-        marker = StateRow(record_type=RecordType.BATCH_MARKER, payload=payload.model_dump(mode="json"))
+        marker = StateRow(record_type=RecordType.COMMIT_MARKER, payload=payload.model_dump(mode="json"))
         group = {"group_id": "group", "request_partition": 0, "request_offset": self.request_offset}
-        stamp = {"batch_id": batch_id, "time_ms": self.time_ms}
+        stamp = {"commit_id": commit_id, "time_ms": self.time_ms}
         return [marker.model_copy(update=stamp), *(row.model_copy(update={**group, **stamp}) for row in rows)]
 
     def _work(self, led: LedPartition) -> None:
@@ -160,13 +160,13 @@ class Load:
             led.record(applied, self.time_ms, self.request_offset)
             self.held[key] = [(run.first_offset, run.last_offset) for run in acquired]
 
-    def _metadata(self, batch_id: int) -> Iterator[StateRow]:
+    def _metadata(self, commit_id: int) -> Iterator[StateRow]:
         self.group_epoch += 1
-        member_id = f"member-{batch_id}"
+        member_id = f"member-{commit_id}"
         records = [
             ShareGroupMetadata(epoch=self.group_epoch),
             ShareGroupMemberMetadata(member_id=member_id, subscribed_topic_names=["orders"]),
-            ShareGroupMemberRemoved(member_id=f"member-{batch_id - METADATA_EVERY_BATCHES}", reason="left"),
+            ShareGroupMemberRemoved(member_id=f"member-{commit_id - METADATA_EVERY_BATCHES}", reason="left"),
         ]
         payload = {"records": [record.model_dump(mode="json") for record in records]}
         yield StateRow(record_type=RecordType.GROUP_METADATA, payload=payload)

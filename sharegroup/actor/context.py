@@ -25,21 +25,21 @@ class LoggedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
-    """The time of a micro-batch.
+class CutTime:
+    """The time of a cut.
 
     Attributes:
-        batch_ms: Spark's `current_timestamp()`, the same when the batch is executed again.
-        last_message_ms: append time of the batch's last message for the actor.
+        cut_ms: the time of the cut in the group's request partition; the marker has it.
+        last_message_ms: append time of the last message of the group in it.
     """
 
-    batch_ms: int
+    cut_ms: int
     last_message_ms: int
 
     @property
     def lock_start_ms(self) -> int:
         """New locks run from here, so that a processor that was stalled hands out no lock that is over already."""
-        return max(self.batch_ms, self.last_message_ms)
+        return max(self.cut_ms, self.last_message_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ActorContext:
     leader_epoch: int
     broker: BrokerConfig
 
-    def addressed(self, row: StateRow, request_offset: int, time: BatchTime) -> StateRow:
+    def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
         """The row with the columns that say whose it is, and when and from which message it came."""
         return row.model_copy(
             update={

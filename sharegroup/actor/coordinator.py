@@ -11,7 +11,7 @@ from typing import Any
 
 from sharegroup.actor.administration import Administration
 from sharegroup.actor.answers import response_to
-from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
+from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchTopics
 from sharegroup.config.model import is_topic_name
 from sharegroup.coordinator import state_topics
@@ -19,7 +19,7 @@ from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.errors import UnknownMemberIdError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
@@ -103,7 +103,7 @@ class Coordinator:
         self._records += self._group.expire_sessions(message.time_ms)
         self._receivers[message.envelope.api_key](message)
 
-    def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
+    def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """Make the batch's assignment, answer its heartbeats, and say what is to be done."""
         self._go_on_administering(time.last_message_ms)
         self._records += self._group.expire(time.last_message_ms)
@@ -292,7 +292,7 @@ class Coordinator:
         self._seen_topics = {name: seen for name, seen in self._seen_topics.items() if name in watched}
         return WatchTopics(self._context.group_id, watched, self._group.config.auto_offset_reset_duration_ms)
 
-    def _rows(self, last_offset: int, time: BatchTime) -> list[Effect]:
+    def _rows(self, last_offset: int, time: CutTime) -> list[Effect]:
         if not self._records:
             return []
         payload = GroupMetadataPayload(records=self._records)

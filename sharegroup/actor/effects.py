@@ -50,16 +50,20 @@ class WatchTopics:
 
 @dataclass(frozen=True, slots=True)
 class WatchLog:
-    """Tell the group, once, when a partition's log has grown above an offset; replaces the group's earlier watch.
+    """Tell the group, once, when a partition's log has grown above an offset.
+
+    Holds what changed since the group's last watch; a watch that was answered is gone without being forgotten here.
 
     Attributes:
         group_id: the group.
-        above_offset: (topic name, topic id, partition) → offset that the group knows to be the end.
-        isolation_level: which end: the last stable offset under read_committed.
+        above_offset: (topic name, topic id, partition) → offset that the group knows to be the end: new or changed.
+        forgotten: what the group watches no more.
+        isolation_level: which end, for all of the group's watches: the last stable offset under read_committed.
     """
 
     group_id: str
     above_offset: dict[tuple[str, str, int], int]
+    forgotten: frozenset[tuple[str, str, int]] = frozenset()
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sharegroup.actor.answers import grouped_by_topic
-from sharegroup.actor.context import BatchTime
+from sharegroup.actor.context import CutTime
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
@@ -26,7 +26,7 @@ def serve_fetches(
     limits: SharePartitionLimits,
     offsets: KnownOffsets,
     isolation_level: IsolationLevel,
-    time: BatchTime,
+    time: CutTime,
 ) -> list[tuple[ShareSession, ShareFetchResponse]]:
     """Acquire records for the waiting fetches, and say which of them are answered now.
 
@@ -61,7 +61,7 @@ def _acquire(
     partitions: Mapping[PartitionKey, LedPartition],
     limits: SharePartitionLimits,
     ends: Mapping[PartitionKey, int],
-    time: BatchTime,
+    time: CutTime,
     claims: Mapping[PartitionKey, int],
     responses: dict[PartitionKey, PartitionResponse],
 ) -> None:
@@ -98,7 +98,7 @@ def _response(
     responses: Mapping[PartitionKey, PartitionResponse],
     limits: SharePartitionLimits,
     isolation_level: IsolationLevel,
-    time: BatchTime,
+    time: CutTime,
 ) -> ShareFetchResponse:
     has_records = any(response.acquired_records for response in responses.values())
     if has_records:

@@ -12,7 +12,7 @@ from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     InitializeShareGroupState,
     ShareGroupStateInitialized,

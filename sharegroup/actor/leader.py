@@ -12,7 +12,7 @@ from typing import Any
 
 from sharegroup.actor.acknowledgements import acknowledge
 from sharegroup.actor.answers import grouped_by_topic, response_to
-from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
+from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, given_up, queue_changed, status_row
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER, serve_fetches
@@ -25,7 +25,7 @@ from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
@@ -95,7 +95,7 @@ class Leader:
         self._expire_locks(message)
         self._receivers[message.envelope.api_key](message)
 
-    def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
+    def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """Serve the waiting fetches and say what is to be done.
 
         Args:
@@ -336,7 +336,7 @@ class Leader:
         deadlines_ms = (led.share_partition.next_deadline_ms for led in partitions)
         return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=math.inf)
 
-    def _rows(self, last_offset: int, time: BatchTime) -> list[Persist]:
+    def _rows(self, last_offset: int, time: CutTime) -> list[Persist]:
         updates = self._context.broker.share_coordinator_snapshot_update_records_per_snapshot
         rows = ((led, led.take_row(updates)) for led in self._partitions.values())
         return [

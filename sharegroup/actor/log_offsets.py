@@ -9,7 +9,7 @@ from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import InvalidRequestError
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, TopicLogOffsets
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, TopicLogOffsets
 
 MAX_GROUP_PARTITIONS = 200_000
 """Partitions of all topics together that one group may keep: each of them is state."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgpack
 
 from sharegroup.actor.answers import response_to
-from sharegroup.actor.context import ActorContext, BatchTime, LoggedRequest
+from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
 from sharegroup.actor.effects import Effect, Persist, Respond, Undecodable
 from sharegroup.actor.leader import Leader
@@ -41,7 +41,7 @@ class Actor(Protocol):
     def receive(self, message: LoggedRequest) -> None:
         """Judge one message."""
 
-    def finish(self, last_offset: int, time: BatchTime) -> list[Effect]:
+    def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """End the batch."""
 
     def to_plain(self) -> list[Any]:
@@ -88,7 +88,7 @@ def run_batch(
     context: ActorContext,
     state: ActorState,
     messages: Sequence[LoggedRequest],
-    batch_ms: int,
+    cut_ms: int,
 ) -> tuple[ActorState, list[Effect]]:
     """Apply a batch's messages to an actor.
 
@@ -97,7 +97,7 @@ def run_batch(
         context: its identity.
         state: its state before.
         messages: messages of the group for this actor, in the order of the request log.
-        batch_ms: the batch's time.
+        cut_ms: the batch's time.
 
     Returns:
         The state after, and what is to be done once the batch is committed.
@@ -109,7 +109,7 @@ def run_batch(
         if is_resumed:
             state, more, rest = _refused(role, context, state, rest)
             effects += more
-        state, more, rest = _applied(role, context, state, rest, batch_ms, is_resumed)
+        state, more, rest = _applied(role, context, state, rest, cut_ms, is_resumed)
         effects += more
     return state, effects
 
@@ -123,19 +123,19 @@ def _applied(
     context: ActorContext,
     state: ActorState,
     messages: Sequence[LoggedRequest],
-    batch_ms: int,
+    cut_ms: int,
     is_resumed: bool,
 ) -> _Progress:
     """Apply messages up to the first that fails; from that one on the group is quarantined."""
     count, cause = len(messages), None
     while True:
         try:
-            after, effects = _run(role, context, state, messages[:count], batch_ms)
+            after, effects = _run(role, context, state, messages[:count], cut_ms)
             break
         except _StepError as failed:
             count, cause = failed.index, failed.cause
     if is_resumed and count:
-        row = _status_row(context, role, GroupStatus.ACTIVE, "resumed", messages[0], batch_ms)
+        row = _status_row(context, role, GroupStatus.ACTIVE, "resumed", messages[0], cut_ms)
         effects = [Persist(row), *effects]
     if cause is None:
         return after, effects, ()
@@ -143,7 +143,7 @@ def _applied(
     reason = (
         f"{role.value} failed on message {bad.offset} (api_key {bad.envelope.api_key}): {type(cause).__name__}: {cause}"
     )
-    row = _status_row(context, role, GroupStatus.FAILED, reason, bad, batch_ms)
+    row = _status_row(context, role, GroupStatus.FAILED, reason, bad, cut_ms)
     quarantined = ActorState(after.plain, bad.time_ms, reason)
     refusal = _answer(role, bad, _quarantine_error(context, quarantined))
     return quarantined, [*effects, Persist(row), *refusal], messages[count + 1 :]
@@ -171,7 +171,7 @@ class _StepError(Exception):
 
 
 def _run(
-    role: ActorRole, context: ActorContext, state: ActorState, messages: Sequence[LoggedRequest], batch_ms: int
+    role: ActorRole, context: ActorContext, state: ActorState, messages: Sequence[LoggedRequest], cut_ms: int
 ) -> tuple[ActorState, list[Effect]]:
     if not messages:
         return state, []
@@ -181,7 +181,7 @@ def _run(
         effects = [
             effect for index, message in enumerate(messages) for effect in _received(role, actor, index, message)
         ]
-        effects += actor.finish(last.offset, BatchTime(batch_ms, last.time_ms))
+        effects += actor.finish(last.offset, CutTime(cut_ms, last.time_ms))
         return ActorState(actor.to_plain(), last.time_ms), effects
     except _StepError:
         raise
@@ -260,8 +260,8 @@ def _speaks_for(role: ActorRole, envelope: RequestEnvelope) -> bool:
 
 
 def _status_row(
-    context: ActorContext, role: ActorRole, status: GroupStatus, reason: str, message: LoggedRequest, batch_ms: int
+    context: ActorContext, role: ActorRole, status: GroupStatus, reason: str, message: LoggedRequest, cut_ms: int
 ) -> StateRow:
     payload = GroupStatusPayload(role=role, status=status, reason=reason)
     row = StateRow(record_type=RecordType.GROUP_STATUS, payload=payload.model_dump(mode="json"))
-    return context.addressed(row, message.offset, BatchTime(batch_ms, message.time_ms))
+    return context.addressed(row, message.offset, CutTime(cut_ms, message.time_ms))

@@ -7,7 +7,7 @@ import json
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import Effect, Respond, Undecodable
 from sharegroup.errors import ApiError, InvalidRequestError, MessageTooLargeError, UnsupportedVersionError
-from sharegroup.protocol.api_key import FACTS, ApiKey
+from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.messages import (
     MAX_NAME_LENGTH,
     ErrorResponse,
@@ -38,7 +38,7 @@ def judged(value: bytes | None, offset: int, group_id: str | None, time_ms: int 
             raise UnsupportedVersionError(f"api_key {envelope.api_key} is not known.")
         if not envelope.group_id or envelope.group_id != group_id:
             raise InvalidRequestError(f"group_id {envelope.group_id!r} does not name a share group.")
-        if raw is not None and len(raw) > MAX_REQUEST_BYTES and envelope.api_key not in FACTS:
+        if raw is not None and len(raw) > MAX_REQUEST_BYTES and envelope.api_key not in INTERNAL_KEYS:
             raise MessageTooLargeError(
                 f"The request has {len(raw)} bytes; the most is {MAX_REQUEST_BYTES}.", "Send several smaller ones."
             )

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sharegroup.audit.finding import Finding
 from sharegroup.core.invariants import Violation
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPayload
 
@@ -25,8 +25,8 @@ class _Position:
     """How far the batches are, by the words of a marker, or of the table snapshot that a pruned table begins with."""
 
     leader_epoch: int
-    batch_id: int
-    marker: BatchMarkerPayload
+    commit_id: int
+    marker: CommitMarkerPayload
 
 
 def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
@@ -40,7 +40,7 @@ def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
     markers: list[StateRow] = []
     batches: dict[_BatchKey, list[StateRow]] = defaultdict(list)
     for row in rows:
-        if row.record_type is RecordType.BATCH_MARKER:
+        if row.record_type is RecordType.COMMIT_MARKER:
             markers.append(row)
         if row.record_type not in _WITHOUT_BATCH:
             batches[_key(row)].append(row)
@@ -52,20 +52,20 @@ def check_batches(rows: Iterable[StateRow]) -> list[Finding]:
     findings += missing
     for marker in markers:
         try:
-            payload = BatchMarkerPayload.model_validate(marker.payload)
+            payload = CommitMarkerPayload.model_validate(marker.payload)
         except ValidationError as error:
             findings.append(Finding(_place(marker), Violation("payload_can_be_read", str(error))))
             continue
         violations = [*_sequence(marker, payload, before), *_content(payload, before, batches[_key(marker)])]
         findings += [Finding(_place(marker), violation) for violation in violations]
-        before = _Position(marker.leader_epoch, marker.batch_id, payload)
+        before = _Position(marker.leader_epoch, marker.commit_id, payload)
     return findings
 
 
 def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | None, list[Finding]]:
     """Where the first batch must go on, None when nothing was pruned; and the finding that nothing tells it."""
     pruned = [PrunedPayload.model_validate(row.payload) for row in rows if row.record_type is RecordType.PRUNED]
-    end = max(((payload.leader_epoch, payload.batch_id) for payload in pruned), default=None)
+    end = max(((payload.leader_epoch, payload.commit_id) for payload in pruned), default=None)
     if end is None:
         return None, list(_missing_beginning(rows, first))
     if first <= end:
@@ -73,7 +73,7 @@ def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | 
     for row in rows:
         if row.record_type is RecordType.TABLE_SNAPSHOT and not row.group_id:
             payload = TableSnapshotPayload.model_validate(row.payload)
-            if (payload.leader_epoch, payload.batch_id) == end:
+            if (payload.leader_epoch, payload.commit_id) == end:
                 return _Position(*end, payload.marker), []
     place = f"batch {end[1]} of leader epoch {end[0]}"
     detail = "the rows up to it were pruned, but the table snapshot that has their place is missing"
@@ -82,11 +82,11 @@ def _beginning(rows: Iterable[StateRow], first: _BatchKey) -> tuple[_Position | 
 
 def _missing_beginning(rows: Iterable[StateRow], first: _BatchKey) -> Iterator[Finding]:
     """The finding that a table does not begin with its first processor and batch, although nothing was pruned."""
-    leader_epoch, batch_id = first
+    leader_epoch, commit_id = first
     first_fence = min((row.leader_epoch for row in rows if row.record_type is RecordType.FENCE), default=leader_epoch)
-    if batch_id > 0 or first_fence > 1:
+    if commit_id > 0 or first_fence > 1:
         detail = f"the table begins with leader epoch {first_fence} and this batch, but no row says that others went"
-        place = f"batch {batch_id} of leader epoch {leader_epoch}"
+        place = f"batch {commit_id} of leader epoch {leader_epoch}"
         yield Finding(place, Violation("rows_are_missing_only_when_pruned", detail))
 
 
@@ -98,12 +98,12 @@ def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRo
             yield Finding(_place(batches[key][0]), Violation("each_batch_has_its_marker", detail))
 
 
-def _sequence(marker: StateRow, payload: BatchMarkerPayload, before: _Position | None) -> Iterator[Violation]:
+def _sequence(marker: StateRow, payload: CommitMarkerPayload, before: _Position | None) -> Iterator[Violation]:
     if before is None:
         return
-    follows = before.batch_id + 1 if payload.checkpoint_id == before.marker.checkpoint_id else 0
-    if marker.batch_id != follows:
-        detail = f"batch {marker.batch_id} of checkpoint {payload.checkpoint_id} where batch {follows} should follow"
+    follows = before.commit_id + 1 if payload.checkpoint_id == before.marker.checkpoint_id else 0
+    if marker.commit_id != follows:
+        detail = f"batch {marker.commit_id} of checkpoint {payload.checkpoint_id} where batch {follows} should follow"
         yield Violation("batches_follow_each_other", detail)
     for partition, end in before.marker.end_offsets.items():
         if payload.end_offsets.get(partition, 0) < end:
@@ -111,11 +111,11 @@ def _sequence(marker: StateRow, payload: BatchMarkerPayload, before: _Position |
             yield Violation("messages_are_applied_once", detail)
 
 
-def _content(payload: BatchMarkerPayload, before: _Position | None, rows: list[StateRow]) -> Iterator[Violation]:
+def _content(payload: CommitMarkerPayload, before: _Position | None, rows: list[StateRow]) -> Iterator[Violation]:
     if payload.row_count not in (-1, len(rows)):
         yield Violation("each_batch_has_all_its_rows", f"{len(rows)} rows; it was committed with {payload.row_count}")
     for row in rows:
-        if row.record_type is RecordType.BATCH_MARKER:
+        if row.record_type is RecordType.COMMIT_MARKER:
             continue
         start = before.marker.end_offsets.get(row.request_partition, 0) if before is not None else 0
         end = payload.end_offsets.get(row.request_partition, 0)
@@ -128,8 +128,8 @@ def _content(payload: BatchMarkerPayload, before: _Position | None, rows: list[S
 
 
 def _key(row: StateRow) -> _BatchKey:
-    return row.leader_epoch, row.batch_id
+    return row.leader_epoch, row.commit_id
 
 
 def _place(row: StateRow) -> str:
-    return f"batch {row.batch_id} of leader epoch {row.leader_epoch}"
+    return f"batch {row.commit_id} of leader epoch {row.leader_epoch}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_records import (
     GroupRecord,
     ShareGroupConfig,

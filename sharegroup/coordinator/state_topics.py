@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sharegroup.coordinator.group_state import GroupState, Initialization, StateTopic, state_partition_record
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     DeleteShareGroupState,
     InitializeShareGroupState,
     StatePartition,
 )
-from sharegroup.protocol.facts import StateTopic as StateTopicMessage
+from sharegroup.protocol.internal_messages import StateTopic as StateTopicMessage
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupTopicRemoved
 
 

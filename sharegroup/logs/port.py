@@ -73,6 +73,34 @@ class PartitionOffsets:
         return self.last_stable_offset if isolation_level is IsolationLevel.READ_COMMITTED else self.end_offset
 
 
+class Follower(Protocol):
+    """Reads the tails of one topic's partitions, for one thread; made by `Log.follow`.
+
+    Raises as the log's methods, and `UnknownTopicError` once the topic was deleted, or created again.
+    """
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """Partition → offset of the next record that `take` may return."""
+        ...
+
+    def take(self, max_records: int, max_bytes: int, timeout_ms: int) -> list[LogRecord]:
+        """Return records from the positions on, which move past them; block until there is one, or time is over.
+
+        Records of a partition are in the order of their offsets. One record always fits. A position below the log's
+        start moves to the start. Returns early, with what is there, after `wake`.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Let the `take` at hand, or the next one, return without waiting; any thread may call it."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
 class Log(Protocol):
     """A log that many processes append to and read at once; a context manager that closes itself.
 
@@ -156,6 +184,13 @@ class Log(Protocol):
 
     def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
         """Block until some (topic, partition) ends past its position; false when the time is over first.
+
+        Raises `UnknownTopicError`.
+        """
+        ...
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> Follower:
+        """Follow the tails of some partitions of a topic, with one waiting fetch, from these positions on.
 
         Raises `UnknownTopicError`.
         """

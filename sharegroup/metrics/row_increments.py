@@ -48,7 +48,7 @@ def row_increments(row: StateRow) -> Iterator[Increment]:
         yield Increment(WRITE_TOTAL, (), 1)
     elif row.record_type is RecordType.GROUP_METADATA:
         yield Increment(SHARE_GROUP_REBALANCE_COUNT, (), group_epoch_count(row))
-    elif row.record_type is RecordType.BATCH_MARKER:
+    elif row.record_type is RecordType.COMMIT_MARKER:
         yield Increment(BATCHES, (), 1)
 
 

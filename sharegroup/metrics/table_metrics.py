@@ -12,7 +12,7 @@ from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold
 from sharegroup.state.reader import StateTableReader
 
-_COUNTED_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.BATCH_MARKER}
+_COUNTED_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.COMMIT_MARKER}
 
 
 def table_metrics(

@@ -32,6 +32,7 @@ class ApiKey(IntEnum):
     DLQ_WRITTEN = 10005
     DLQ_STATUS_CHANGED = 10006
     SHARE_GROUP_STATE_DELETED = 10007
+    PROCESSOR_STARTED = 10008
 
 
 RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
@@ -52,10 +53,11 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
     ApiKey.DLQ_WRITTEN: (ActorRole.LEADER,),
     ApiKey.DLQ_STATUS_CHANGED: (ActorRole.LEADER,),
     ApiKey.SHARE_GROUP_STATE_DELETED: (ActorRole.COORDINATOR,),
+    ApiKey.PROCESSOR_STARTED: (),
 }
 """Message kind → the actors that receive it; the one that answers comes first."""
 
-FACTS = frozenset(
+INTERNAL_KEYS = frozenset(
     {
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         ApiKey.DELETE_SHARE_GROUP_STATE,
@@ -66,9 +68,10 @@ FACTS = frozenset(
         ApiKey.DLQ_WRITTEN,
         ApiKey.DLQ_STATUS_CHANGED,
         ApiKey.SHARE_GROUP_STATE_DELETED,
+        ApiKey.PROCESSOR_STARTED,
     }
 )
-"""What the processor sends itself; never answered."""
+"""Kinds of internal messages: the processor sends them to itself; they are never answered."""
 
 LATEST_VERSION: dict[ApiKey, int] = dict.fromkeys(ApiKey, 1)
 """The api_version this release speaks; any other is answered UNSUPPORTED_VERSION."""

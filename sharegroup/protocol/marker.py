@@ -1,4 +1,4 @@
-"""What a BatchMarker row says: how far the request log was applied when its batch was committed."""
+"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and what is to be published."""
 
 from __future__ import annotations
 
@@ -7,9 +7,41 @@ from pydantic import Field
 from sharegroup.protocol.messages import Message
 
 
-class BatchMarkerPayload(Message):
-    """Payload of a BatchMarker row."""
+class Cut(Message):
+    """One cut of one request partition: the messages from the cut before it on, applied together.
 
-    checkpoint_id: str = Field(description="The streaming checkpoint that the batch belongs to.")
-    row_count: int = Field(default=-1, description="Rows of the batch, this one included; -1 is unknown.")
+    New locks of the partition's groups run from the cut's time.
+    """
+
+    partition: int = Field(description="Request partition.")
+    end_offset: int = Field(description="Offset after the last message of the cut.")
+    time_ms: int = Field(description="Time of the cut; epoch ms.")
+
+
+class OutboxAnswer(Message):
+    """An answer as it is appended to the response log."""
+
+    partition: int = Field(description="Response partition.")
+    member_id: str = Field(description="Key of the record.")
+    value: str = Field(description="The response envelope, JSON.")
+
+
+class CommitMarkerPayload(Message):
+    """Payload of a CommitMarker row, which stands in each commit of a processor once."""
+
+    row_count: int = Field(default=-1, description="Rows of the commit, this one included; -1 is unknown.")
     end_offsets: dict[int, int] = Field(description="Request partition to the offset after its last applied message.")
+    cuts: list[Cut] = Field(default_factory=list, description="All cuts since the marker before, in order.")
+    answers: list[OutboxAnswer] = Field(
+        default_factory=list, description="Outbox: answers that were not published before this commit, in order."
+    )
+    messages: list[str] = Field(
+        default_factory=list, description="Outbox: internal messages, request envelopes in JSON, in order."
+    )
+    group_epoch_floor: int = Field(
+        default=0, description="Group epochs of new groups are above it: the highest epoch of any removed group."
+    )
+    attempted_offset: tuple[int, int] | None = Field(
+        default=None,
+        description="Request partition and offset of the one message that is applied next, after repeated takeovers.",
+    )

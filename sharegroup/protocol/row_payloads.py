@@ -19,20 +19,20 @@ class FencePayload(Message):
     host: str = Field(description="Host name.")
 
 
-class RecoveredPayload(Message):
-    """Payload of a Recovered row: the new streaming checkpoint, and where it begins."""
-
-    checkpoint_id: str = Field(description="The new checkpoint.")
-    start_offsets: dict[int, int] = Field(description="Request partition to the offset that it is read from.")
-    groups: int = Field(description="Number of groups that were recovered.")
-
-
 class GroupMetadataPayload(Message):
     """Payload of a GroupMetadata row: what changed, in order."""
 
     records: list[Annotated[GroupRecord, Field(discriminator="type")]] = Field(
         description="Records, each replacing what it names."
     )
+
+
+class LastRequest(Message):
+    """A member's last request with a durable effect: sent again after a takeover, it is answered and not applied."""
+
+    member_id: str = Field(description="The member.")
+    share_session_epoch: int = Field(description="Epoch of the share session that the request had.")
+    correlation_id: int = Field(description="Its correlation id.")
 
 
 class SharePartitionPayload(Message):
@@ -42,4 +42,7 @@ class SharePartitionPayload(Message):
     rejected: list[tuple[int, int]] = Field(
         default_factory=list,
         description="ShareSnapshot only: first and last offset of what is ARCHIVING because it was rejected.",
+    )
+    last_requests: list[LastRequest] = Field(
+        default_factory=list, description="The last requests of the members that caused the row's transitions."
     )

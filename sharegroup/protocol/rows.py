@@ -18,14 +18,13 @@ class RecordType(StrEnum):
     """What a row of the state table is."""
 
     FENCE = "Fence"
-    BATCH_MARKER = "BatchMarker"
+    COMMIT_MARKER = "CommitMarker"
     SHARE_SNAPSHOT = "ShareSnapshot"
     SHARE_UPDATE = "ShareUpdate"
     SHARE_TRANSITIONS = "ShareTransitions"
     SHARE_TOMBSTONE = "ShareTombstone"
     GROUP_METADATA = "GroupMetadata"
     GROUP_STATUS = "GroupStatus"
-    RECOVERED = "Recovered"
     TABLE_SNAPSHOT = "TableSnapshot"
     PRUNED = "Pruned"
 
@@ -118,14 +117,14 @@ class StateRow(Message):
     """One row of the append-only state table.
 
     A batch makes one row for each share-partition that it touched, one GroupMetadata row for each group whose
-    metadata changed, and one BatchMarker. Rows of a group are in the order of `request_offset`.
+    metadata changed, and one CommitMarker. Rows of a group are in the order of `request_offset`.
     """
 
     record_type: RecordType = Field(description="What the row is.")
     date: str = Field(default="", description="UTC date of time_ms, the table's partition column.")
-    batch_id: int = Field(default=-1, description="Micro-batch of the streaming query.")
+    commit_id: int = Field(default=-1, description="The commit; rises for the life of the table; -1 in rows of no processor's commit.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that wrote the row.")
-    group_id: str = Field(default="", description="Share group; empty for Fence and BatchMarker.")
+    group_id: str = Field(default="", description="Share group; empty for Fence and CommitMarker.")
     topic_id: str = Field(default="", description="Topic id of the share-partition.")
     topic: str = Field(default="", description="Topic name of the share-partition.")
     partition: int = Field(default=-1, description="Partition of the share-partition.")

@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 from pydantic import Field, create_model
 
-from sharegroup.protocol.api_key import FACTS, LATEST_VERSION, ApiKey
+from sharegroup.protocol.api_key import INTERNAL_KEYS, LATEST_VERSION, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
+    ProcessorStarted,
     ShareGroupConfigChanged,
     ShareGroupStateDeleted,
     ShareGroupStateInitialized,
@@ -37,12 +38,11 @@ from sharegroup.protocol.group_messages import (
     ShareGroupHeartbeatResponse,
 )
 from sharegroup.protocol.group_status import GroupStatusPayload
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope
 from sharegroup.protocol.row_payloads import (
     FencePayload,
     GroupMetadataPayload,
-    RecoveredPayload,
     SharePartitionPayload,
 )
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -72,8 +72,9 @@ BODIES: dict[ApiKey, type[Message]] = {
     ApiKey.DLQ_WRITTEN: DlqWritten,
     ApiKey.DLQ_STATUS_CHANGED: DlqStatusChanged,
     ApiKey.SHARE_GROUP_STATE_DELETED: ShareGroupStateDeleted,
+    ApiKey.PROCESSOR_STARTED: ProcessorStarted,
 }
-"""Kind of message → body of the request, or of the fact."""
+"""Kind of message → body of the request, or of the internal message."""
 
 ANSWERS: dict[ApiKey, type[Message]] = {
     ApiKey.DELETE_GROUPS: ErrorResponse,
@@ -89,14 +90,13 @@ ANSWERS: dict[ApiKey, type[Message]] = {
 
 PAYLOADS: dict[RecordType, tuple[type[Message], ...]] = {
     RecordType.FENCE: (FencePayload,),
-    RecordType.BATCH_MARKER: (BatchMarkerPayload,),
+    RecordType.COMMIT_MARKER: (CommitMarkerPayload,),
     RecordType.SHARE_SNAPSHOT: (SharePartitionPayload,),
     RecordType.SHARE_UPDATE: (SharePartitionPayload,),
     RecordType.SHARE_TRANSITIONS: (SharePartitionPayload,),
     RecordType.SHARE_TOMBSTONE: (SharePartitionPayload,),
     RecordType.GROUP_METADATA: (GroupMetadataPayload,),
     RecordType.GROUP_STATUS: (GroupStatusPayload,),
-    RecordType.RECOVERED: (RecoveredPayload,),
     RecordType.TABLE_SNAPSHOT: (TableSnapshotPayload, GroupSnapshotPayload, PartitionSnapshotPayload),
     RecordType.PRUNED: (PrunedPayload,),
 }
@@ -114,7 +114,7 @@ def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     for envelope in (RequestEnvelope, ResponseEnvelope):
         yield f"envelopes/{envelope.__name__}.json", _schema(envelope, envelope.__name__)
     for api_key, body in BODIES.items():
-        name, folder = (_name(api_key), "facts") if api_key in FACTS else (f"{_name(api_key)}Request", "requests")
+        name, folder = (_name(api_key), "internal") if api_key in INTERNAL_KEYS else (f"{_name(api_key)}Request", "requests")
         yield f"{folder}/{name}.json", _schema(body, name, api_key)
     for api_key, body in ANSWERS.items():
         name = f"{_name(api_key)}Response"

@@ -7,17 +7,18 @@ from typing import Any
 from pydantic import Field
 
 from sharegroup.protocol.group_status import GroupStatusPayload
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import Message
+from sharegroup.protocol.row_payloads import LastRequest
 
 
 class TableSnapshotPayload(Message):
     """Payload of the snapshot's first row, which belongs to no group: the last batch that is in the snapshot."""
 
     leader_epoch: int = Field(description="Leader epoch of the batch.")
-    batch_id: int = Field(description="Its number within its checkpoint.")
-    batch_time_ms: int = Field(description="Its time; epoch ms.")
-    marker: BatchMarkerPayload = Field(description="What its marker says.")
+    commit_id: int = Field(description="Its number within its checkpoint.")
+    commit_time_ms: int = Field(description="Its time; epoch ms.")
+    marker: CommitMarkerPayload = Field(description="What its marker says.")
 
 
 class GroupSnapshotPayload(Message):
@@ -25,6 +26,9 @@ class GroupSnapshotPayload(Message):
 
     records: list[dict[str, Any]] = Field(description="Records that make the group's metadata from nothing.")
     status: list[GroupStatusPayload] = Field(default_factory=list, description="Last status of each actor.")
+    last_requests: list[LastRequest] = Field(
+        default_factory=list, description="The last request with a durable effect of each member."
+    )
 
 
 class PartitionSnapshotPayload(Message):
@@ -42,6 +46,6 @@ class PrunedPayload(Message):
     """Payload of a Pruned row: batches up to this one are known by the table snapshot of it only."""
 
     leader_epoch: int = Field(description="Leader epoch of the last batch whose rows were deleted.")
-    batch_id: int = Field(description="Its number within its checkpoint.")
+    commit_id: int = Field(description="Its number within its checkpoint.")
     before_ms: int = Field(description="End of the audit retention when it was done; epoch ms.")
     row_count_by_type: dict[str, int] = Field(description="Record type to deleted rows.")

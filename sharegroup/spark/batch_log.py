@@ -37,11 +37,11 @@ Line = tuple[int, Event]
 """Level and event."""
 
 
-def log_batch(batch_id: int, leader_epoch: int, outputs: Sequence[ActorOutput], commit_ms: float | None) -> None:
+def log_batch(commit_id: int, leader_epoch: int, outputs: Sequence[ActorOutput], commit_ms: float | None) -> None:
     """Log a batch after its commit; one that changed nothing, such as heartbeats, only for who wants to see all.
 
     Args:
-        batch_id: the micro-batch.
+        commit_id: the micro-batch.
         leader_epoch: epoch of this processor.
         outputs: what the actors made of it.
         commit_ms: duration of the commit; None when the batch had been committed before.
@@ -50,7 +50,7 @@ def log_batch(batch_id: int, leader_epoch: int, outputs: Sequence[ActorOutput], 
     rows = [effect.row for effect in effects if isinstance(effect, Persist)]
     batch = Event(
         "batch_committed" if commit_ms is not None else "batch_repeated",
-        batch=batch_id,
+        batch=commit_id,
         epoch=leader_epoch,
         groups=len({output.group_id for output in outputs}),
         messages=sum(output.message_count for output in outputs),

@@ -17,7 +17,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import request
 
 logger = logging.getLogger("sharegroup.spark.processor")

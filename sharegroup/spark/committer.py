@@ -13,7 +13,7 @@ from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import CheckpointDivergedError, UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
@@ -79,11 +79,11 @@ class Committer:
         self._response_records = ResponseRecords(log, config)
         self._check_request_topic = request_topic_check(log, config, identity.request_topic_id)
         # What was applied before this checkpoint counts, too: a later recovery looks at the last marker only.
-        self._last_batch_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
+        self._last_commit_id, self._ends = last_marker or (_NO_BATCH, dict(identity.start_offsets))
         self.metrics = metrics
         self._reached = reached
 
-    def commit(self, batch_id: int, outputs: Sequence[ActorOutput], facts: FactSource) -> None:
+    def commit(self, commit_id: int, outputs: Sequence[ActorOutput], facts: FactSource) -> None:
         """Commit a batch and tell everyone; a batch that is executed again commits nothing and tells again.
 
         Raises:
@@ -92,10 +92,10 @@ class Committer:
         """
         effects = [effect for output in outputs for effect in output.effects]
         end_offsets = _end_offsets(outputs)
-        if self._is_repeat(batch_id, end_offsets):
+        if self._is_repeat(commit_id, end_offsets):
             self.metrics.repeated_batches += 1
         else:
-            self._append_rows(batch_id, outputs, effects, end_offsets)
+            self._append_rows(commit_id, outputs, effects, end_offsets)
         self._reached(CommitPoint.ROWS_COMMITTED)
         self.metrics.batches += 1
         self.metrics.messages += sum(output.message_count for output in outputs)
@@ -109,34 +109,34 @@ class Committer:
         """Append messages to the request log, each in its group's partition."""
         self._tell([], requests)
 
-    def _is_repeat(self, batch_id: int, end_offsets: dict[int, int]) -> bool:
+    def _is_repeat(self, commit_id: int, end_offsets: dict[int, int]) -> bool:
         """Whether the batch is in the state table; else it must be the one right after the last that is."""
-        is_repeat = batch_id == self._last_batch_id
-        fits = end_offsets.items() <= self._ends.items() if is_repeat else batch_id == self._last_batch_id + 1
+        is_repeat = commit_id == self._last_commit_id
+        fits = end_offsets.items() <= self._ends.items() if is_repeat else commit_id == self._last_commit_id + 1
         if not fits:
             raise CheckpointDivergedError(
-                f"Batch {batch_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, but "
-                f"the last one in the state table is batch {self._last_batch_id} with {self._ends}: one of the two is "
+                f"Batch {commit_id} of checkpoint {self._checkpoint_id} ends at request-log offsets {end_offsets}, but "
+                f"the last one in the state table is batch {self._last_commit_id} with {self._ends}: one of the two is "
                 "an older copy.",
                 "Delete the checkpoint folder and start again: the processor rebuilds it from the state table.",
             )
         return is_repeat
 
     def _append_rows(
-        self, batch_id: int, outputs: Sequence[ActorOutput], effects: Sequence[Effect], end_offsets: dict[int, int]
+        self, commit_id: int, outputs: Sequence[ActorOutput], effects: Sequence[Effect], end_offsets: dict[int, int]
     ) -> None:
         ends = {**self._ends, **end_offsets}
         rows = [effect.row for effect in effects if isinstance(effect, Persist)]
-        payload = BatchMarkerPayload(checkpoint_id=self._checkpoint_id, row_count=len(rows) + 1, end_offsets=ends)
+        payload = CommitMarkerPayload(checkpoint_id=self._checkpoint_id, row_count=len(rows) + 1, end_offsets=ends)
         marker = StateRow(
-            record_type=RecordType.BATCH_MARKER,
+            record_type=RecordType.COMMIT_MARKER,
             time_ms=outputs[0].batch_ms if outputs else time.time_ns() // 1_000_000,
             payload=payload.model_dump(mode="json"),
         )
         started = time.perf_counter()
-        self._writer.append([row.model_copy(update={"batch_id": batch_id}) for row in (marker, *rows)])
+        self._writer.append([row.model_copy(update={"commit_id": commit_id}) for row in (marker, *rows)])
         self.metrics.commit_seconds.append(time.perf_counter() - started)
-        self._last_batch_id, self._ends = batch_id, ends
+        self._last_commit_id, self._ends = commit_id, ends
 
     def _tell(self, responses: Sequence[Respond], requests: Sequence[RequestEnvelope]) -> None:
         batches: dict[tuple[str, int], list[NewRecord]] = {}

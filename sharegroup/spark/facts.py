@@ -14,7 +14,7 @@ from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, request
 
 PARTITIONS_PER_MESSAGE = 50_000

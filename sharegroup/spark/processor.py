@@ -22,7 +22,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.metrics.server import MetricsServer
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
 from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.spark.actor_function import actor_outputs, routed, with_actors
@@ -309,14 +309,14 @@ class Processor:
         assert activity is not None
         assert dead_letters is not None
 
-        def commit(batch: DataFrame, batch_id: int) -> None:
+        def commit(batch: DataFrame, commit_id: int) -> None:
             started_s = time.perf_counter()
             try:
                 outputs = actor_outputs(batch)
                 repeated = self.metrics.repeated_batches
-                committer.commit(batch_id, outputs, facts)
+                committer.commit(commit_id, outputs, facts)
                 is_new = self.metrics.repeated_batches == repeated
-                log_batch(batch_id, leader_epoch, outputs, self.metrics.commit_seconds[-1] * 1000 if is_new else None)
+                log_batch(commit_id, leader_epoch, outputs, self.metrics.commit_seconds[-1] * 1000 if is_new else None)
                 activity.committed(outputs)
                 if is_new:
                     effects = (effect for output in outputs for effect in output.effects)

@@ -81,13 +81,13 @@ def take_over(
     checkpoint = Path(config.checkpoint_path)
     identity = read_identity(checkpoint)
     if identity is not None and identity.request_topic_id == request_topic.topic_id:
-        last_marker = None if marker is None else (marker.batch_id, dict(marker.end_offsets))
+        last_marker = None if marker is None else (marker.commit_id, dict(marker.end_offsets))
         is_continued = marker is None or marker.checkpoint_id == identity.checkpoint_id
         applied = {**identity.start_offsets, **(last_marker[1] if last_marker else {})}
         if is_continued and not _is_cut_off(log, request_topic.name, applied):
             return Takeover(writer, folded, identity, last_marker, is_recovery=False)
     identity = _new_checkpoint(log, request_topic, checkpoint, marker.end_offsets if marker else {})
-    write_bootstrap(checkpoint, identity, folded, broker, marker.batch_time_ms if marker else 0)
+    write_bootstrap(checkpoint, identity, folded, broker, marker.commit_time_ms if marker else 0)
     if folded.groups:
         writer.append([_recovered_row(writer.leader_epoch, identity, len(folded.groups))])
     return Takeover(writer, folded, identity, None, is_recovery=bool(folded.groups))

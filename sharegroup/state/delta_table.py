@@ -27,7 +27,7 @@ _CONFIGURATION = {
     "delta.logRetentionDuration": "interval 10 minutes",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.dataSkippingStatsColumns": (
-        "record_type,batch_id,leader_epoch,group_id,request_partition,request_offset,time_ms"
+        "record_type,commit_id,leader_epoch,group_id,request_partition,request_offset,time_ms"
     ),
 }
 

@@ -110,7 +110,7 @@ class FoldedState:
 def fold_order(row: StateRow) -> tuple[int, int, bool, int, int]:
     """Sort key: rows of a group follow the request log; a table snapshot follows the last message that is in it."""
     is_table_snapshot = row.record_type is RecordType.TABLE_SNAPSHOT
-    return row.request_partition, row.request_offset, is_table_snapshot, row.leader_epoch, row.batch_id
+    return row.request_partition, row.request_offset, is_table_snapshot, row.leader_epoch, row.commit_id
 
 
 def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> FoldedState:
@@ -118,7 +118,7 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
 
     Args:
         rows: rows in any order; those that belong to no group are passed over.
-        until: request partition → end offset, exclusive, as in a BatchMarker; later rows, and rows of partitions
+        until: request partition → end offset, exclusive, as in a CommitMarker; later rows, and rows of partitions
             that it does not name, are left out. None takes all.
 
     Raises:

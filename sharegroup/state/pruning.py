@@ -95,7 +95,7 @@ class _FirstKept:
         """The rows that are in the snapshot, as far as they are older than a time."""
         last = self.batch
         # A batch id of -1 is that of a fence: the one of the snapshot's leader epoch stays.
-        same_epoch = f"leader_epoch = {last.leader_epoch} AND batch_id >= 0 AND batch_id <= {last.batch_id}"
+        same_epoch = f"leader_epoch = {last.leader_epoch} AND commit_id >= 0 AND commit_id <= {last.commit_id}"
         own = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {self.time_ms}"
         return f"time_ms < {before_ms} AND (leader_epoch < {last.leader_epoch} OR ({same_epoch})) AND NOT ({own})"
 
@@ -119,17 +119,17 @@ def _first_kept_snapshot(path: str, before_ms: int) -> _FirstKept | None:
         kept
         for kept in found
         if kept.time_ms <= youngest_ms
-        and (first_young is None or (kept.batch.leader_epoch, kept.batch.batch_id) < first_young)
+        and (first_young is None or (kept.batch.leader_epoch, kept.batch.commit_id) < first_young)
     ]
     return max(old, key=lambda kept: kept.time_ms, default=None)
 
 
 def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
     """Leader epoch and batch id of the first batch with a row that is not older than a time; None without any."""
-    of_batch = f"batch_id >= 0 AND record_type <> '{RecordType.TABLE_SNAPSHOT.value}'"
+    of_batch = f"commit_id >= 0 AND record_type <> '{RecordType.TABLE_SNAPSHOT.value}'"
     predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {of_batch}"
     first: tuple[int, int] | None = None
-    for batch in _scanned(path, ["leader_epoch", "batch_id"], predicate):
+    for batch in _scanned(path, ["leader_epoch", "commit_id"], predicate):
         keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         first = min(keys if first is None else (first, *keys), default=None)
     return first
@@ -154,7 +154,7 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
     """Say what is about to be pruned: should the deletion be cut short, no row is missing unannounced."""
     payload = PrunedPayload(
         leader_epoch=last.leader_epoch,
-        batch_id=last.batch_id,
+        commit_id=last.commit_id,
         before_ms=before_ms,
         row_count_by_type=dict(pruning.row_count_by_type),
     )

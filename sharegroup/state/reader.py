@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pydantic import ValidationError
 
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import TableSnapshotPayload
 from sharegroup.state.delta_table import highest_leader_epoch, open_table, translated
@@ -24,25 +24,25 @@ SNAPSHOT_TRANSACTION = "sharegroup.table-snapshot"
 _RECOVERY_TYPES = SHARE_PARTITION_TYPES | {
     RecordType.GROUP_METADATA,
     RecordType.GROUP_STATUS,
-    RecordType.BATCH_MARKER,
+    RecordType.COMMIT_MARKER,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class BatchMarkerInfo:
+class CommitMarkerInfo:
     """A committed micro-batch.
 
     Attributes:
-        batch_id: its number within its checkpoint.
+        commit_id: its number within its checkpoint.
         leader_epoch: epoch of the processor that committed it.
-        batch_time_ms: the batch's time.
+        commit_time_ms: the batch's time.
         checkpoint_id: the streaming checkpoint that it belongs to.
         end_offsets: request partition → offset after its last applied message.
     """
 
-    batch_id: int
+    commit_id: int
     leader_epoch: int
-    batch_time_ms: int
+    commit_time_ms: int
     checkpoint_id: str
     end_offsets: Mapping[int, int]
 
@@ -60,8 +60,8 @@ class Recovery:
     """
 
     rows: list[StateRow]
-    last_marker: BatchMarkerInfo | None
-    snapshot_marker: BatchMarkerInfo | None
+    last_marker: CommitMarkerInfo | None
+    snapshot_marker: CommitMarkerInfo | None
     files: tuple[str, ...]
     file_count: int
 
@@ -70,8 +70,8 @@ class _Decisive(NamedTuple):
     """A recovery without its files, whose look-up takes as long as half of the reading."""
 
     rows: list[StateRow]
-    last_marker: BatchMarkerInfo | None
-    snapshot_marker: BatchMarkerInfo | None
+    last_marker: CommitMarkerInfo | None
+    snapshot_marker: CommitMarkerInfo | None
     snapshot_ms: int | None
 
 
@@ -143,7 +143,7 @@ class StateTableReader:
         """
         return self._decisive(open_table(self._path), group_id).rows
 
-    def last_marker(self) -> BatchMarkerInfo | None:
+    def last_marker(self) -> CommitMarkerInfo | None:
         """The batch that was committed last; None when there is none yet."""
         return self._decisive(open_table(self._path), group_id="").last_marker
 
@@ -154,7 +154,7 @@ class StateTableReader:
             leader_epoch = highest_leader_epoch(table)
         is_fence = _is_any_of("record_type", [RecordType.FENCE])
         # The batch id tells the statistics of files apart: a batch never has it.
-        fences = self._rows(table, [is_fence, f"leader_epoch = {leader_epoch}", "batch_id = -1"])
+        fences = self._rows(table, [is_fence, f"leader_epoch = {leader_epoch}", "commit_id = -1"])
         return fences[-1] if fences else None
 
     def last_snapshot_ms(self) -> int | None:
@@ -174,8 +174,8 @@ class StateTableReader:
         before = self._snapshot_marker(snapshot, snapshot_ms)
         following = self._rows(table, [_is_any_of("record_type", _RECOVERY_TYPES), _follows(before), of_group])
         rows = [row for row in (*snapshot, *following) if row.group_id]
-        markers = [row for row in following if row.record_type is RecordType.BATCH_MARKER]
-        last = max(markers, key=lambda row: (row.leader_epoch, row.batch_id), default=None)
+        markers = [row for row in following if row.record_type is RecordType.COMMIT_MARKER]
+        last = max(markers, key=lambda row: (row.leader_epoch, row.commit_id), default=None)
         return _Decisive(
             rows=sorted(rows, key=fold_order),
             last_marker=before if last is None else self._marker_info(last),
@@ -192,7 +192,7 @@ class StateTableReader:
         with translated(self._path, "read"):
             return table.transaction_version(SNAPSHOT_TRANSACTION)
 
-    def _snapshot_marker(self, snapshot: Sequence[StateRow], snapshot_ms: int | None) -> BatchMarkerInfo | None:
+    def _snapshot_marker(self, snapshot: Sequence[StateRow], snapshot_ms: int | None) -> CommitMarkerInfo | None:
         if snapshot_ms is None:
             return None
         first = next((row for row in snapshot if not row.group_id), None)
@@ -203,20 +203,20 @@ class StateTableReader:
             )
         return self._parsed(first, _snapshot_info)
 
-    def _marker_info(self, marker: StateRow) -> BatchMarkerInfo:
+    def _marker_info(self, marker: StateRow) -> CommitMarkerInfo:
         return self._parsed(marker, _marker_info)
 
-    def _parsed(self, row: StateRow, parse: Callable[[StateRow], BatchMarkerInfo]) -> BatchMarkerInfo:
+    def _parsed(self, row: StateRow, parse: Callable[[StateRow], CommitMarkerInfo]) -> CommitMarkerInfo:
         try:
             return parse(row)
         except ValidationError as error:
             raise UnsupportedFormatVersionError(
-                f"The marker of batch {row.batch_id} of leader epoch {row.leader_epoch} cannot be read: {error}.",
+                f"The marker of batch {row.commit_id} of leader epoch {row.leader_epoch} cannot be read: {error}.",
                 f"Read state table {self._path} with the release that wrote it, or a later one.",
             ) from None
 
     def _recovery_files(
-        self, table: DeltaTable, snapshot_ms: int | None, before: BatchMarkerInfo | None
+        self, table: DeltaTable, snapshot_ms: int | None, before: CommitMarkerInfo | None
     ) -> tuple[str, ...]:
         """The files whose statistics say that they may hold a row of the recovery."""
         with translated(self._path, "read"):
@@ -242,33 +242,33 @@ def _is_snapshot_of(snapshot_ms: int) -> str:
     return f"date = {date} AND time_ms = {snapshot_ms} AND record_type = {_literal(RecordType.TABLE_SNAPSHOT)}"
 
 
-def _follows(before: BatchMarkerInfo | None) -> str:
+def _follows(before: CommitMarkerInfo | None) -> str:
     """Rows of later batches: leader epochs never fall, and batch ids rise within one."""
     if before is None:
         return ""
-    same = f"leader_epoch = {before.leader_epoch} AND batch_id > {before.batch_id}"
+    same = f"leader_epoch = {before.leader_epoch} AND commit_id > {before.commit_id}"
     return f"leader_epoch > {before.leader_epoch} OR ({same})"
 
 
-def _may_hold(file: Mapping[str, Any], snapshot_ms: int | None, before: BatchMarkerInfo | None) -> bool:
-    names = ("max.leader_epoch", "max.batch_id", "min.time_ms", "max.time_ms")
+def _may_hold(file: Mapping[str, Any], snapshot_ms: int | None, before: CommitMarkerInfo | None) -> bool:
+    names = ("max.leader_epoch", "max.commit_id", "min.time_ms", "max.time_ms")
     statistics = [file.get(name) for name in names]
     if before is None or snapshot_ms is None or None in statistics:
         return True
-    leader_epoch, batch_id, earliest_ms, latest_ms = map(int, statistics)  # type: ignore[arg-type]  # none is None
-    if leader_epoch == before.leader_epoch and batch_id > before.batch_id:
+    leader_epoch, commit_id, earliest_ms, latest_ms = map(int, statistics)  # type: ignore[arg-type]  # none is None
+    if leader_epoch == before.leader_epoch and commit_id > before.commit_id:
         return True
     return leader_epoch > before.leader_epoch or earliest_ms <= snapshot_ms <= latest_ms
 
 
-def _marker_info(row: StateRow) -> BatchMarkerInfo:
-    payload = BatchMarkerPayload.model_validate(row.payload)
-    return BatchMarkerInfo(row.batch_id, row.leader_epoch, row.time_ms, payload.checkpoint_id, payload.end_offsets)
+def _marker_info(row: StateRow) -> CommitMarkerInfo:
+    payload = CommitMarkerPayload.model_validate(row.payload)
+    return CommitMarkerInfo(row.commit_id, row.leader_epoch, row.time_ms, payload.checkpoint_id, payload.end_offsets)
 
 
-def _snapshot_info(row: StateRow) -> BatchMarkerInfo:
+def _snapshot_info(row: StateRow) -> CommitMarkerInfo:
     payload = TableSnapshotPayload.model_validate(row.payload)
     marker = payload.marker
-    return BatchMarkerInfo(
-        payload.batch_id, payload.leader_epoch, payload.batch_time_ms, marker.checkpoint_id, marker.end_offsets
+    return CommitMarkerInfo(
+        payload.commit_id, payload.leader_epoch, payload.commit_time_ms, marker.checkpoint_id, marker.end_offsets
     )

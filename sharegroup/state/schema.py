@@ -52,7 +52,7 @@ STATE_TABLE_SCHEMA = pa.schema(
     {
         "record_type": pa.string(),
         "date": pa.string(),
-        "batch_id": pa.int64(),
+        "commit_id": pa.int64(),
         "leader_epoch": pa.int32(),
         "group_id": pa.string(),
         "topic_id": pa.string(),

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharegroup.coordinator.share_coordinator import share_partition_row
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
-from sharegroup.state.reader import BatchMarkerInfo, Recovery, StateTableReader
+from sharegroup.state.reader import CommitMarkerInfo, Recovery, StateTableReader
 
 
 def due_snapshot(path: str, before_ms: int | None = None) -> list[StateRow]:
@@ -34,11 +34,11 @@ def due_snapshot(path: str, before_ms: int | None = None) -> list[StateRow]:
     if recovery.last_marker is None or recovery.last_marker == recovery.snapshot_marker:
         return []
     # The time tells snapshots apart, so it must rise even when the clock does not.
-    time_ms = max(recovery.last_marker.batch_time_ms, 0 if last_ms is None else last_ms + 1)
+    time_ms = max(recovery.last_marker.commit_time_ms, 0 if last_ms is None else last_ms + 1)
     return table_snapshot_rows(recovery, recovery.last_marker, time_ms)
 
 
-def table_snapshot_rows(recovery: Recovery, marker: BatchMarkerInfo, time_ms: int) -> list[StateRow]:
+def table_snapshot_rows(recovery: Recovery, marker: CommitMarkerInfo, time_ms: int) -> list[StateRow]:
     """The rows of a snapshot of everything up to a batch.
 
     Args:
@@ -48,14 +48,14 @@ def table_snapshot_rows(recovery: Recovery, marker: BatchMarkerInfo, time_ms: in
     """
     first = TableSnapshotPayload(
         leader_epoch=marker.leader_epoch,
-        batch_id=marker.batch_id,
-        batch_time_ms=marker.batch_time_ms,
-        marker=BatchMarkerPayload(checkpoint_id=marker.checkpoint_id, end_offsets=dict(marker.end_offsets)),
+        commit_id=marker.commit_id,
+        commit_time_ms=marker.commit_time_ms,
+        marker=CommitMarkerPayload(checkpoint_id=marker.checkpoint_id, end_offsets=dict(marker.end_offsets)),
     )
     rows = [StateRow(record_type=RecordType.TABLE_SNAPSHOT, payload=first.model_dump(mode="json"))]
     for group in fold(recovery.rows).groups.values():
         rows += _group_rows(group)
-    return [row.model_copy(update={"time_ms": time_ms, "batch_id": marker.batch_id}) for row in rows]
+    return [row.model_copy(update={"time_ms": time_ms, "commit_id": marker.commit_id}) for row in rows]
 
 
 def _group_rows(group: FoldedGroup) -> Iterator[StateRow]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import LogOffsets
+from sharegroup.protocol.internal_messages import LogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, parsed
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
@@ -84,7 +84,7 @@ class DeliveryLedger:
         for address, answer in answers.items():
             if address not in self._answered:
                 self._answered.add(address)
-                self._acquired(answer, last_ms, max(batch.batch_ms, last_ms))
+                self._acquired(answer, last_ms, max(batch.cut_ms, last_ms))
 
     def _log_offsets(self, message: LogOffsets) -> None:
         for topic in message.topics:

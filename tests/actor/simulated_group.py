@@ -32,7 +32,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     LogOffsets,
     PartitionLogOffsets,
@@ -93,7 +93,7 @@ class Batch:
     """One batch: the messages that it applied, when it ran, and what it did."""
 
     offsets: range
-    batch_ms: int
+    cut_ms: int
     outcome: Outcome
 
 
@@ -152,29 +152,29 @@ class Group:
     def append_tick(self) -> None:
         self.tell(ApiKey.TICK, Tick())
 
-    def run_batch(self, batch_ms: int | None = None, count: int | None = None) -> Outcome:
+    def run_batch(self, cut_ms: int | None = None, count: int | None = None) -> Outcome:
         """Apply what is pending in one batch.
 
         Args:
-            batch_ms: the batch's time; None is now.
+            cut_ms: the batch's time; None is now.
             count: at most this many messages; None is all.
         """
         end = len(self.log) if count is None else min(len(self.log), self._applied + count)
         offsets = range(self._applied, end)
         self._applied = end
         outcome = Outcome()
-        batch_ms = self.now_ms if batch_ms is None else batch_ms
-        effects = self.effects_of(offsets, batch_ms)
+        cut_ms = self.now_ms if cut_ms is None else cut_ms
+        effects = self.effects_of(offsets, cut_ms)
         for effect in effects:
             self._perform(effect, outcome)
         self.rows += outcome.rows
         self.responses += outcome.responses
         self._append_facts()
         for look_at in self.after_batch:
-            look_at(Batch(offsets, batch_ms, outcome))
+            look_at(Batch(offsets, cut_ms, outcome))
         return outcome
 
-    def effects_of(self, offsets: Iterable[int], batch_ms: int) -> list[Effect]:
+    def effects_of(self, offsets: Iterable[int], cut_ms: int) -> list[Effect]:
         """Let both actors apply messages; their new states are kept, the effects are returned."""
         inboxes: dict[ActorRole, list[LoggedRequest]] = {role: [] for role in ActorRole}
         effects: list[Effect] = []
@@ -187,8 +187,8 @@ class Group:
                 effects.append(judgement)
         for role, messages in inboxes.items():
             if messages:
-                after, more = run_batch(role, self.context, self.state(role), messages, batch_ms)
-                again = run_batch(role, self.context, self.state(role), messages, batch_ms)
+                after, more = run_batch(role, self.context, self.state(role), messages, cut_ms)
+                again = run_batch(role, self.context, self.state(role), messages, cut_ms)
                 assert (again[0].encoded(), again[1]) == (after.encoded(), more)
                 self.states[role] = after.encoded()
                 effects += more

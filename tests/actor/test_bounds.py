@@ -16,7 +16,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, MessageTooLargeError, ShareSessionLimitReachedError
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import (
+from sharegroup.protocol.internal_messages import (
     InitializeShareGroupState,
     LogOffsets,
     PartitionLogOffsets,

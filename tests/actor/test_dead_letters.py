@@ -17,7 +17,7 @@ from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, Writt
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
-from sharegroup.state.reader import BatchMarkerInfo, Recovery
+from sharegroup.state.reader import CommitMarkerInfo, Recovery
 from sharegroup.state.table_snapshot import table_snapshot_rows
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
 
@@ -214,7 +214,7 @@ class TestRecovery:
         tell_written(group, 0, 3)
         rows = group.rows
         if is_from_table_snapshot:
-            marker = BatchMarkerInfo(1, 0, group.now_ms, "checkpoint", {0: len(group.log)})
+            marker = CommitMarkerInfo(1, 0, group.now_ms, "checkpoint", {0: len(group.log)})
             rows = table_snapshot_rows(Recovery(rows, marker, None, (), 0), marker, group.now_ms)
         folded = fold(rows).groups["group-1"]
         config = effective_group_config(broker, folded.metadata.config_overrides)

@@ -59,7 +59,7 @@ class TestParking:
 
     def test_a_late_batch_answers_a_fetch_whose_deadline_is_over_by_then(self, group: Group, anna: Member) -> None:
         sent = anna.send_fetch(max_wait_ms=500)
-        group.run_batch(batch_ms=group.now_ms + 500)
+        group.run_batch(cut_ms=group.now_ms + 500)
         assert anna.answer_to(sent).acquired == {}
 
     @pytest.mark.parametrize(("max_wait_ms", "max_records"), [(0, 500), (10_000, 0)])
@@ -143,7 +143,7 @@ class TestLockTimes:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         sent = anna.send_fetch()
-        group.run_batch(batch_ms=group.now_ms + batch_delay_ms)
+        group.run_batch(cut_ms=group.now_ms + batch_delay_ms)
         response = anna.answer_to(sent).response
         assert response is not None
         assert response.acquisition_lock_timeout_ms == LOCK_MS

@@ -10,7 +10,7 @@ from sharegroup.audit.verify import verify
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.runs import Run
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET, InitializeShareGroupState
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, InitializeShareGroupState
 from sharegroup.protocol.group_messages import JOIN_EPOCH
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import RecordType, StateRow

@@ -19,7 +19,7 @@ from sharegroup.errors import (
     UnsupportedVersionError,
 )
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_status import GroupStatus
 from sharegroup.protocol.messages import RequestEnvelope, request

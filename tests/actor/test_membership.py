@@ -193,7 +193,7 @@ class TestSessionTimeout:
         sent = anna.send_heartbeat()
         group.now_ms += 1
         group.append_tick()
-        responses = group.run_batch(batch_ms=group.now_ms + SESSION_TIMEOUT_MS).responses
+        responses = group.run_batch(cut_ms=group.now_ms + SESSION_TIMEOUT_MS).responses
         assert [(r.correlation_id, heartbeat_of(r).error_code) for r in responses] == [(sent, 0)]
 
     def test_a_heartbeat_whose_member_times_out_later_in_the_batch_is_answered(self) -> None:

@@ -9,29 +9,29 @@ import pytest
 from sharegroup.audit.batches import check_batches
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
 Tampering = Callable[[list[StateRow]], None]
 
 
 def marker(
-    batch_id: int, end_offsets: dict[int, int], *, row_count: int = 2, leader_epoch: int = 1, checkpoint_id: str = "a"
+    commit_id: int, end_offsets: dict[int, int], *, row_count: int = 2, leader_epoch: int = 1, checkpoint_id: str = "a"
 ) -> StateRow:
-    payload = BatchMarkerPayload(checkpoint_id=checkpoint_id, row_count=row_count, end_offsets=end_offsets)
+    payload = CommitMarkerPayload(checkpoint_id=checkpoint_id, row_count=row_count, end_offsets=end_offsets)
     return StateRow(
-        record_type=RecordType.BATCH_MARKER,
-        batch_id=batch_id,
+        record_type=RecordType.COMMIT_MARKER,
+        commit_id=commit_id,
         leader_epoch=leader_epoch,
         payload=payload.model_dump(mode="json"),
     )
 
 
-def metadata(batch_id: int, request_offset: int, *, request_partition: int = 0, leader_epoch: int = 1) -> StateRow:
+def metadata(commit_id: int, request_offset: int, *, request_partition: int = 0, leader_epoch: int = 1) -> StateRow:
     return StateRow(
         record_type=RecordType.GROUP_METADATA,
         group_id="group-1",
-        batch_id=batch_id,
+        commit_id=commit_id,
         leader_epoch=leader_epoch,
         request_partition=request_partition,
         request_offset=request_offset,

@@ -10,7 +10,7 @@ from sharegroup.audit.message_retention import SHORTEST_RETENTION_MS, delete_old
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.maintenance import take_snapshot
 from sharegroup.state.writer import StateTableWriter
@@ -37,13 +37,13 @@ class Site:
                 log.append(topic, 0, [NewRecord(None, b"{}", (), START_MS)] * 10)
         self.writer = StateTableWriter.open(self.config.state_table_path, {})
 
-    def commit(self, batch_id: int, end_offset: int) -> None:
+    def commit(self, commit_id: int, end_offset: int) -> None:
         """A batch that applied the requests below an offset."""
-        payload = BatchMarkerPayload(checkpoint_id="checkpoint", row_count=1, end_offsets={0: end_offset})
+        payload = CommitMarkerPayload(checkpoint_id="checkpoint", row_count=1, end_offsets={0: end_offset})
         row = StateRow(
-            record_type=RecordType.BATCH_MARKER,
-            time_ms=START_MS + batch_id,
-            batch_id=batch_id,
+            record_type=RecordType.COMMIT_MARKER,
+            time_ms=START_MS + commit_id,
+            commit_id=commit_id,
             payload=payload.model_dump(mode="json"),
         )
         self.writer.append([row])

@@ -12,7 +12,7 @@ from sharegroup.audit.history import group_history
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
 from sharegroup.state.pruning import prune
@@ -32,14 +32,14 @@ def batches_of_a_group() -> list[list[StateRow]]:
     batches: list[list[StateRow]] = []
 
     def commit(batch: Batch) -> None:
-        batch_id = len(batches)
-        payload = BatchMarkerPayload(
+        commit_id = len(batches)
+        payload = CommitMarkerPayload(
             checkpoint_id="a", row_count=len(batch.outcome.rows) + 1, end_offsets={0: batch.offsets.stop}
         )
         marker = StateRow(
-            record_type=RecordType.BATCH_MARKER, time_ms=batch.batch_ms, payload=payload.model_dump(mode="json")
+            record_type=RecordType.COMMIT_MARKER, time_ms=batch.batch_ms, payload=payload.model_dump(mode="json")
         )
-        batches.append([row.model_copy(update={"batch_id": batch_id}) for row in (marker, *batch.outcome.rows)])
+        batches.append([row.model_copy(update={"commit_id": commit_id}) for row in (marker, *batch.outcome.rows)])
 
     group.after_batch.append(commit)
     anna, ben = joined(group, "anna", "ben")
@@ -88,7 +88,7 @@ def pruned_rows(table: Path, folder: Path, part: float) -> list[StateRow]:
 @pytest.mark.parametrize("part", [0.3, 0.99])
 def test_a_pruned_table_holds(table: Path, tmp_path: Path, part: float) -> None:
     rows = pruned_rows(table, tmp_path, part)
-    markers = [row.batch_id for row in rows if row.record_type is RecordType.BATCH_MARKER]
+    markers = [row.commit_id for row in rows if row.record_type is RecordType.COMMIT_MARKER]
     assert min(markers) > 0
     verification = verify(rows, BROKER)
     assert verification.findings == []
@@ -106,12 +106,12 @@ def test_the_history_of_a_pruned_table_has_what_was_in_flight(pruned: list[State
 
 
 def first_batch(rows: list[StateRow]) -> int:
-    return min(row.batch_id for row in rows if row.record_type is RecordType.BATCH_MARKER)
+    return min(row.commit_id for row in rows if row.record_type is RecordType.COMMIT_MARKER)
 
 
 def test_a_batch_that_is_lost_after_the_pruned_ones_is_missed(pruned: list[StateRow]) -> None:
     lost = first_batch(pruned)
-    rows = [row for row in pruned if row.batch_id != lost or row.record_type is RecordType.TABLE_SNAPSHOT]
+    rows = [row for row in pruned if row.commit_id != lost or row.record_type is RecordType.TABLE_SNAPSHOT]
     assert "batches_follow_each_other" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 
 

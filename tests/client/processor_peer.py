@@ -17,7 +17,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import RequestEnvelope, decoded_request
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.facts import FactSource
@@ -53,7 +53,7 @@ class ProcessorPeer:
         self._log = log
         self._broker = broker
         self._table = table
-        self._batch_id = -1
+        self._commit_id = -1
         self._states: dict[tuple[str, ActorRole], ActorState] = {}
         self._positions = dict.fromkeys(range(2), 0)
         self._facts = FactSource(log, self._send, self.failures.append)
@@ -123,12 +123,12 @@ class ProcessorPeer:
     def _commit(self, rows: list[StateRow], batch_ms: int) -> None:
         if self._table is None:
             return
-        self._batch_id += 1
-        payload = BatchMarkerPayload(checkpoint_id="peer", end_offsets=dict(self._positions))
+        self._commit_id += 1
+        payload = CommitMarkerPayload(checkpoint_id="peer", end_offsets=dict(self._positions))
         marker = StateRow(
-            record_type=RecordType.BATCH_MARKER, time_ms=batch_ms, payload=payload.model_dump(mode="json")
+            record_type=RecordType.COMMIT_MARKER, time_ms=batch_ms, payload=payload.model_dump(mode="json")
         )
-        self._table.append([row.model_copy(update={"batch_id": self._batch_id}) for row in (marker, *rows)])
+        self._table.append([row.model_copy(update={"commit_id": self._commit_id}) for row in (marker, *rows)])
 
     def _sort(self, record: LogRecord, inbox: dict[tuple[str, ActorRole], list[LoggedRequest]]) -> list[Effect]:
         group_id = (record.key or b"").decode()

@@ -11,7 +11,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
 

@@ -11,7 +11,7 @@ from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.errors import ApiError
-from sharegroup.protocol.facts import UNINITIALIZED_OFFSET
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_records import GroupRecord
 

@@ -211,6 +211,6 @@ def _place(delivery: Delivery) -> Place:
 def assert_unchanged(before: list[StateRow], after: list[StateRow]) -> None:
     """All rows that were there are there, and the last batch among them was not committed once more."""
     epoch = max(row.leader_epoch for row in before)
-    last = max(row.batch_id for row in before if row.leader_epoch == epoch)
+    last = max(row.commit_id for row in before if row.leader_epoch == epoch)
     assert [row for row in after if row.leader_epoch <= epoch] == before
-    assert [row for row in after if row.leader_epoch > epoch and row.batch_id == last] == []
+    assert [row for row in after if row.leader_epoch > epoch and row.commit_id == last] == []

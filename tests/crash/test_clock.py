@@ -49,7 +49,7 @@ def kill_holder(load: Workload, client_id: str) -> None:
 
 def last_batch_ms(deployment: Deployment) -> int:
     """When the last batch ran, by the clock of its query."""
-    return deployment.site.rows(None, RecordType.BATCH_MARKER)[-1].time_ms
+    return deployment.site.rows(None, RecordType.COMMIT_MARKER)[-1].time_ms
 
 
 def assert_time_never_falls(load: Workload) -> None:

@@ -24,7 +24,7 @@ REQUESTS = (
     ApiKey.RESUME_SHARE_GROUP,
 )
 """Kinds that are answered."""
-FACTS = (
+INTERNAL_KEYS = (
     ApiKey.LOG_OFFSETS,
     ApiKey.DLQ_WRITTEN,
     ApiKey.DLQ_STATUS_CHANGED,
@@ -146,7 +146,7 @@ class HostileSender:
 
     def _broken_envelope(self) -> Attack:
         envelope = mutated(self._envelope(self._target), self._random, self._random.choice([1, 1, 2]))
-        if isinstance(envelope, dict) and envelope.get("api_key") in (*FACTS, *ADMINISTRATION):
+        if isinstance(envelope, dict) and envelope.get("api_key") in (*INTERNAL_KEYS, *ADMINISTRATION):
             envelope["group_id"] = self._outlaw.group_id
         return Attack(to_bytes(envelope, self._random), self._partition(envelope))
 
@@ -185,7 +185,7 @@ class HostileSender:
         random = self._random
         # Far apart, so that a changed one is not the next one.
         self._correlation_id += 10
-        forbidden = (*FACTS, *ADMINISTRATION) if group is self._outlaw else (ApiKey.TICK,)
+        forbidden = (*INTERNAL_KEYS, *ADMINISTRATION) if group is self._outlaw else (ApiKey.TICK,)
         api_key = random.choice([*REQUESTS, *forbidden])
         known = sorted(group.member_epochs)
         is_impostor = bool(known) and random.random() < 0.1

@@ -76,7 +76,7 @@ class Actors:
     def __post_init__(self) -> None:
         self._function = ActorFunction(self.broker, 1, self.folder, REQUEST_PARTITIONS)
 
-    def run(self, key: ActorKey, messages: Sequence[tuple[int, Logged]], batch_ms: int) -> list[Effect]:
+    def run(self, key: ActorKey, messages: Sequence[tuple[int, Logged]], cut_ms: int) -> list[Effect]:
         """Apply (offset, record) messages of one batch to one key."""
         frame = pd.DataFrame(
             {
@@ -85,7 +85,7 @@ class Actors:
                 "time_ms": [logged.time_ms for _, logged in messages],
                 "value": [logged.value for _, logged in messages],
                 "recipient": [_recipient(key[1], logged.value) for _, logged in messages],
-                "batch_ms": [batch_ms] * len(messages),
+                "cut_ms": [cut_ms] * len(messages),
             }
         )
         cell = self.states.get(key, StateCell())
@@ -234,7 +234,7 @@ class SharedLog:
 
 
 def run_batch(
-    actors: Actors, log: Sequence[Logged], offsets: Iterable[int], batch_ms: int
+    actors: Actors, log: Sequence[Logged], offsets: Iterable[int], cut_ms: int
 ) -> Iterator[tuple[ActorKey, list[Effect]]]:
     """Give the messages of a batch to their actors."""
     inboxes: dict[ActorKey, list[tuple[int, Logged]]] = {}
@@ -242,4 +242,4 @@ def run_batch(
         for key in destinations(log[offset].value):
             inboxes.setdefault(key, []).append((offset, log[offset]))
     for key, messages in inboxes.items():
-        yield key, actors.run(key, messages, batch_ms)
+        yield key, actors.run(key, messages, cut_ms)

@@ -143,9 +143,9 @@ def assert_others_are_as_if_alone(fuzz: Fuzz, folder: Path) -> None:
     alone = Actors(BROKER, folder)
     others = {group.group_id for group in fuzz.others}
     effects = {group_id: [] for group_id in others}
-    for offsets, batch_ms in fuzz.shared.batches:
+    for offsets, cut_ms in fuzz.shared.batches:
         mine = [o for o in offsets if {group_id for group_id, _ in destinations(fuzz.shared.log[o].value)} <= others]
-        for (group_id, _), more in run_batch(alone, fuzz.shared.log, mine, batch_ms):
+        for (group_id, _), more in run_batch(alone, fuzz.shared.log, mine, cut_ms):
             effects[group_id] += more
     for group_id in others:
         for role in ActorRole:

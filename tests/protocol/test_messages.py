@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sharegroup.errors import InvalidRequestError
-from sharegroup.protocol.facts import LogOffsets
+from sharegroup.protocol.internal_messages import LogOffsets
 from sharegroup.protocol.messages import Message, parsed
 from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 

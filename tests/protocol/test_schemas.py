@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.protocol.api_key import FACTS, ApiKey
+from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas, write_schemas
 
@@ -27,7 +27,7 @@ def test_the_schemas_are_up_to_date() -> None:
 
 def test_every_kind_of_message_and_of_row_has_its_schema() -> None:
     assert BODIES.keys() == set(ApiKey)
-    assert ANSWERS.keys() == set(ApiKey) - FACTS
+    assert ANSWERS.keys() == set(ApiKey) - INTERNAL_KEYS
     assert PAYLOADS.keys() == set(RecordType)
     assert len(EXPORTED) == 2 + len(BODIES) + len(ANSWERS) + len(PAYLOADS)
 
@@ -52,7 +52,7 @@ def test_every_message_and_every_field_says_what_it_is_about(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EXPORTED if name.split("/")[0] in ("requests", "responses", "facts")]
+    "name", [name for name in EXPORTED if name.split("/")[0] in ("requests", "responses", "internal")]
 )
 def test_every_message_names_its_kind_and_version(name: str) -> None:
     schema = json.loads(EXPORTED[name])

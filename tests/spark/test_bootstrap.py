@@ -11,7 +11,7 @@ from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.runs import Run
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import request
 from sharegroup.spark.bootstrap import (
     CheckpointIdentity,

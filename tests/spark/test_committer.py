@@ -15,7 +15,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.facts import Tick
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request, decoded_response, request
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.actor_function import ActorOutput
@@ -65,8 +65,8 @@ class Desk:
         )
         self.facts = FactSource(self.log, self.committer.send, lambda failure: None)
 
-    def commit(self, batch_id: int, *outputs: ActorOutput) -> None:
-        self.committer.commit(batch_id, outputs, self.facts)
+    def commit(self, commit_id: int, *outputs: ActorOutput) -> None:
+        self.committer.commit(commit_id, outputs, self.facts)
 
     def _pass(self, point: CommitPoint) -> None:
         self.passed.append((point, len(self.rows()), len(self.told())))
@@ -78,8 +78,8 @@ class Desk:
 
     def markers(self) -> list[tuple[int, dict[str, int]]]:
         """(batch id, end offsets), in order."""
-        markers = [row for row in self.rows() if row.record_type is RecordType.BATCH_MARKER]
-        return sorted((row.batch_id, row.payload["end_offsets"]) for row in markers)
+        markers = [row for row in self.rows() if row.record_type is RecordType.COMMIT_MARKER]
+        return sorted((row.commit_id, row.payload["end_offsets"]) for row in markers)
 
     def told(self) -> list[int]:
         """Correlation ids of the answers in partition 0 of the response log."""
@@ -111,8 +111,8 @@ def answer(correlation_id: int, partition: int = 0) -> Respond:
 
 def test_a_batch_is_one_commit_with_its_marker(desk: Desk) -> None:
     desk.commit(0, output([row()], end_offset=4), output([row()], partition=2, end_offset=9))
-    assert [(row.record_type, row.batch_id, row.time_ms, row.leader_epoch) for row in desk.rows()] == [
-        (RecordType.BATCH_MARKER, 0, BATCH_MS, 1),
+    assert [(row.record_type, row.commit_id, row.time_ms, row.leader_epoch) for row in desk.rows()] == [
+        (RecordType.COMMIT_MARKER, 0, BATCH_MS, 1),
         (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
         (RecordType.GROUP_METADATA, 0, BATCH_MS, 1),
     ]
@@ -139,7 +139,7 @@ def test_the_first_marker_of_a_rebuilt_checkpoint_says_what_was_applied_before_i
 def test_a_marker_says_how_many_rows_its_batch_has(desk: Desk) -> None:
     desk.commit(0, output([row(), answer(1)]), output([row(), row()]))
     desk.commit(1, output([answer(2)], end_offset=2))
-    markers = [row for row in desk.rows() if row.record_type is RecordType.BATCH_MARKER]
+    markers = [row for row in desk.rows() if row.record_type is RecordType.COMMIT_MARKER]
     assert [marker.payload["row_count"] for marker in markers] == [4, 1]
 
 
@@ -176,7 +176,7 @@ def test_a_batch_that_is_executed_again_is_told_again_and_not_committed_again(tm
 
 
 @pytest.mark.parametrize(
-    ("last_marker", "batch_id", "end_offset"),
+    ("last_marker", "commit_id", "end_offset"),
     [
         pytest.param((4, {0: 7}), 4, 8, id="the same batch with other messages"),
         pytest.param((4, {0: 7}), 3, 6, id="an earlier batch, because the checkpoint is an older copy"),
@@ -185,11 +185,11 @@ def test_a_batch_that_is_executed_again_is_told_again_and_not_committed_again(tm
     ],
 )
 def test_a_checkpoint_that_does_not_continue_the_table_is_refused(
-    tmp_path: Path, last_marker: tuple[int, dict[int, int]] | None, batch_id: int, end_offset: int
+    tmp_path: Path, last_marker: tuple[int, dict[int, int]] | None, commit_id: int, end_offset: int
 ) -> None:
     desk = Desk(tmp_path, last_marker)
-    with pytest.raises(CheckpointDivergedError, match=f"^Batch {batch_id} of .* Delete the checkpoint"):
-        desk.commit(batch_id, output([row(), answer(1)], end_offset=end_offset))
+    with pytest.raises(CheckpointDivergedError, match=f"^Batch {commit_id} of .* Delete the checkpoint"):
+        desk.commit(commit_id, output([row(), answer(1)], end_offset=end_offset))
     assert (desk.rows(), desk.told()) == ([], [])
 
 

@@ -15,7 +15,7 @@ from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord, PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.facts import LogOffsets, TopicLogOffsets
+from sharegroup.protocol.internal_messages import LogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.spark import facts
 from sharegroup.spark.facts import FactSource

@@ -272,18 +272,18 @@ def test_every_batch_has_one_marker_and_its_rows(site: Site) -> None:
     # A table snapshot is of all batches before it.
     of_no_batch = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)
     rows = [row for row in site.rows() if row.record_type not in of_no_batch]
-    markers = sorted((r for r in rows if r.record_type is RecordType.BATCH_MARKER), key=lambda row: row.batch_id)
-    assert [marker.batch_id for marker in markers] == list(range(len(markers)))
+    markers = sorted((r for r in rows if r.record_type is RecordType.COMMIT_MARKER), key=lambda row: row.commit_id)
+    assert [marker.commit_id for marker in markers] == list(range(len(markers)))
     before: dict[str, int] = {}
     for marker in markers:
         ends = marker.payload["end_offsets"]
         assert all(ends[partition] >= end for partition, end in before.items())
         for row in rows:
-            if row.batch_id == marker.batch_id and row.group_id:
+            if row.commit_id == marker.commit_id and row.group_id:
                 partition = str(row.request_partition)
                 assert before.get(partition, 0) <= row.request_offset < ends[partition]
         before = ends
-    assert {row.batch_id for row in rows} == set(range(len(markers)))
+    assert {row.commit_id for row in rows} == set(range(len(markers)))
 
 
 def test_the_table_stands_the_audit(site: Site) -> None:

@@ -81,16 +81,16 @@ def test_a_batch_that_is_executed_again_changes_nothing(new_site: NewSite) -> No
         consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit", max_poll_records=10)
         held = site.poll(consumer, 10)
     commits = site.checkpoint_path / "query" / "commits"
-    last_batch_id = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
-    for path in (commits / str(last_batch_id), commits / f".{last_batch_id}.crc"):
+    last_commit_id = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    for path in (commits / str(last_commit_id), commits / f".{last_commit_id}.crc"):
         path.unlink(missing_ok=True)
     before = site.rows()
     assert repeated_answers(site.responses(group_id)) == []
     with site.running() as processor, consumer:
         site.until(lambda: processor.metrics.batches > 1, "the next batch is committed")
         assert processor.metrics.repeated_batches == 1
-        assert [row for row in site.rows() if row.batch_id == last_batch_id] == [
-            row for row in before if row.batch_id == last_batch_id
+        assert [row for row in site.rows() if row.commit_id == last_commit_id] == [
+            row for row in before if row.commit_id == last_commit_id
         ]
         for message in held:
             consumer.acknowledge(message)
@@ -165,7 +165,7 @@ def test_locks_end_at_their_deadline_after_checkpoint_and_requests_were_lost(new
     consumer.close(timeout=0)
     shutil.rmtree(site.checkpoint_path)
     site.log.delete_topic(REQUESTS)
-    applied = site.rows(None, RecordType.BATCH_MARKER)[-1].payload["end_offsets"]
+    applied = site.rows(None, RecordType.COMMIT_MARKER)[-1].payload["end_offsets"]
     with site.running():
         ends = {str(partition): found.end_offset for partition, found in site.log.offsets(REQUESTS).items()}
         assert all(ends[partition] >= offset for partition, offset in applied.items())
@@ -198,7 +198,7 @@ def test_an_older_processor_stops_when_another_one_takes_over(new_site: NewSite)
             assert new.is_drained(group_id, topic)
             (recovered,) = new.rows(None, RecordType.RECOVERED)
     last_of_old = max(
-        (row for row in new.rows(None, RecordType.BATCH_MARKER) if row.leader_epoch == 1), key=lambda row: row.batch_id
+        (row for row in new.rows(None, RecordType.COMMIT_MARKER) if row.leader_epoch == 1), key=lambda row: row.commit_id
     )
     assert recovered.payload["start_offsets"].items() >= last_of_old.payload["end_offsets"].items()
     assert repeated_answers(new.responses(group_id)) == []

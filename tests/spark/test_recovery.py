@@ -13,7 +13,7 @@ from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.bootstrap import read_identity
 from sharegroup.spark.recovery import Takeover, take_over
@@ -71,16 +71,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.log.close()
 
 
-def commit(takeover: Takeover, batch_id: int, end_offsets: dict[int, int], rows: list[StateRow] | None = None) -> None:
+def commit(takeover: Takeover, commit_id: int, end_offsets: dict[int, int], rows: list[StateRow] | None = None) -> None:
     """A batch as the committer writes it."""
-    payload = BatchMarkerPayload(checkpoint_id=takeover.identity.checkpoint_id, end_offsets=end_offsets)
+    payload = CommitMarkerPayload(checkpoint_id=takeover.identity.checkpoint_id, end_offsets=end_offsets)
     marker = StateRow(
-        record_type=RecordType.BATCH_MARKER,
+        record_type=RecordType.COMMIT_MARKER,
         time_ms=BATCH_MS,
-        batch_id=batch_id,
+        commit_id=commit_id,
         payload=payload.model_dump(mode="json"),
     )
-    takeover.writer.append([marker, *(row.model_copy(update={"batch_id": batch_id}) for row in rows or [])])
+    takeover.writer.append([marker, *(row.model_copy(update={"commit_id": commit_id}) for row in rows or [])])
 
 
 def rows_of_a_group() -> list[StateRow]:
@@ -205,7 +205,7 @@ def test_a_table_that_was_pruned_to_its_snapshot_is_enough(place: Place) -> None
     commit(first, 0, {0: 4, 1: 2}, rows_of_a_group())
     before = place.take_over().folded.groups["group-1"]
     maintain(place.config.state_table_path)
-    assert place.rows(RecordType.BATCH_MARKER) == []
+    assert place.rows(RecordType.COMMIT_MARKER) == []
     again = place.take_over()
     assert again.last_marker == (0, {0: 4, 1: 2})
     place.lose_the_checkpoint()

@@ -29,9 +29,9 @@ def take_turns(path: str) -> None:
     for _ in range(TURNS):
         writer = StateTableWriter.open(path, {})
         try:
-            for batch_id in range(APPENDS_A_TURN):
-                writer.append(batch_rows(batch_id))
-                committed.append([writer.leader_epoch, batch_id])
+            for commit_id in range(APPENDS_A_TURN):
+                writer.append(batch_rows(commit_id))
+                committed.append([writer.leader_epoch, commit_id])
         except FencedProcessorError:
             continue
     print(json.dumps(committed), flush=True)
@@ -39,9 +39,9 @@ def take_turns(path: str) -> None:
 
 def append(path: str) -> None:
     writer = StateTableWriter.open(path, {}, compact_every_commits=7)
-    for batch_id in count():
-        writer.append(batch_rows(batch_id))
-        print(batch_id, flush=True)
+    for commit_id in count():
+        writer.append(batch_rows(commit_id))
+        print(commit_id, flush=True)
 
 
 def limited_files(path: str) -> None:

@@ -69,7 +69,7 @@ class Walk:
         self._led: dict[Key, LedPartition] = {}
         self._now_ms = BATCH_MS
         self._request_offset = -1
-        self._batch_id = -1
+        self._commit_id = -1
 
     @property
     def end_offset(self) -> int:
@@ -78,7 +78,7 @@ class Walk:
 
     def batch(self, operations: Sequence[Operation]) -> list[StateRow]:
         """Carry the operations out and return the batch's rows."""
-        self._batch_id += 1
+        self._commit_id += 1
         for operation in operations:
             self._request_offset += 1
             self._now_ms += 1
@@ -132,7 +132,7 @@ class Walk:
     def _addressed(self, row: StateRow, group_id: str, led: LedPartition) -> StateRow:
         return row.model_copy(
             update={
-                "batch_id": self._batch_id,
+                "commit_id": self._commit_id,
                 "leader_epoch": 1,
                 "group_id": group_id,
                 "topic_id": led.topic_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.marker import BatchMarkerPayload
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 BATCH_MS = 1_767_225_600_000
@@ -51,7 +51,7 @@ ANY_ROWS = st.lists(
         StateRow,
         record_type=st.sampled_from(RecordType),
         date=st.just("2026-01-01"),
-        batch_id=_OFFSETS,
+        commit_id=_OFFSETS,
         leader_epoch=st.integers(-1, 100),
         group_id=_TEXTS,
         topic_id=_TEXTS,
@@ -75,35 +75,35 @@ ANY_ROWS = st.lists(
 
 
 def marker_row(
-    batch_id: int, end_offset: int, *, checkpoint_id: str = "checkpoint-1", time_ms: int = BATCH_MS
+    commit_id: int, end_offset: int, *, checkpoint_id: str = "checkpoint-1", time_ms: int = BATCH_MS
 ) -> StateRow:
-    """The BatchMarker of a batch that applied one request partition up to an end offset."""
-    payload = BatchMarkerPayload(checkpoint_id=checkpoint_id, end_offsets={0: end_offset})
+    """The CommitMarker of a batch that applied one request partition up to an end offset."""
+    payload = CommitMarkerPayload(checkpoint_id=checkpoint_id, end_offsets={0: end_offset})
     return StateRow(
-        record_type=RecordType.BATCH_MARKER,
-        batch_id=batch_id,
+        record_type=RecordType.COMMIT_MARKER,
+        commit_id=commit_id,
         time_ms=time_ms,
         payload=payload.model_dump(mode="json"),
     )
 
 
-def batch_rows(batch_id: int, *, group_id: str = "group-1", time_ms: int = BATCH_MS) -> list[StateRow]:
-    """A batch that applied the message `batch_id`: its marker, and the snapshots of three share-partitions."""
+def batch_rows(commit_id: int, *, group_id: str = "group-1", time_ms: int = BATCH_MS) -> list[StateRow]:
+    """A batch that applied the message `commit_id`: its marker, and the snapshots of three share-partitions."""
     snapshots = [
         StateRow(
             record_type=RecordType.SHARE_SNAPSHOT,
-            batch_id=batch_id,
+            commit_id=commit_id,
             group_id=group_id,
             topic_id="topic-id",
             topic="orders",
             partition=partition,
             request_partition=0,
-            request_offset=batch_id,
+            request_offset=commit_id,
             time_ms=time_ms,
             state_epoch=0,
-            snapshot_epoch=batch_id,
-            start_offset=batch_id,
+            snapshot_epoch=commit_id,
+            start_offset=commit_id,
         )
         for partition in range(3)
     ]
-    return [marker_row(batch_id, batch_id + 1, time_ms=time_ms), *snapshots]
+    return [marker_row(commit_id, commit_id + 1, time_ms=time_ms), *snapshots]

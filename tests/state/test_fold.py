@@ -183,4 +183,4 @@ def test_an_actor_is_quarantined_until_its_group_is_resumed() -> None:
 
 
 def test_rows_without_a_group_make_no_group() -> None:
-    assert fold([StateRow(record_type=RecordType.FENCE), StateRow(record_type=RecordType.BATCH_MARKER)]).groups == {}
+    assert fold([StateRow(record_type=RecordType.FENCE), StateRow(record_type=RecordType.COMMIT_MARKER)]).groups == {}

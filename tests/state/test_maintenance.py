@@ -25,8 +25,8 @@ def data_files(table_path: str) -> set[Path]:
 
 def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(12):
-        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + (batch_id % 3) * DAY_MS))
+    for commit_id in range(12):
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + (commit_id % 3) * DAY_MS))
     before = reader.rows()
     fence_files = 1
     assert compact(table_path) == 12
@@ -40,8 +40,8 @@ def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, rea
 
 def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(5):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(5):
+        writer.append(batch_rows(commit_id))
     before = data_files(table_path)
     compact(table_path)
     assert vacuum(table_path).files == 0
@@ -50,8 +50,8 @@ def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) ->
 
 def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(5):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(5):
+        writer.append(batch_rows(commit_id))
     rows = reader.rows()
     compact(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
@@ -71,8 +71,8 @@ def test_upkeep_of_a_missing_table_is_an_error(table_path: str, upkeep: object) 
 def test_two_never_merge_the_same_files(table_path: str, reader: StateTableReader) -> None:
     """The library would let both commit, and each row would be there twice."""
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(5):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(5):
+        writer.append(batch_rows(commit_id))
     rows = reader.rows()
     with reorganizing(table_path) as is_mine:
         assert is_mine

@@ -36,8 +36,8 @@ def line(output: str, step: str) -> str:
 
 def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {}, compact_every_commits=10**9)
-    for batch_id in range(6):
-        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + batch_id * DAY_MS // 2))
+    for commit_id in range(6):
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS // 2))
     rows = reader.rows()
 
     trial = maintained(table_path, "--dry-run")
@@ -48,7 +48,7 @@ def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTab
     done = maintained(table_path)
     assert line(done.stdout, "snapshot") == "snapshot: 5 rows written"
     assert line(done.stdout, "pruned") == (
-        "pruned: 24 rows of 2026-01-01 to 2026-01-03: BatchMarker 6, ShareSnapshot 18"
+        "pruned: 24 rows of 2026-01-01 to 2026-01-03: CommitMarker 6, ShareSnapshot 18"
     )
     assert line(done.stdout, "before").startswith("before: live 7 files, ")
     assert line(done.stdout, "after").startswith("after: live ")
@@ -64,8 +64,8 @@ def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTab
 
 def test_the_audit_retention_keeps_rows(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
     before = reader.rows()
     done = maintained(table_path, "--set", "audit.retention.ms=3153600000000")
     assert line(done.stdout, "pruned") == "pruned: 0 rows"

@@ -66,19 +66,19 @@ def test_maintenance_that_is_killed_at_any_moment_costs_a_writer_no_row(
     writer = StateTableWriter.open(table_path, {}, compact_every_commits=25)
     seed = random.Random(7)
     walk = Walk()
-    batch_id = 0
+    commit_id = 0
     for round_number in range(ROUNDS):
         with maintenance(table_path) as process:
             for _ in range(20 + 3 * round_number):
                 rows = walk.batch(operations(seed))
-                writer.append([marker_row(batch_id, walk.end_offset), *rows])
-                batch_id += 1
+                writer.append([marker_row(commit_id, walk.end_offset), *rows])
+                commit_id += 1
             assert process.poll() is None, process.stderr and process.stderr.read()
         recovery = reader.recovery()
         assert folded_positions(fold(recovery.rows)) == walk.positions()
         assert recovery.last_marker is not None
-        assert recovery.last_marker.batch_id == batch_id - 1
+        assert recovery.last_marker.commit_id == commit_id - 1
     assert folded_positions(fold(reader.rows())) == walk.positions()
-    markers = [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])]
-    assert sorted(markers) == list(range(min(markers), batch_id))
+    markers = [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])]
+    assert sorted(markers) == list(range(min(markers), commit_id))
     assert reader.rows([RecordType.PRUNED])

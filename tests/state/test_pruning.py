@@ -30,9 +30,9 @@ EVERYTHING_MS = 4_102_444_800_000
 def fill_hourly(path: str, snapshots_after: tuple[int, ...] = (3, 6)) -> StateTableWriter:
     """Append ten batches, one an hour, and a table snapshot after some of them."""
     writer = StateTableWriter.open(path, {}, compact_every_commits=10**9)
-    for batch_id in range(10):
-        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + batch_id * HOUR_MS))
-        if batch_id in snapshots_after:
+    for commit_id in range(10):
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * HOUR_MS))
+        if commit_id in snapshots_after:
             writer.maintain()
     return writer
 
@@ -52,7 +52,7 @@ def hourly_table(hourly_template: Path, table_path: str) -> str:
 
 
 def kept_batches(reader: StateTableReader) -> list[int]:
-    return [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])]
+    return [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_batches_go_that_are_in_a_snapshot_and_old(
     before = fold(reader.rows())
     pruning = prune(hourly_table, BATCH_MS + before_hour * HOUR_MS)
     assert kept_batches(reader) == list(range(kept_from, 10))
-    assert pruning.row_count_by_type.get(RecordType.BATCH_MARKER, 0) == kept_from
+    assert pruning.row_count_by_type.get(RecordType.COMMIT_MARKER, 0) == kept_from
     assert pruning.row_count_by_type.get(RecordType.SHARE_SNAPSHOT, 0) == 3 * kept_from
     for rows in (reader.rows(), reader.recovery_rows()):
         assert folded_positions(fold(rows)) == folded_positions(before)
@@ -82,12 +82,12 @@ def test_batches_go_that_are_in_a_snapshot_and_old(
 def test_a_pruned_table_says_what_it_lacks(hourly_table: str, reader: StateTableReader) -> None:
     before_ms = BATCH_MS + 5 * HOUR_MS
     pruning = prune(hourly_table, before_ms)
-    counts = {"BatchMarker": 4, "ShareSnapshot": 12}
+    counts = {"CommitMarker": 4, "ShareSnapshot": 12}
     assert pruning == Pruning(counts, "2026-01-01", "2026-01-01")
     (pruned,) = reader.rows([RecordType.PRUNED])
     assert pruned.payload == {
         "leader_epoch": 1,
-        "batch_id": 3,
+        "commit_id": 3,
         "before_ms": before_ms,
         "row_count_by_type": counts,
     }
@@ -127,9 +127,9 @@ def test_the_state_is_the_same_after_any_pruning(
     writer = StateTableWriter.open(path, {}, compact_every_commits=2)
     reader = StateTableReader(path)
     walk = Walk()
-    for batch_id, batch in enumerate(batches):
+    for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
-        writer.append([marker_row(batch_id, walk.end_offset, time_ms=max_ms(rows)), *rows])
+        writer.append([marker_row(commit_id, walk.end_offset, time_ms=max_ms(rows)), *rows])
     times = sorted({row.time_ms for row in reader.rows()})
     prune(path, data.draw(st.sampled_from(times)))
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
@@ -143,7 +143,7 @@ def max_ms(rows: list[StateRow]) -> int:
 def test_the_table_is_protected_from_other_deletions(hourly_table: str) -> None:
     for _ in range(2):
         with pytest.raises(CommitFailedError, match="append-only"):
-            DeltaTable(hourly_table).delete("batch_id = 5")
+            DeltaTable(hourly_table).delete("commit_id = 5")
         prune(hourly_table, BATCH_MS + 5 * HOUR_MS)
 
 
@@ -160,7 +160,7 @@ def test_a_table_whose_pruning_was_killed_is_protected_again(
     DeltaTable(hourly_table).alter.set_table_properties({"delta.appendOnly": "false"})
     whoever_is_next(hourly_table)
     with pytest.raises(CommitFailedError, match="append-only"):
-        DeltaTable(hourly_table).delete("batch_id = 5")
+        DeltaTable(hourly_table).delete("commit_id = 5")
 
 
 def test_a_writer_goes_on_after_a_pruning(table_path: str, reader: StateTableReader) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
-from sharegroup.state.reader import BatchMarkerInfo, StateTableReader
+from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
@@ -28,14 +28,14 @@ def test_rows_are_chosen_by_type_group_and_time(table_path: str, reader: StateTa
         writer.append(batch_rows(day, group_id=group_id, time_ms=BATCH_MS + day * DAY_MS))
     second_day = BATCH_MS + DAY_MS
 
-    def batch_ids(rows: list[StateRow]) -> list[int]:
-        return sorted({row.batch_id for row in rows})
+    def commit_ids(rows: list[StateRow]) -> list[int]:
+        return sorted({row.commit_id for row in rows})
 
-    assert batch_ids(reader.rows([RecordType.BATCH_MARKER])) == [0, 1, 2, 3]
-    assert batch_ids(reader.rows(group_id="group-1")) == [1, 3]
-    assert batch_ids(reader.rows(group_id="group-1", before_ms=second_day + 1)) == [1]
-    assert batch_ids(reader.rows(since_ms=second_day, before_ms=second_day + 2 * DAY_MS)) == [1, 2]
-    assert batch_ids(reader.rows([RecordType.BATCH_MARKER], since_ms=second_day + 1)) == [2, 3]
+    assert commit_ids(reader.rows([RecordType.COMMIT_MARKER])) == [0, 1, 2, 3]
+    assert commit_ids(reader.rows(group_id="group-1")) == [1, 3]
+    assert commit_ids(reader.rows(group_id="group-1", before_ms=second_day + 1)) == [1]
+    assert commit_ids(reader.rows(since_ms=second_day, before_ms=second_day + 2 * DAY_MS)) == [1, 2]
+    assert commit_ids(reader.rows([RecordType.COMMIT_MARKER], since_ms=second_day + 1)) == [2, 3]
     assert reader.rows([]) == []
 
 
@@ -67,16 +67,16 @@ def test_the_last_marker_is_of_the_last_processor_even_if_its_batches_start_anew
     StateTableWriter.open(table_path, {})
     assert reader.last_marker() is None
     first = StateTableWriter.open(table_path, {})
-    for batch_id in range(8):
-        first.append([marker_row(batch_id, 10 * batch_id)])
+    for commit_id in range(8):
+        first.append([marker_row(commit_id, 10 * commit_id)])
     second = StateTableWriter.open(table_path, {})
-    assert reader.last_marker() == BatchMarkerInfo(7, 2, BATCH_MS, "checkpoint-1", {0: 70})
+    assert reader.last_marker() == CommitMarkerInfo(7, 2, BATCH_MS, "checkpoint-1", {0: 70})
     second.append([marker_row(0, 85, checkpoint_id="checkpoint-2", time_ms=BATCH_MS + 9)])
-    assert reader.last_marker() == BatchMarkerInfo(0, 3, BATCH_MS + 9, "checkpoint-2", {0: 85})
+    assert reader.last_marker() == CommitMarkerInfo(0, 3, BATCH_MS + 9, "checkpoint-2", {0: 85})
 
 
 def test_a_marker_without_its_fields_is_refused(table_path: str, reader: StateTableReader) -> None:
-    StateTableWriter.open(table_path, {}).append([StateRow(record_type=RecordType.BATCH_MARKER, batch_id=3)])
+    StateTableWriter.open(table_path, {}).append([StateRow(record_type=RecordType.COMMIT_MARKER, commit_id=3)])
     with pytest.raises(UnsupportedFormatVersionError, match="marker of batch 3 of leader epoch 1"):
         reader.last_marker()
 
@@ -94,8 +94,8 @@ def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batche
     shutil.rmtree(path, ignore_errors=True)
     writer = StateTableWriter.open(path, {}, compact_every_commits=5)
     walk = Walk()
-    for batch_id, batch in enumerate(batches):
-        writer.append([marker_row(batch_id, walk.end_offset), *walk.batch(batch)])
+    for commit_id, batch in enumerate(batches):
+        writer.append([marker_row(commit_id, walk.end_offset), *walk.batch(batch)])
     reader = StateTableReader(path)
     assert folded_positions(fold(reader.rows())) == walk.positions()
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()

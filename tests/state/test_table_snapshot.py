@@ -27,20 +27,20 @@ DAY_MS = 86_400_000
 NEVER = 10**9
 
 
-def metadata_rows(batch_id: int) -> list[StateRow]:
+def metadata_rows(commit_id: int) -> list[StateRow]:
     """What the coordinator and a quarantined leader write in a batch."""
     records = [
-        ShareGroupMetadata(epoch=batch_id + 1),
-        ShareGroupMemberMetadata(member_id=f"member-{batch_id % 3}", subscribed_topic_names=["orders"]),
-        ShareGroupConfig(overrides={"share.delivery.count.limit": str(batch_id % 4 + 2)}),
+        ShareGroupMetadata(epoch=commit_id + 1),
+        ShareGroupMemberMetadata(member_id=f"member-{commit_id % 3}", subscribed_topic_names=["orders"]),
+        ShareGroupConfig(overrides={"share.delivery.count.limit": str(commit_id % 4 + 2)}),
     ]
-    failed = {"role": "leader", "status": "FAILED" if batch_id % 2 else "ACTIVE", "reason": f"batch {batch_id}"}
+    failed = {"role": "leader", "status": "FAILED" if commit_id % 2 else "ACTIVE", "reason": f"batch {commit_id}"}
     row = StateRow(
         record_type=RecordType.GROUP_METADATA,
-        batch_id=batch_id,
+        commit_id=commit_id,
         group_id="group-1",
         request_partition=0,
-        request_offset=1_000 * batch_id + 999,
+        request_offset=1_000 * commit_id + 999,
         time_ms=BATCH_MS,
         payload={"records": [record.model_dump(mode="json") for record in records]},
     )
@@ -56,8 +56,8 @@ def description(state: FoldedState) -> object:
 
 def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(6):
-        writer.append([*batch_rows(batch_id), *metadata_rows(batch_id)])
+    for commit_id in range(6):
+        writer.append([*batch_rows(commit_id), *metadata_rows(commit_id)])
     before = description(fold(reader.rows()))
     writer.maintain()
     snapshot = reader.rows([RecordType.TABLE_SNAPSHOT])
@@ -81,16 +81,16 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     writer = StateTableWriter.open(path, {}, compact_every_commits=2)
     reader = StateTableReader(path)
     walk = Walk()
-    for batch_id, batch in enumerate(batches):
+    for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
-        writer.append([marker_row(batch_id, walk.end_offset), *rows])
-        if batch_id % 5 == 4:
+        writer.append([marker_row(commit_id, walk.end_offset), *rows])
+        if commit_id % 5 == 4:
             writer = StateTableWriter.open(path, {}, compact_every_commits=2)
         assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
     assert folded_positions(fold(reader.rows())) == walk.positions()
     marker = reader.last_marker()
     assert marker is not None
-    assert marker.batch_id == len(batches) - 1
+    assert marker.commit_id == len(batches) - 1
 
 
 @pytest.mark.slow
@@ -101,8 +101,8 @@ def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
     counts = []
     for day in range(1, 9):
-        for batch_id in range(3 * day, 3 * day + 3):
-            writer.append(batch_rows(batch_id, time_ms=BATCH_MS + day * DAY_MS))
+        for commit_id in range(3 * day, 3 * day + 3):
+            writer.append(batch_rows(commit_id, time_ms=BATCH_MS + day * DAY_MS))
         writer.maintain()
         writer.append(batch_rows(3 * day + 3, time_ms=BATCH_MS + day * DAY_MS))
         recovery = reader.recovery()
@@ -115,9 +115,9 @@ def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
 
 def test_a_recovery_reads_no_other_files_than_it_says(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
-    for batch_id in range(12):
-        writer.append(batch_rows(batch_id, time_ms=BATCH_MS + batch_id * DAY_MS))
-        if batch_id == 8:
+    for commit_id in range(12):
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS))
+        if commit_id == 8:
             writer.maintain()
     recovery = reader.recovery()
     assert len(recovery.files) < recovery.file_count
@@ -133,14 +133,14 @@ def test_a_quiet_table_gets_its_snapshot_with_the_first_batch_after_the_interval
 ) -> None:
     now_s = 0.0
     writer = StateTableWriter.open(table_path, {}, snapshot_interval_ms=300_000, monotonic_s=lambda: now_s)
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
         now_s += 100
     assert reader.last_snapshot_ms() is None
     writer.append(batch_rows(3))
     marker = reader.recovery().snapshot_marker
     assert marker is not None
-    assert marker.batch_id == 2
+    assert marker.commit_id == 2
 
 
 def test_nothing_new_needs_no_new_snapshot(table_path: str) -> None:
@@ -158,8 +158,8 @@ def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
     table_path: str, reader: StateTableReader
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
     before = description(fold(reader.rows()))
     assert take_snapshot(table_path, BATCH_MS, is_dry_run=True) == 5
     assert reader.last_snapshot_ms() is None
@@ -168,15 +168,15 @@ def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
     assert reader.leader_epoch() == 1
     assert description(fold(reader.recovery_rows())) == before
     writer.append(batch_rows(3))
-    assert [row.batch_id for row in reader.recovery_rows()] == [2, 2, 2, 2, 3, 3, 3]
+    assert [row.commit_id for row in reader.recovery_rows()] == [2, 2, 2, 2, 3, 3, 3]
 
 
 def test_a_snapshot_survives_compaction_and_the_end_of_the_log_that_it_was_committed_in(
     table_path: str, reader: StateTableReader
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
     writer.maintain()
     writer.append(batch_rows(3))
     before = reader.recovery()

@@ -58,7 +58,7 @@ def test_an_append_is_one_commit_even_across_midnight(table_path: str, reader: S
     before = DeltaTable(table_path).version()
     writer.append([marker_row(1, 1, time_ms=BATCH_MS - 1), marker_row(2, 2, time_ms=BATCH_MS)])
     assert DeltaTable(table_path).version() == before + 1
-    rows = reader.rows([RecordType.BATCH_MARKER])
+    rows = reader.rows([RecordType.COMMIT_MARKER])
     assert [(row.date, row.leader_epoch) for row in rows] == [("2025-12-31", 1), ("2026-01-01", 1)]
 
 
@@ -67,11 +67,11 @@ def test_a_fenced_writer_writes_nothing_more(
     table_path: str, reader: StateTableReader, commits_before: int, commits_of_the_successor: int
 ) -> None:
     older = StateTableWriter.open(table_path, IDENTITY)
-    for batch_id in range(commits_before):
-        older.append([marker_row(batch_id, batch_id)])
+    for commit_id in range(commits_before):
+        older.append([marker_row(commit_id, commit_id)])
     newer = StateTableWriter.open(table_path, IDENTITY)
-    for batch_id in range(commits_of_the_successor):
-        newer.append(batch_rows(commits_before + batch_id))
+    for commit_id in range(commits_of_the_successor):
+        newer.append(batch_rows(commits_before + commit_id))
     before = reader.rows()
     for _ in range(2):
         with pytest.raises(FencedProcessorError, match=r"leader epoch 2; this processor has 1.*Stop this processor"):
@@ -87,7 +87,7 @@ def test_a_fenced_writer_that_compacts_first_writes_nothing_more(table_path: str
     with pytest.raises(FencedProcessorError):
         older.append(batch_rows(1))
     assert reader.last_marker() is not None
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == [0]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
 
 
 def test_a_fence_holds_when_the_log_of_its_commit_is_gone(table_path: str, reader: StateTableReader) -> None:
@@ -97,7 +97,7 @@ def test_a_fence_holds_when_the_log_of_its_commit_is_gone(table_path: str, reade
     clean_log(table_path)
     with pytest.raises(FencedProcessorError):
         older.append(batch_rows(1))
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == [0]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
 
 
 @pytest.mark.parametrize("missing", ["all statistics", "the statistic of the leader epoch"])
@@ -136,11 +136,11 @@ def test_the_library_commits_at_the_version_after_the_handle_or_not_at_all(
 
 def test_a_conflict_without_a_fence_is_repeated(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, IDENTITY)
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
         compact(table_path)
-        DeltaTable(table_path).alter.set_table_properties({"delta.checkpointInterval": str(10 + batch_id)})
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == [0, 1, 2]
+        DeltaTable(table_path).alter.set_table_properties({"delta.checkpointInterval": str(10 + commit_id)})
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2]
 
 
 class Clock:
@@ -160,13 +160,13 @@ def test_an_idle_writer_survives_that_the_log_of_its_version_is_cleaned_up(
 ) -> None:
     clock = Clock()
     writer = StateTableWriter.open(table_path, IDENTITY, monotonic_s=clock)
-    for batch_id in range(3):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id))
     compact(table_path)
     clean_log(table_path)
     clock.now_s += 600
     writer.append(batch_rows(3))
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == [0, 1, 2, 3]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2, 3]
 
 
 def test_a_commit_that_took_too_long_is_not_trusted(table_path: str) -> None:
@@ -179,10 +179,10 @@ def test_a_commit_that_took_too_long_is_not_trusted(table_path: str) -> None:
 
 def test_appends_compact_the_table_now_and_then(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, IDENTITY, compact_every_commits=10)
-    for batch_id in range(25):
-        writer.append(batch_rows(batch_id))
+    for commit_id in range(25):
+        writer.append(batch_rows(commit_id))
     assert len(DeltaTable(table_path).file_uris()) < 15
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == list(range(25))
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == list(range(25))
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

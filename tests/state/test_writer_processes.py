@@ -62,7 +62,7 @@ def test_racing_processors_get_different_epochs_and_none_writes_past_a_fence(
     for process in processes:
         go(process)
     committed = [tuple(pair) for p in processes for pair in json.loads(p.communicate(timeout=TIMEOUT_S)[0])]
-    markers = [(row.leader_epoch, row.batch_id) for row in reader.rows([RecordType.BATCH_MARKER])]
+    markers = [(row.leader_epoch, row.commit_id) for row in reader.rows([RecordType.COMMIT_MARKER])]
     assert sorted(markers) == sorted(committed)
     epochs = [row.leader_epoch for row in reader.rows([RecordType.FENCE])]
     assert sorted(epochs) == list(range(1, len(processes) * TURNS + 1))
@@ -86,14 +86,14 @@ def test_a_killed_writer_leaves_whole_commits(
     successor = StateTableWriter.open(table_path, {})
     marker = reader.last_marker()
     assert marker is not None
-    assert marker.batch_id >= reported[-1]
-    successor.append(batch_rows(marker.batch_id + 1))
+    assert marker.commit_id >= reported[-1]
+    successor.append(batch_rows(marker.commit_id + 1))
 
     def in_batch(rows: list[StateRow]) -> Counter[tuple[int, RecordType]]:
         others = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)
-        return Counter((row.batch_id, row.record_type) for row in rows if row.record_type not in others)
+        return Counter((row.commit_id, row.record_type) for row in rows if row.record_type not in others)
 
-    whole = [row for batch_id in range(marker.batch_id + 2) for row in batch_rows(batch_id)]
+    whole = [row for commit_id in range(marker.commit_id + 2) for row in batch_rows(commit_id)]
     assert in_batch(reader.rows()) == in_batch(whole)
 
 
@@ -103,4 +103,4 @@ def test_a_disk_that_refuses_leaves_the_table_as_it_was(reader: StateTableReader
     message = process.communicate("go\n", timeout=TIMEOUT_S)[0]
     assert "cannot be written" in message
     assert "File too large" in message
-    assert [row.batch_id for row in reader.rows([RecordType.BATCH_MARKER])] == [1]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [1]

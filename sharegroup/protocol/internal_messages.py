@@ -1,4 +1,4 @@
-"""Facts: messages that the processor's driver, or the other actor of a group, puts into the request log."""
+"""Internal messages: the processor, or one actor of a group for the other, appends them to the request log."""
 
 from __future__ import annotations
 
@@ -94,3 +94,14 @@ class ShareGroupStateDeleted(Message):
 
     state_epoch: Int32 = Field(description="The epoch of the request that is answered.")
     topic_ids: list[Name] = Field(description="Topic ids.")
+
+
+class ProcessorStarted(Message):
+    """A processor has taken over: older ones stop before they apply what follows, and members reopen their sessions.
+
+    It is appended to every partition of the request log before anything is applied, and then, as an answer to nobody
+    with correlation id -1, to every partition of the response log. The leader epoch is the envelope's.
+    """
+
+    pid: int = Field(default=0, description="Process id.")
+    host: str = Field(default="", description="Host name.")
