@@ -9,7 +9,6 @@ messages until an administrator resumes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from sharegroup.actor.answers import response_to
@@ -63,20 +62,20 @@ class GroupActors:
 
     Args:
         context: identity of the group.
-        coordinator: makes the coordinator; called when the first message for it is applied, or for a known group.
-        leader: makes the leader.
+        coordinator: its coordinator.
+        leader: its leader.
         failure: why the group is quarantined; "" when it is not.
     """
 
     def __init__(
         self,
         context: ActorContext,
-        coordinator: Callable[[], Actor],
-        leader: Callable[[], Actor],
+        coordinator: Actor,
+        leader: Actor,
         failure: str = "",
     ) -> None:
         self._context = context
-        self._actors = {ActorRole.COORDINATOR: coordinator(), ActorRole.LEADER: leader()}
+        self._actors = {ActorRole.COORDINATOR: coordinator, ActorRole.LEADER: leader}
         self._failure = failure
         self._touched: dict[ActorRole, LoggedRequest] = {}
         self._effects: list[Effect] = []
@@ -104,7 +103,8 @@ class GroupActors:
             return
         if self._failure:
             if envelope.api_key != ApiKey.RESUME_SHARE_GROUP:
-                self._effects += _refused(message, self._quarantine_error())
+                if envelope.reply_partition >= 0:
+                    self._effects += _refused(message, self._quarantine_error())
                 return
             self._failure = ""
             for role in ActorRole:
