@@ -41,8 +41,6 @@ MARKER_AFTER_S = 30.0
 MAX_PENDING_MESSAGES = 20_000
 """Messages that may be applied and not committed; then the loop waits for the commit on its way."""
 
-_LONGEST_TAKE_MS = 1_000
-
 
 class StateWriter(Protocol):
     """The state table, as the loop writes it."""
@@ -157,6 +155,7 @@ class Loop:
         self._max_bytes = max_bytes
         self._applied_ends = dict(position.end_offsets)
         self._published_ends = dict(position.end_offsets)
+        self._longest_take_ms = 1_000
         self._careful_ends: dict[int, int] = {}
         self._changed = threading.Condition()
         self._pending = _Batch(
@@ -176,12 +175,17 @@ class Loop:
 
     # The thread of `run`: steps 1 and 2.
 
-    def run(self, is_over: Callable[[], bool]) -> None:
-        """Take and apply until `is_over`, which is looked at between two cuts and after `wake`.
+    def run(self, is_over: Callable[[], bool], look_interval_ms: int = 1_000) -> None:
+        """Take and apply until `is_over`, which is looked at between two cuts, after `wake`, and now and then.
+
+        Args:
+            is_over: ends the run.
+            look_interval_ms: how late an end may be noticed while nothing is to be taken.
 
         Raises:
             ShareGroupError: what stopped the processor; an unexpected exception is raised as it is.
         """
+        self._longest_take_ms = look_interval_ms
         while not self._is_stopping and not is_over():
             self.raise_failure()
             try:
@@ -329,7 +333,7 @@ class Loop:
             for partition in self._applied_ends
             if (at_ms := self._timers.next_ms(partition)) is not None
         ]
-        return max(0, min([_LONGEST_TAKE_MS, *waits_ms]))
+        return max(0, min([self._longest_take_ms, *waits_ms]))
 
     def _await_published(self) -> None:
         with self._changed:
