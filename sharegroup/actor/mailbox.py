@@ -144,7 +144,8 @@ class GroupActors:
 
     def quarantine(self, role: ActorRole, message: LoggedRequest, reason: str) -> None:
         """Refuse this message and all that follow, until one resumes the group."""
-        self._failure = f"{role.value} failed on message {message.offset} (api_key {message.envelope.api_key}): {reason}"
+        place = f"message {message.offset} (api_key {message.envelope.api_key})"
+        self._failure = f"{role.value} failed on {place}: {reason}"
         self._effects.append(self._status(role, GroupStatus.FAILED, self._failure, message))
         self._effects += _refused(message, self._quarantine_error())
 

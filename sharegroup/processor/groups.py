@@ -23,6 +23,7 @@ from sharegroup.errors import CoordinatorLoadInProgressError, FencedProcessorErr
 from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
+from sharegroup.processor.answer_records import AnswerRecords
 from sharegroup.processor.commit import AppliedGroup
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
@@ -64,12 +65,14 @@ class GroupOutput:
         rows: rows for the state table.
         answers: for the response log.
         messages: for the request log: group id and the request envelope in JSON.
+        unanswerable_count: answers without a valid address; they are dropped.
     """
 
     applied: AppliedGroup
     rows: Sequence[StateRow]
     answers: Sequence[OutboxAnswer]
     messages: Sequence[tuple[str, str]]
+    unanswerable_count: int = 0
 
 
 @dataclass
@@ -102,6 +105,7 @@ class Groups:
         folded: all groups as the state table has them; their share-partitions belong to this object from now on.
         leader_epoch: epoch of this processor.
         broker: defaults and bounds of all groups.
+        answer_records: makes the final answers.
         request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.
         poison: request partition and offset of a message that ended processors: its group is quarantined from it on.
@@ -114,6 +118,7 @@ class Groups:
         folded: FoldedState,
         leader_epoch: int,
         broker: BrokerConfig,
+        answer_records: AnswerRecords,
         request_partition_count: int,
         group_epoch_floor: int,
         start_rebuild: Callable[[Rebuild], None],
@@ -122,6 +127,7 @@ class Groups:
         self.group_epoch_floor = group_epoch_floor
         self._leader_epoch = leader_epoch
         self._broker = broker
+        self._answer_records = answer_records
         self._request_partition_count = request_partition_count
         self._start_rebuild = start_rebuild
         self._poison = poison
@@ -164,7 +170,9 @@ class Groups:
             messages.setdefault(envelope.group_id, []).append(message)
         outputs = [output for item in messages.items() if (output := self._applied(*item, cut)) is not None]
         if refused:
-            outputs.append(_final("", cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused, -1))
+            outputs.append(
+                self._final(AppliedGroup("", cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused))
+            )
         return outputs
 
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
@@ -192,10 +200,8 @@ class Groups:
             break
         self._groups[rebuild.group_id] = actors
         first, count = rebuild.messages[0], len(rebuild.messages)
-        output = _final(
-            rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects, self._leader_epoch
-        )
-        return [output]
+        applied = AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
+        return [self._final(applied)]
 
     def _applied(self, group_id: str, messages: list[LoggedRequest], cut: TakenCut) -> GroupOutput | None:
         rebuild = self._rebuilds.get(group_id)
@@ -212,8 +218,8 @@ class Groups:
                 else:
                     group.receive(message)
             effects = group.finish(cut.cut_ms)
-            output = _final(
-                group_id, cut.partition, len(messages), messages[0].time_ms, cut.cut_ms, effects, self._leader_epoch
+            output = self._final(
+                AppliedGroup(group_id, cut.partition, len(messages), messages[0].time_ms, cut.cut_ms, effects)
             )
         except ActorFailedError as failed:
             self._begin_rebuild(group_id, cut.partition, messages, failed)
@@ -248,9 +254,28 @@ class Groups:
         refused = [_refused(message, error) for message in messages[room:] if message.envelope.reply_partition >= 0]
         if not refused:
             return None
-        return _final(
-            rebuild.group_id, cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused, self._leader_epoch
+        return self._final(
+            AppliedGroup(rebuild.group_id, cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused)
         )
+
+    def _final(self, applied: AppliedGroup) -> GroupOutput:
+        """Return the output as final values; what fails here is the group's failure as well."""
+        effects = applied.effects
+        try:
+            answers = [self._answer_records.outbox_answer(effect) for effect in effects if isinstance(effect, Respond)]
+            return GroupOutput(
+                applied,
+                [effect.row for effect in effects if isinstance(effect, Persist)],
+                [answer for answer in answers if answer is not None],
+                [
+                    (effect.request.group_id, effect.request.model_dump_json(exclude_defaults=True))
+                    for effect in effects
+                    if isinstance(effect, Send)
+                ],
+                answers.count(None),
+            )
+        except Exception as failure:
+            raise ActorFailedError(ActorRole.LEADER, None) from failure
 
     def _rebuilt(self, rebuild: Rebuild) -> GroupActors:
         group = fold(rebuild.rows or ()).groups.get(rebuild.group_id)
@@ -297,35 +322,3 @@ def _reason(failed: ActorFailedError) -> str:
 
 def _refused(message: LoggedRequest, error: CoordinatorLoadInProgressError) -> Effect:
     return refusal(message.envelope.encoded(), message.offset, error)
-
-
-def _final(
-    group_id: str,
-    partition: int,
-    message_count: int,
-    oldest_ms: int,
-    cut_ms: int,
-    effects: Sequence[Effect],
-    leader_epoch: int,
-) -> GroupOutput:
-    applied = AppliedGroup(group_id, partition, message_count, oldest_ms, cut_ms, effects)
-    try:
-        return GroupOutput(
-            applied,
-            [effect.row for effect in effects if isinstance(effect, Persist)],
-            [_answer(effect, leader_epoch) for effect in effects if isinstance(effect, Respond)],
-            [
-                (effect.request.group_id, effect.request.model_dump_json(exclude_defaults=True))
-                for effect in effects
-                if isinstance(effect, Send)
-            ],
-        )
-    except Exception as failure:
-        raise ActorFailedError(ActorRole.LEADER, None) from failure
-
-
-def _answer(effect: Respond, leader_epoch: int) -> OutboxAnswer:
-    response = effect.response.model_copy(update={"leader_epoch": leader_epoch})
-    return OutboxAnswer.model_construct(
-        partition=effect.partition, member_id=response.member_id, value=response.model_dump_json()
-    )

@@ -53,8 +53,8 @@ class StateWriter(Protocol):
 class Publisher(Protocol):
     """The request and response logs, as the loop writes them."""
 
-    def publish(self, messages: Sequence[tuple[str, str]], answers: Sequence[OutboxAnswer], commit_id: int) -> int:
-        """Append internal messages, then answers; returns the number of answers that have no address."""
+    def publish(self, messages: Sequence[tuple[str, str]], answers: Sequence[OutboxAnswer], commit_id: int) -> None:
+        """Append internal messages, then answers."""
         ...
 
 
@@ -121,6 +121,7 @@ class Loop:
         reached: called at each point that a commit passes.
         max_messages: messages of one cut.
         max_bytes: their bytes.
+        monotonic_s: a clock for durations, in seconds.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Loop:
         reached: Callable[[str], None] = lambda _: None,
         max_messages: int = 10_000,
         max_bytes: int = 16 * 1024 * 1024,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.figures = LoopFigures()
         self._position = position
@@ -153,6 +155,7 @@ class Loop:
         self._reached = reached
         self._max_messages = max_messages
         self._max_bytes = max_bytes
+        self._monotonic_s = monotonic_s
         self._applied_ends = dict(position.end_offsets)
         self._published_ends = dict(position.end_offsets)
         self._longest_take_ms = 1_000
@@ -170,7 +173,10 @@ class Loop:
         self._rebuilt: list[Rebuild] = []
         self._failure: BaseException | None = None
         self._is_stopping = False
-        self._committer = threading.Thread(target=self._commit_and_publish, name="sharegroup-commits", daemon=True)
+        self._committer = threading.Thread(target=self._run_commits, name="sharegroup-commits", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread of steps 3 and 4; whoever calls `take_and_apply` and `commit_and_publish` needs none."""
         self._committer.start()
 
     # The thread of `run`: steps 1 and 2.
@@ -192,11 +198,20 @@ class Loop:
                 if self._careful_ends:
                     self._step_carefully()
                 else:
-                    self._apply(self._take())
+                    self.take_and_apply()
             except BaseException as failure:
                 self.fail(failure)
                 raise
         self.raise_failure()
+
+    def take_and_apply(self) -> None:
+        """Do steps 1 and 2 once.
+
+        Raises:
+            FencedProcessorError: another processor has taken over.
+        """
+        self._await_room()
+        self._apply(self._take())
 
     def be_careful(self, end_offsets: Mapping[int, int]) -> None:
         """Apply messages below these offsets one a commit, each announced by a marker before it is applied.
@@ -252,7 +267,6 @@ class Loop:
 
     def _take(self) -> list[LogRecord]:
         """Step 1."""
-        self._await_room()
         started_s = time.perf_counter()
         records = self._follower.take(self._max_messages, self._max_bytes, self._take_timeout_ms())
         self._send_due_ticks()
@@ -303,7 +317,9 @@ class Loop:
         times_ms = [self._clocks.observe(partition, record.timestamp_ms) for record in records]
         return TakenCut(partition, records, times_ms, records[-1].offset + 1, self._clocks.now_ms(partition))
 
-    def _submit(self, started_s: float, cuts: Sequence[Cut], outputs: Sequence[GroupOutput], message_count: int) -> None:
+    def _submit(
+        self, started_s: float, cuts: Sequence[Cut], outputs: Sequence[GroupOutput], message_count: int
+    ) -> None:
         with self._changed:
             pending = self._pending
             if not pending.started_s:
@@ -365,35 +381,43 @@ class Loop:
 
     # The commits' thread: steps 3 and 4.
 
-    def _commit_and_publish(self) -> None:
-        try:
-            while (batch := self._next_batch()) is not None:
-                commit_ms = self._commit(batch)
-                self._publish(batch, commit_ms)
-        except BaseException as failure:
-            self.fail(failure)
+    def commit_and_publish(self) -> bool:
+        """Do steps 3 and 4 for all that was applied and is not committed; False when there is nothing to do.
 
-    def _next_batch(self) -> _Batch | None:
-        """Wait for the next batch; None when the loop ends and nothing is left."""
+        Raises:
+            FencedProcessorError: another processor has taken over; nothing was committed or published.
+            StateTableError: the state table cannot be written.
+        """
+        with self._changed:
+            if not self._has_work():
+                return False
+            self._is_committing = True
+            batch = self._pending
+            self._pending = _Batch(
+                end_offsets=batch.end_offsets,
+                group_epoch_floor=batch.group_epoch_floor,
+                unapplied_groups=batch.unapplied_groups,
+            )
+            self._changed.notify_all()
+        commit_ms = self._commit(batch)
+        self._publish(batch, commit_ms)
         with self._changed:
             self._is_committing = False
             self._changed.notify_all()
-            while True:
-                if self._failure is not None:
-                    return None
-                if self._has_work():
-                    self._is_committing = True
-                    batch = self._pending
-                    self._pending = _Batch(
-                        end_offsets=batch.end_offsets,
-                        group_epoch_floor=batch.group_epoch_floor,
-                        unapplied_groups=batch.unapplied_groups,
-                    )
-                    self._changed.notify_all()
-                    return batch
-                if self._is_stopping:
-                    return None
-                self._changed.wait(self._marker_wait_s())
+        return True
+
+    def _run_commits(self) -> None:
+        try:
+            while self._failure is None:
+                if self.commit_and_publish():
+                    continue
+                with self._changed:
+                    if self._is_stopping and not self._has_work():
+                        return
+                    if not self._has_work():
+                        self._changed.wait(self._marker_wait_s())
+        except BaseException as failure:
+            self.fail(failure)
 
     def _has_work(self) -> bool:
         pending = self._pending
@@ -404,12 +428,12 @@ class Loop:
     def _marker_wait_s(self) -> float | None:
         if not self._unmarked_messages:
             return None
-        return max(0.0, self._unmarked_since_s + MARKER_AFTER_S - time.monotonic())
+        return max(0.0, self._unmarked_since_s + MARKER_AFTER_S - self._monotonic_s())
 
     def _commit(self, batch: _Batch) -> float:
         """Step 3; returns its duration in ms, 0 when nothing was to be committed."""
         if batch.cuts and not self._unmarked_messages:
-            self._unmarked_since_s = time.monotonic()
+            self._unmarked_since_s = self._monotonic_s()
         self._unmarked_cuts += batch.cuts
         self._unmarked_messages += batch.message_count
         if not (batch.is_durable or batch.attempted_offset or self._is_marker_due(batch)):
@@ -450,8 +474,7 @@ class Loop:
         answers = [answer for output in batch.outputs for answer in output.answers]
         messages = [message for output in batch.outputs for message in output.messages]
         if answers or messages or batch.ticks:
-            unanswerable = self._publisher.publish([*messages, *batch.ticks], answers, self._position.commit_id)
-            self.figures.unanswerable_answers += unanswerable
+            self._publisher.publish([*messages, *batch.ticks], answers, self._position.commit_id)
         self._published_ends = batch.end_offsets
         self._reached(Point.PUBLISHED)
         groups: list[AppliedGroup] = [output.applied for output in batch.outputs]
@@ -466,6 +489,7 @@ class Loop:
         )
         self._update_watches(effect for effect in commit.effects() if isinstance(effect, WatchLog | WatchTopics))
         self.figures.answers += len(answers)
+        self.figures.unanswerable_answers += sum(output.unanswerable_count for output in batch.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())
         self.figures.publish_ms += (time.perf_counter() - started_s) * 1_000
         if groups or batch.cuts:

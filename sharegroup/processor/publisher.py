@@ -14,7 +14,7 @@ from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
-from sharegroup.processor.topics import AnswerRecords, ensure_response_topic, request_topic_check
+from sharegroup.processor.topics import check_request_topic, ensure_response_topic
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import OutboxAnswer
@@ -40,28 +40,18 @@ class LogPublisher:
         self._log = log
         self._config = config
         self._leader_epoch = leader_epoch
-        self._answer_records = AnswerRecords(log, config)
-        self.check_request_topic = request_topic_check(log, config, request_topic_id)
+        self._request_topic_id = request_topic_id
 
-    def publish(self, messages: Sequence[tuple[str, str]], answers: Sequence[OutboxAnswer], commit_id: int) -> int:
-        """Append internal messages (group id, envelope in JSON), then answers.
-
-        Returns:
-            Number of answers whose response partition does not exist; they are dropped.
-        """
+    def publish(self, messages: Sequence[tuple[str, str]], answers: Sequence[OutboxAnswer], commit_id: int) -> None:
+        """Append internal messages (group id, envelope in JSON), then answers."""
         batches: _Batches = defaultdict(list)
         for group_id, value in messages:
             self._add_message(batches, group_id, value.encode())
-        unanswerable = 0
         header = (COMMIT_ID_HEADER, str(commit_id).encode())
         for answer in answers:
-            if not 0 <= answer.partition < self._config.response_topic_partitions:
-                unanswerable += 1
-                continue
-            record = self._answer_records.record(answer, header)
+            record = NewRecord(answer.member_id.encode(), answer.value.encode(), (header,))
             batches[self._config.response_topic_name, answer.partition].append(record)
         self._append(batches)
-        return unanswerable
 
     def send(self, requests: Sequence[RequestEnvelope]) -> None:
         """Append internal messages, each in its group's partition."""
@@ -74,6 +64,14 @@ class LogPublisher:
         """Return a Tick for a group, as `publish` takes it."""
         envelope = RequestEnvelope(api_key=ApiKey.TICK, group_id=group_id, leader_epoch=self._leader_epoch)
         return group_id, envelope.model_dump_json(exclude_defaults=True)
+
+    def check_request_topic(self) -> None:
+        """Check that the request topic is still the one that the processor follows.
+
+        Raises:
+            UnknownTopicError: it was deleted, or created again.
+        """
+        check_request_topic(self._log, self._config, self._request_topic_id)
 
     def announce_to_processors(self, announcement: ProcessorStarted) -> Mapping[int, int]:
         """Append the announcement to every request partition; returns its offset in each."""

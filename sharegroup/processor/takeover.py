@@ -18,21 +18,23 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import ConfigurationError, OlderStateError
 from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log, NewRecord, TopicDescription
-from sharegroup.processor.loop import Position
+from sharegroup.processor.loop import Position, StateWriter
 from sharegroup.processor.publisher import COMMIT_ID_HEADER, LogPublisher
 from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import decoded_request
+from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import FoldedState, fold
-from sharegroup.state.reader import Recovery, StateTableReader
+from sharegroup.state.reader import CommitMarkerInfo, Recovery, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
 logger = logging.getLogger("sharegroup.processor")
@@ -60,7 +62,7 @@ class Takeover:
         takeovers_since_marker: processors that have taken over since the last marker, before this one.
     """
 
-    writer: StateTableWriter
+    writer: FencedTable
     publisher: LogPublisher
     folded: FoldedState
     position: Position
@@ -75,12 +77,62 @@ class Takeover:
         return self.takeovers_since_marker >= CAREFUL_AFTER_TAKEOVERS
 
 
-def take_over(log: Log, config: ProcessorConfig, accepts_older_state: bool = False) -> Takeover:
+class FencedTable(StateWriter, Protocol):
+    """The state table, as its one writer has it."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Epoch of the writer's fence."""
+        ...
+
+
+class StateTable(Protocol):
+    """The state table, as a takeover finds it; the reader has the meaning of each method."""
+
+    def exists(self) -> bool:
+        """Return True if there is a table."""
+        ...
+
+    def last_fence(self) -> StateRow | None:
+        """Return the fence of the processor that took over last."""
+        ...
+
+    def last_marker(self) -> CommitMarkerInfo | None:
+        """Return the last marker."""
+        ...
+
+    def leader_epoch(self) -> int:
+        """Return the highest leader epoch."""
+        ...
+
+    def recovery(self) -> Recovery:
+        """Return all that decides the present state."""
+        ...
+
+    def fence(self, identity: Mapping[str, Any]) -> FencedTable:
+        """Commit a fence with the next leader epoch; creates the table when it is missing."""
+        ...
+
+
+class DeltaStateTable(StateTableReader):
+    """The state table in Delta.
+
+    Args:
+        path: the table's folder.
+    """
+
+    def fence(self, identity: Mapping[str, Any]) -> StateTableWriter:
+        """Commit a fence with the next leader epoch."""
+        return StateTableWriter.open(self.path, identity)
+
+
+def take_over(log: Log, table: StateTable, config: ProcessorConfig, accepts_older_state: bool = False) -> Takeover:
     """Take over, in the order that the module describes.
 
     Args:
         log: record, request and response log.
-        config: where everything is.
+        table: the state table.
+        config: names and partition counts of the topics.
         accepts_older_state: whether the state table may be an older copy than the request log.
 
     Raises:
@@ -88,14 +140,12 @@ def take_over(log: Log, config: ProcessorConfig, accepts_older_state: bool = Fal
         OlderStateError: the state table is an older copy.
         StateTableError: the state table cannot be read or written.
     """
-    reader = StateTableReader(config.state_table_path)
-    _check_counts(reader, config)
+    _check_counts(table, config)
     request_topic = ensure_topics(log, config)
     if not accepts_older_state:
-        _check_age(log, config, reader)
-    identity = {**_partition_counts(config), "request_topic_id": request_topic.topic_id}
-    writer = StateTableWriter.open(config.state_table_path, identity)
-    recovery = reader.recovery()
+        _check_age(log, config, table)
+    writer = table.fence({**_partition_counts(config), "request_topic_id": request_topic.topic_id})
+    recovery = table.recovery()
     folded = fold(recovery.rows)
     marker = recovery.last_marker.payload if recovery.last_marker else None
     ends = _start_offsets(log, request_topic, marker)
@@ -126,8 +176,8 @@ def _partition_counts(config: ProcessorConfig) -> dict[str, int]:
     return {key: config.value(key) for key in ("request.topic.partitions", "response.topic.partitions")}
 
 
-def _check_counts(reader: StateTableReader, config: ProcessorConfig) -> None:
-    fence = reader.last_fence() if reader.exists() else None
+def _check_counts(table: StateTable, config: ProcessorConfig) -> None:
+    fence = table.last_fence() if table.exists() else None
     for key, count in _partition_counts(config).items():
         recorded = fence.payload.get(key, count) if fence else count
         if recorded != count:
@@ -137,18 +187,18 @@ def _check_counts(reader: StateTableReader, config: ProcessorConfig) -> None:
             )
 
 
-def _check_age(log: Log, config: ProcessorConfig, reader: StateTableReader) -> None:
+def _check_age(log: Log, config: ProcessorConfig, table: StateTable) -> None:
     """Refuse a state table that lacks commits on which published answers rest, or a processor that was announced.
 
     Raises:
         OlderStateError: it is an older copy.
     """
-    marker = reader.last_marker() if reader.exists() else None
+    marker = table.last_marker() if table.exists() else None
     commit_id = marker.commit_id if marker else -1
     published = _last_published_commit_id(log, config)
     if published > commit_id:
         raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
-    leader_epoch = reader.leader_epoch() if reader.exists() else 0
+    leader_epoch = table.leader_epoch() if table.exists() else 0
     announced = _last_announced_epoch(log, config, marker.end_offsets if marker else {})
     if announced > leader_epoch:
         raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {announced} was announced")
@@ -216,9 +266,7 @@ def _start_offsets(log: Log, request_topic: TopicDescription, marker: CommitMark
 
 def _raise_request_end(log: Log, topic: str, partition: int, start: int, end_offset: int) -> None:
     """The request log was lost: offsets that the state table has seen must not come again."""
-    logger.warning(
-        Event("request_log_lost", partition=f"{topic}-{partition}", end_offset=end_offset, applied_to=start)
-    )
+    logger.warning(Event("request_log_lost", partition=f"{topic}-{partition}", end_offset=end_offset, applied_to=start))
     if isinstance(log, LocalLog):
         log.raise_end_offset(topic, partition, start)
         return
@@ -244,7 +292,9 @@ def _raise_record_ends(log: Log, folded: FoldedState) -> None:
         end_offset = log.offsets(topic)[index].end_offset
         if end_offset < next_offset:
             logger.warning(
-                Event("records_lost", share_partition=f"{topic}-{index}", end_offset=end_offset, acquired_to=next_offset)
+                Event(
+                    "records_lost", share_partition=f"{topic}-{index}", end_offset=end_offset, acquired_to=next_offset
+                )
             )
             log.raise_end_offset(topic, index, next_offset)
 

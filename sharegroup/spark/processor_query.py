@@ -91,9 +91,8 @@ class ProcessorQuery:
                 while not stop.wait(_SERVE_LOOK_S):
                     check_running(self._spark)
                     self.raise_failure()
-                    if idle_limit_s is not None and (idle_s := self._processor.idle_s()) is not None:
-                        if idle_s >= idle_limit_s:
-                            break
+                    if idle_limit_s is not None and (self._processor.idle_s() or 0.0) >= idle_limit_s:
+                        break
         finally:
             self.stop()
 
@@ -150,7 +149,7 @@ class ProcessorQuery:
         self._processor.raise_failure()
 
     def last_progress(self) -> Mapping[str, Any]:
-        """Return the loop's figures of the last micro-batch, as the query's progress has them; empty before the first."""
+        """Return the loop's figures of the last micro-batch, as its progress has them; empty before the first."""
         progress = self._query.lastProgress if self._query is not None else None
         row = progress.observedMetrics.get(OBSERVATION) if progress is not None else None
         return {} if row is None else row.asDict()

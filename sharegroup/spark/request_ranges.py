@@ -1,7 +1,7 @@
 """The stream that hosts the processor: ranges of offsets of the request log, one row a range, never the messages.
 
-Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and where the log is: `log.path`, or options that begin
-with `kafka.`.
+Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and where the log is: `log.path`, or options that
+begin with `kafka.`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RequestRangesReader(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._topic = options["topic"]
         self._start_offsets: dict[str, int] = json.loads(options["startingoffsets"])
-        kafka = {key.removeprefix(_KAFKA_PREFIX): text for key, text in options.items() if key.startswith(_KAFKA_PREFIX)}
+        kafka = {key.removeprefix(_KAFKA_PREFIX): options[key] for key in options if key.startswith(_KAFKA_PREFIX)}
         self._address = KafkaConfig.from_mapping(kafka) if kafka else options["log.path"]
         self._log: Log | None = None
 
