@@ -8,21 +8,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from sharegroup.config.loader import Settings
+from sharegroup.errors import LogError, ProcessorStoppedError, ShareGroupError
+from sharegroup.event_log import Event
 from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.logs.port import Log
+from sharegroup.logs.port import Log, LogRecord
 from sharegroup.metrics.server import MetricsServer
 from sharegroup.processor.activity import GroupActivity
 from sharegroup.processor.answer_records import AnswerRecords
-from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.commit import Commit
+from sharegroup.processor.commit_events import log_commit
+from sharegroup.processor.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
+from sharegroup.processor.figures import LoopFigures
+from sharegroup.processor.group_defaults import initial_configuration
+from sharegroup.processor.groups import Groups, Rebuild
 from sharegroup.processor.log_watch import LogWatch
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.metrics_feed import MetricsFeed
 from sharegroup.processor.metrics_server import server_after_takeover, server_before_takeover
-from sharegroup.processor.takeover import Takeover
+from sharegroup.processor.partition_clock import PartitionClocks
+from sharegroup.processor.takeover import DeltaStateTable, Takeover, take_over
+from sharegroup.processor.timers import Timers
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.internal_messages import Tick
+from sharegroup.protocol.messages import request
+from sharegroup.state.fold import fold
+from sharegroup.state.reader import StateTableReader
 from sharegroup.state.upkeep import UpkeepProcess
 
 logger = logging.getLogger("sharegroup.processor")
