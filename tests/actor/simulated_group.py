@@ -401,6 +401,7 @@ def written(letters: DeadLetters) -> WrittenDeadLetters:
         partition_index=letters.partition,
         first_offset=letters.first_offset,
         last_offset=letters.last_offset,
+        state_epoch=letters.state_epoch,
     )
 
 
