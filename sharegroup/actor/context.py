@@ -52,7 +52,7 @@ class ActorContext:
         request_partition: the group's partition of the request log.
         leader_epoch: epoch of the processor that runs the actor.
         broker: defaults and bounds of all groups.
-        group_epoch_floor: group epochs of a group that comes to life are above it.
+        group_epoch_floor: a group that comes to life begins above it: the highest epoch of any removed group.
     """
 
     group_id: str
