@@ -33,10 +33,11 @@ class TopicLogOffsets(Message):
     topic_id: Name = Field(description="Topic id; empty when the topic does not exist.")
     partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
+    sequence: Int64 = Field(default=0, description="Rises with each look of one processor at which topic has the name.")
 
 
 class LogOffsets(Message):
-    """Offsets of the record log; within one topic id they merge by maximum, so a repeat does no harm."""
+    """Offsets of the record log; within one topic id they merge by maximum, whatever their sequence: repeats are harmless."""
 
     topics: list[TopicLogOffsets] = Field(default_factory=list, description="Topics.")
 
