@@ -54,10 +54,11 @@ class TopicLogOffsets(Message):
         "have the same. A look that comes after a later one of the same topic is ignored.",
     )
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
+    sequence: Int64 = Field(default=0, description="Rises with each look of one processor at which topic has the name.")
 
 
 class LogOffsets(Message):
-    """Offsets of the record log; within one topic id they merge by maximum, so a repeat does no harm."""
+    """Offsets of the record log; within one topic id they merge by maximum, whatever their sequence: repeats are harmless."""
 
     topics: list[TopicLogOffsets] = Field(default_factory=list, description="Topics.")
 
