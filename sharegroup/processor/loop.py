@@ -349,7 +349,7 @@ class Loop:
             for partition in self._applied_ends
             if (at_ms := self._timers.next_ms(partition)) is not None
         ]
-        return max(0, min([self._longest_take_ms, *waits_ms]))
+        return max(0, min(self._longest_take_ms, *waits_ms)) if waits_ms else self._longest_take_ms
 
     def _await_published(self) -> None:
         with self._changed:

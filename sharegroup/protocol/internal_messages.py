@@ -54,7 +54,6 @@ class TopicLogOffsets(Message):
         "have the same. A look that comes after a later one of the same topic is ignored.",
     )
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
-    sequence: Int64 = Field(default=0, description="Rises with each look of one processor at which topic has the name.")
 
 
 class LogOffsets(Message):
