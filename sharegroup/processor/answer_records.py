@@ -8,7 +8,7 @@ from sharegroup.actor.effects import Respond
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError, UnknownTopicError
 from sharegroup.event_log import Event
-from sharegroup.logs.port import Log, NewRecord
+from sharegroup.logs.port import Log
 from sharegroup.processor.topics import MAX_MESSAGE_BYTES, MAX_MESSAGE_CONFIG
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope
@@ -30,10 +30,12 @@ class AnswerRecords:
     Args:
         log: the log of the response topic.
         config: its name and partition count.
+        leader_epoch: epoch of the processor; every answer carries it.
     """
 
-    def __init__(self, log: Log, config: ProcessorConfig) -> None:
+    def __init__(self, log: Log, config: ProcessorConfig, leader_epoch: int) -> None:
         self._log = log
+        self._leader_epoch = leader_epoch
         self._topic = config.response_topic_name
         self._partition_count = config.response_topic_partitions
 
@@ -41,7 +43,7 @@ class AnswerRecords:
         """Return an answer as it is stored and appended; None if the response topic has no such partition."""
         if not 0 <= effect.partition < self._partition_count:
             return None
-        response = effect.response
+        response = effect.response.model_copy(update={"leader_epoch": self._leader_epoch})
         value = response.model_dump_json()
         # A character has one byte to four.
         if 4 * len(value) > _SURE_TO_FIT_BYTES:
@@ -73,10 +75,6 @@ class AnswerRecords:
             config = {}
         return int(config.get(MAX_MESSAGE_CONFIG, MAX_MESSAGE_BYTES)) - _OVERHEAD_BYTES
 
-
-def answer_record(answer: OutboxAnswer) -> NewRecord:
-    """Return the record that an answer is appended as."""
-    return NewRecord(answer.member_id.encode(), answer.value.encode())
 
 
 def _too_large(response: ResponseEnvelope, size: int, topic: str, limit: int) -> ResponseEnvelope:

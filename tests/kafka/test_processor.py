@@ -31,7 +31,7 @@ from sharegroup.processor.topics import ensure_topics
 from sharegroup.spark.worker import process
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
-from tests.spark.site import BROKER, places
+from tests.support.site import BROKER, places
 from tests.support.kafka_broker import USERS, KafkaBroker
 
 pytestmark = pytest.mark.slow
