@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sharegroup.config.loader import load_settings
 from sharegroup.spark.job import Job, end_process, job_parser
-from sharegroup.spark.processor import Processor
+from sharegroup.spark.processor_query import ProcessorQuery
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work(job: Job) -> None:
         settings = load_settings(options.config, os.environ, options.set)
-        Processor(job.session(), settings).serve(job.stop, options.wait if options.once else None)
+        query = ProcessorQuery(job.session(), settings, accepts_older_state=options.accept_older_state)
+        query.serve(job.stop, options.wait if options.once else None)
 
     return Job("share-group-processor", options.verbose).run(work)
 

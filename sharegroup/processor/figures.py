@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
 
 
 @dataclass(slots=True)
@@ -40,11 +39,12 @@ class LoopFigures:
         """Return the figures as they are now."""
         return replace(self)
 
-    def since(self, before: LoopFigures) -> LoopFigures:
-        """Return what was added since earlier figures."""
-        earlier = before.named()
-        return LoopFigures(**{name: value - earlier[name] for name, value in self.named().items()})
+    def since(self, earlier: LoopFigures) -> LoopFigures:
+        """Return what was added since an earlier copy."""
+        return LoopFigures(
+            **{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)}
+        )
 
-    def named(self) -> dict[str, Any]:
-        """Return name → figure."""
+    def named(self) -> dict[str, float]:
+        """Return name → value, as `sharegroup.metrics.progress.LOOP_FIGURES` lists them."""
         return asdict(self)
