@@ -13,7 +13,7 @@ class LoopFigures:
         messages: messages of the request log that were applied.
         commits: commits to the state table.
         answers: answers that were published.
-        take_ms: time spent in taking messages, waiting for them apart.
+        take_ms: age of the first message of each cut when it was taken.
         apply_ms: time spent in applying them.
         commit_ms: time spent in commits.
         publish_ms: time spent in publishing.

@@ -17,6 +17,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import InvalidRequestError
+from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log
 from sharegroup.protocol.api_key import ApiKey
@@ -42,16 +43,9 @@ class ProcessorPeer:
         log: where requests, responses and records are.
         broker: defaults and limits of all groups.
         table_path: the state table; None is one of the peer's own.
-        kafka: the cluster of a log in Kafka.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        broker: BrokerConfig = BROKER,
-        table_path: str | None = None,
-        kafka: KafkaConfig | None = None,
-    ) -> None:
+    def __init__(self, log: Log, broker: BrokerConfig = BROKER, table_path: str | None = None) -> None:
         self._log = log
         self._folder = tempfile.TemporaryDirectory(prefix="processor-peer-", ignore_cleanup_errors=True)
         config = ProcessorConfig(
@@ -61,7 +55,7 @@ class ProcessorPeer:
             request_topic_partitions=REQUEST_PARTITIONS,
             response_topic_partitions=RESPONSE_PARTITIONS,
         )
-        self._settings = Settings(config, broker, {}, {}, {}, kafka or KafkaConfig())
+        self._settings = Settings(config, broker, {}, {}, {}, log.config if isinstance(log, KafkaLog) else KafkaConfig())
         self._host = ProcessorThread(self._settings)
 
     def __enter__(self) -> Self:
