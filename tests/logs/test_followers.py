@@ -92,7 +92,10 @@ def test_all_partitions_are_followed(log: Log, events: str, follow: Follow) -> N
 def test_a_busy_partition_does_not_keep_another_one_out(log: Log, events: str, follow: Follow) -> None:
     log.append_all([(events, 0, values("a") * 100), (events, 1, values("b"))])
     follower = follow({0: 0, 1: 0})
-    assert 1 in [partition for _ in range(60) for partition, _, _ in taken(follower, max_records=2)]
+    partitions: list[int] = []
+    while 1 not in partitions:
+        partitions += [partition for partition, _, _ in taken(follower, max_records=2)]
+    assert len(partitions) <= 101
 
 
 @pytest.mark.parametrize(
