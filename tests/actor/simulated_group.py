@@ -1,7 +1,6 @@
 """A processor for one group, in memory: request log, clock, record log and both actors.
 
-Between two batches the actors are nothing but their state bytes, as in a streaming query; and every batch is executed
-twice, as it may be there: the second time must give the same.
+The actors live between two batches; after a restart they begin with what the rows of the state table add up to.
 """
 
 from __future__ import annotations
@@ -26,12 +25,19 @@ from sharegroup.actor.effects import (
     WriteDeadLetters,
 )
 from sharegroup.actor.leader import Leader
-from sharegroup.actor.mailbox import ActorState, run_batch
+from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.coordinator.group_coordinator import GroupCoordinator
+from sharegroup.coordinator.group_state import GroupState
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
+from sharegroup.protocol.group_messages import (
+    AlterGroupConfigRequest,
+    ResumeShareGroupRequest,
+)
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     LogOffsets,
@@ -39,14 +45,11 @@ from sharegroup.protocol.internal_messages import (
     Tick,
     TopicLogOffsets,
 )
-from sharegroup.protocol.group_messages import (
-    AlterGroupConfigRequest,
-    ResumeShareGroupRequest,
-)
 from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
+from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.bootstrap import recovered_states
-from sharegroup.state.fold import FoldedGroup, fold
+from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedGroup, fold
+from tests.actor.live_actors import LiveActors
 
 GROUP_ID = "group-1"
 START_MS = 1_767_225_600_000
@@ -119,12 +122,14 @@ class Group:
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
         }
         self.log: list[LoggedBytes] = []
-        self.states: dict[ActorRole, bytes] = {role: ActorState().encoded() for role in ActorRole}
+        self.actors = LiveActors(self.context, self._new_coordinator(GroupState()), Leader(self.context, {}))
         self.rows: list[StateRow] = []
         self.responses: list[ResponseEnvelope] = []
         self.wakes: dict[ActorRole, int] = {}
         self.topic_watch: WatchTopics | None = None
-        self.log_watch: WatchLog | None = None
+        self.log_watch: dict[tuple[str, str, int], int] = {}
+        """(topic, topic id, partition) → offset above which the leader is to be woken."""
+        self.watched_level = IsolationLevel.READ_UNCOMMITTED
         self.dead_letters: list[WriteDeadLetters] = []
         """What the leader wanted written, in order."""
         self.after_batch: list[Callable[[Batch], None]] = []
@@ -146,8 +151,8 @@ class Group:
         return len(self.log) - 1
 
     def tell(self, api_key: ApiKey, body: Message) -> int:
-        """Append a message that asks for no answer."""
-        return self.append(request(api_key, self.group_id, body))
+        """Append a message that asks for no answer, as the processor does."""
+        return self.append(request(api_key, self.group_id, body, leader_epoch=self.context.leader_epoch))
 
     def append_tick(self) -> None:
         self.tell(ApiKey.TICK, Tick())
@@ -175,24 +180,16 @@ class Group:
         return outcome
 
     def effects_of(self, offsets: Iterable[int], cut_ms: int) -> list[Effect]:
-        """Let both actors apply messages; their new states are kept, the effects are returned."""
-        inboxes: dict[ActorRole, list[LoggedRequest]] = {role: [] for role in ActorRole}
+        """Let both actors apply messages in one cut."""
+        messages: list[LoggedRequest] = []
         effects: list[Effect] = []
         for offset in offsets:
             judgement = judged(self.log[offset].value, offset, self.group_id, self.log[offset].time_ms)
             if isinstance(judgement, LoggedRequest):
-                for role in RECIPIENTS[ApiKey(judgement.envelope.api_key)]:
-                    inboxes[role].append(judgement)
+                messages.append(judgement)
             else:
                 effects.append(judgement)
-        for role, messages in inboxes.items():
-            if messages:
-                after, more = run_batch(role, self.context, self.state(role), messages, cut_ms)
-                again = run_batch(role, self.context, self.state(role), messages, cut_ms)
-                assert (again[0].encoded(), again[1]) == (after.encoded(), more)
-                self.states[role] = after.encoded()
-                effects += more
-        return effects
+        return effects + self.actors.apply(messages, cut_ms)
 
     def settle(self) -> Outcome:
         """Run batches until nothing is pending; what they did together."""
@@ -217,12 +214,28 @@ class Group:
         self.now_ms = until_ms
 
     def restart(self) -> None:
-        """Lose the actors' state bytes and their wishes; begin anew from what the state table says."""
+        """Lose the actors; a processor of the next epoch begins with what the state table says."""
+        self.context = replace(self.context, leader_epoch=self.context.leader_epoch + 1)
         folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
-        states = recovered_states(folded, self.context.broker, self.log[self._applied - 1].time_ms)
-        self.states = {role: state.encoded() for role, state in states.items()}
-        self.wakes, self.topic_watch, self.log_watch = {}, None, None
+        partitions = [
+            LedPartition(
+                partition.topic,
+                partition.topic_id,
+                partition.partition,
+                partition.share_partition,
+                SnapshotEpochs(partition.snapshot_epoch, partition.updates_since_snapshot),
+                rejected=partition.rejected,
+            )
+            for partition in folded.partitions.values()
+        ]
+        leader = Leader(self.context, folded.metadata.config_overrides, partitions, last_requests(self.rows))
+        last_time_ms = self.actors.last_time_ms
+        self.actors = LiveActors(self.context, self._new_coordinator(folded.metadata), leader, last_time_ms)
+        self.wakes, self.topic_watch, self.log_watch = {}, None, {}
         self.append_tick()
+
+    def _new_coordinator(self, metadata: GroupState) -> Coordinator:
+        return Coordinator(self.context, GroupCoordinator(metadata, self.context.broker))
 
     def drop_pending(self) -> None:
         """Lose the messages that no batch has applied yet, as if the driver had died before it sent them."""
@@ -297,29 +310,21 @@ class Group:
     # The dead-letter queue.
 
     def write_dead_letters(self) -> None:
-        """Tell the leader that all letters that it asked for are written, as the processor's writer does."""
-        letters = [found for wish in self.dead_letters for found in wish.letters]
+        """Tell the leader that all dead letters that it asked for are written, as the processor's writer does."""
+        ranges = [written(dead_letters) for effect in self.dead_letters for dead_letters in effect.letters]
         self.dead_letters = []
-        if letters:
-            self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written(found) for found in letters]))
+        if ranges:
+            self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=ranges))
 
     # What is inside.
 
-    def state(self, role: ActorRole) -> ActorState:
-        return ActorState.decoded(self.states[role])
-
     @property
     def leader(self) -> Leader:
-        """The leader that the state bytes hold."""
-        plain = self.state(ActorRole.LEADER).plain
-        return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
+        return self.actors.leader
 
     @property
     def coordinator(self) -> Coordinator:
-        """The coordinator that the state bytes hold; there must be one."""
-        plain = self.state(ActorRole.COORDINATOR).plain
-        assert plain is not None
-        return Coordinator.from_plain(self.context, plain)
+        return self.actors.coordinator
 
     def rows_of(self, *record_types: RecordType) -> list[StateRow]:
         return [row for row in self.rows if row.record_type in record_types]
@@ -332,7 +337,7 @@ class Group:
                 assert effect.partition >= 0, effect
                 outcome.responses.append(effect.response)
             case Send():
-                self.append(effect.request)
+                self.append(effect.request.model_copy(update={"leader_epoch": self.context.leader_epoch}))
             case Wake(at_ms=None):
                 self.wakes.pop(effect.role, None)
             case Wake(at_ms=int(at_ms)):
@@ -340,7 +345,10 @@ class Group:
             case WatchTopics():
                 self.topic_watch = replace(effect, topics=dict(effect.topics))
             case WatchLog():
-                self.log_watch = replace(effect, above_offset=dict(effect.above_offset))
+                assert not effect.forgotten & effect.above_offset.keys()
+                self.log_watch = {key: at for key, at in self.log_watch.items() if key not in effect.forgotten}
+                self.log_watch.update(effect.above_offset)
+                self.watched_level = effect.isolation_level
             case WriteDeadLetters():
                 self.dead_letters.append(effect)
             case Undecodable():
@@ -353,14 +361,12 @@ class Group:
             self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
 
     def _grown(self) -> Iterator[TopicLogOffsets]:
-        if self.log_watch is None:
-            return
-        watched, level = self.log_watch.above_offset, self.log_watch.isolation_level
+        watched = self.log_watch
         for (topic, topic_id, partition), above in list(watched.items()):
             present_id, partitions = self.topics.get(topic, ("", []))
             if present_id != topic_id or partition >= len(partitions):
                 continue
-            if partitions[partition].readable_end(level) > above:
+            if partitions[partition].readable_end(self.watched_level) > above:
                 del watched[topic, topic_id, partition]
                 yield self._topic_offsets(topic, [partition])
 
@@ -394,14 +400,23 @@ class Group:
         )
 
 
-def written(letters: DeadLetters) -> WrittenDeadLetters:
-    """What the writer says of letters when it has written them."""
+def written(dead_letters: DeadLetters) -> WrittenDeadLetters:
+    """The range that the writer reports when it has written dead letters."""
     return WrittenDeadLetters(
-        topic_id=letters.topic_id,
-        partition_index=letters.partition,
-        first_offset=letters.first_offset,
-        last_offset=letters.last_offset,
+        topic_id=dead_letters.topic_id,
+        partition_index=dead_letters.partition,
+        first_offset=dead_letters.first_offset,
+        last_offset=dead_letters.last_offset,
+        state_epoch=dead_letters.state_epoch,
     )
+
+
+def last_requests(rows: Iterable[StateRow]) -> dict[str, LastRequest]:
+    """The last request with a durable effect of each member, as rows have it."""
+    payloads = (
+        SharePartitionPayload.model_validate(row.payload) for row in rows if row.record_type in SHARE_PARTITION_TYPES
+    )
+    return {last.member_id: last for payload in payloads for last in payload.last_requests}
 
 
 def group_with(
