@@ -14,16 +14,6 @@ from pydantic import Field, create_model
 
 from sharegroup.protocol.api_key import INTERNAL_KEYS, LATEST_VERSION, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
-from sharegroup.protocol.internal_messages import (
-    DeleteShareGroupState,
-    InitializeShareGroupState,
-    LogOffsets,
-    ProcessorStarted,
-    ShareGroupConfigChanged,
-    ShareGroupStateDeleted,
-    ShareGroupStateInitialized,
-    Tick,
-)
 from sharegroup.protocol.group_administration import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -38,6 +28,16 @@ from sharegroup.protocol.group_messages import (
     ShareGroupHeartbeatResponse,
 )
 from sharegroup.protocol.group_status import GroupStatusPayload
+from sharegroup.protocol.internal_messages import (
+    DeleteShareGroupState,
+    InitializeShareGroupState,
+    LogOffsets,
+    ProcessorStarted,
+    ShareGroupConfigChanged,
+    ShareGroupStateDeleted,
+    ShareGroupStateInitialized,
+    Tick,
+)
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope
 from sharegroup.protocol.row_payloads import (
