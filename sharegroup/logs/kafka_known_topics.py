@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Iterable
 
-from sharegroup.logs.kafka_topics import KafkaTopics, TopicIdentity
+from sharegroup.logs.kafka_topics import KafkaTopics
+from sharegroup.logs.port import TopicIdentity
 
 _KNOWN_S = 5.0
 """After this time a topic is looked at again: it may have been deleted, or have more partitions."""

@@ -114,7 +114,8 @@ def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     for envelope in (RequestEnvelope, ResponseEnvelope):
         yield f"envelopes/{envelope.__name__}.json", _schema(envelope, envelope.__name__)
     for api_key, body in BODIES.items():
-        name, folder = (_name(api_key), "internal") if api_key in INTERNAL_KEYS else (f"{_name(api_key)}Request", "requests")
+        is_internal = api_key in INTERNAL_KEYS
+        name, folder = (_name(api_key), "internal") if is_internal else (f"{_name(api_key)}Request", "requests")
         yield f"{folder}/{name}.json", _schema(body, name, api_key)
     for api_key, body in ANSWERS.items():
         name = f"{_name(api_key)}Response"
