@@ -12,7 +12,7 @@ from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake, WatchLog, WatchTopics
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
-from sharegroup.client.settings import LinkTopics
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord
@@ -23,7 +23,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.facts import FactSource
 from sharegroup.state.writer import StateTableWriter
 
-TOPICS = LinkTopics()
+TOPICS = ChannelTopics()
 REQUESTS, RESPONSES = TOPICS.request_topic_name, TOPICS.response_topic_name
 WAIT_MS = 10
 

@@ -10,7 +10,7 @@ from random import Random
 
 from sharegroup.actor.mailbox import ActorState
 from sharegroup.actor.undecodable import MAX_REQUEST_BYTES
-from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import GroupQuarantinedError, MessageTooLargeError
 from sharegroup.logs.partitioner import partition_for
@@ -108,7 +108,7 @@ def test_a_group_that_fails_leaves_the_others_going_until_it_is_resumed(new_site
     site.start()
     break_partition_1(site)
     topic = site.new_topic(record_count=10)
-    link = ProcessorLink(site.log, GROUP_ID, "anna")
+    link = ProcessorChannel(site.log, GROUP_ID, "anna")
     assert acknowledged(site, link, 1, epoch=2) == GroupQuarantinedError.code
     assert "TypeError" in site.folded(GROUP_ID).failures[ActorRole.LEADER]
     assert acknowledged(site, link, 0, epoch=2) == GroupQuarantinedError.code
@@ -142,7 +142,7 @@ def break_partition_1(site: Site) -> None:
     path.write_bytes(ActorState(state.plain, state.last_time_ms).encoded())
 
 
-def acknowledged(site: Site, link: ProcessorLink, partition: int, epoch: int) -> int:
+def acknowledged(site: Site, link: ProcessorChannel, partition: int, epoch: int) -> int:
     """The error code of the answer to accepting offset 0."""
     said = AcknowledgementRange(first_offset=0, last_offset=0, acknowledge_types=[AcknowledgeType.ACCEPT])
     topic = FetchTopic(
