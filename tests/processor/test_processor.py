@@ -6,7 +6,7 @@ import json
 import time
 
 from sharegroup.audit.verify import verify
-from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import InvalidRequestError, UnsupportedVersionError
 from sharegroup.logs.partitioner import partition_for
@@ -252,7 +252,7 @@ def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> No
 
 def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
     group_id = site.new_group()
-    link = ProcessorLink(site.log, group_id, "member")
+    link = ProcessorChannel(site.log, group_id, "member")
     link.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
     answered: list[int] = []
 
