@@ -55,12 +55,14 @@ class ActorContext:
         request_partition: the group's partition of the request log.
         leader_epoch: epoch of the processor that runs the actor.
         broker: defaults and bounds of all groups.
+        group_epoch_floor: a group that comes to life begins above it: the highest epoch of any removed group.
     """
 
     group_id: str
     request_partition: int
     leader_epoch: int
     broker: BrokerConfig
+    group_epoch_floor: int = 0
 
     def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
         """The row with the columns that say whose it is, and when and from which message it came."""

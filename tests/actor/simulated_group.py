@@ -12,6 +12,7 @@ from typing import Any
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
+from sharegroup.actor.decoding import decoded_message
 from sharegroup.actor.effects import (
     DeadLetters,
     Effect,
@@ -24,14 +25,10 @@ from sharegroup.actor.effects import (
     WatchTopics,
     WriteDeadLetters,
 )
-from sharegroup.actor.leader import Leader
-from sharegroup.actor.led_partition import LedPartition
-from sharegroup.actor.undecodable import judged
+from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.coordinator.group_coordinator import GroupCoordinator
-from sharegroup.coordinator.group_state import GroupState
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.processor.groups import leader_of
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.group_messages import (
@@ -46,10 +43,8 @@ from sharegroup.protocol.internal_messages import (
     TopicLogOffsets,
 )
 from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
-from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedGroup, fold
-from tests.actor.live_actors import LiveActors
+from sharegroup.state.fold import FoldedGroup, fold
 
 GROUP_ID = "group-1"
 START_MS = 1_767_225_600_000
@@ -122,7 +117,8 @@ class Group:
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
         }
         self.log: list[LoggedBytes] = []
-        self.actors = LiveActors(self.context, self._new_coordinator(GroupState()), Leader(self.context, {}))
+        self._begin(FoldedGroup(group_id))
+        self._last_time_ms = 0
         self.rows: list[StateRow] = []
         self.responses: list[ResponseEnvelope] = []
         self.wakes: dict[ActorRole, int] = {}
@@ -184,12 +180,29 @@ class Group:
         messages: list[LoggedRequest] = []
         effects: list[Effect] = []
         for offset in offsets:
-            judgement = judged(self.log[offset].value, offset, self.group_id, self.log[offset].time_ms)
-            if isinstance(judgement, LoggedRequest):
-                messages.append(judgement)
+            self._last_time_ms = max(self._last_time_ms, self.log[offset].time_ms)
+            message = decoded_message(self.log[offset].value, offset, self._last_time_ms)
+            if isinstance(message, LoggedRequest):
+                messages.append(message)
             else:
-                effects.append(judgement)
-        return effects + self.actors.apply(messages, cut_ms)
+                effects.append(message)
+        return effects + self._applied_by_actors(messages, cut_ms)
+
+    def _applied_by_actors(self, messages: Sequence[LoggedRequest], cut_ms: int) -> list[Effect]:
+        """Apply messages in one cut; a group that fails is rebuilt from its rows, as the processor does."""
+        bad: tuple[int, ActorRole, str] | None = None
+        while True:
+            try:
+                for index, message in enumerate(messages):
+                    if bad is not None and index == bad[0]:
+                        self.actors.quarantine(bad[1], message, bad[2])
+                    else:
+                        self.actors.receive(message)
+                return self.actors.finish(cut_ms)
+            except ActorFailedError as failed:
+                index = 0 if failed.message is None else messages.index(failed.message)
+                bad = (index, failed.role, repr(failed.__cause__))
+                self._begin(fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id)))
 
     def settle(self) -> Outcome:
         """Run batches until nothing is pending; what they did together."""
@@ -216,26 +229,21 @@ class Group:
     def restart(self) -> None:
         """Lose the actors; a processor of the next epoch begins with what the state table says."""
         self.context = replace(self.context, leader_epoch=self.context.leader_epoch + 1)
-        folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
-        partitions = [
-            LedPartition(
-                partition.topic,
-                partition.topic_id,
-                partition.partition,
-                partition.share_partition,
-                SnapshotEpochs(partition.snapshot_epoch, partition.updates_since_snapshot),
-                rejected=partition.rejected,
-            )
-            for partition in folded.partitions.values()
-        ]
-        leader = Leader(self.context, folded.metadata.config_overrides, partitions, last_requests(self.rows))
-        last_time_ms = self.actors.last_time_ms
-        self.actors = LiveActors(self.context, self._new_coordinator(folded.metadata), leader, last_time_ms)
+        removed = [record["epoch"] for record in self._metadata_records() if record["type"] == "ShareGroupRemoved"]
+        self.context = replace(self.context, group_epoch_floor=max(removed, default=0))
+        self._begin(fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id)))
         self.wakes, self.topic_watch, self.log_watch = {}, None, {}
         self.append_tick()
 
-    def _new_coordinator(self, metadata: GroupState) -> Coordinator:
-        return Coordinator(self.context, GroupCoordinator(metadata, self.context.broker))
+    def _begin(self, folded: FoldedGroup) -> None:
+        """Make the actors anew, from the state that the rows fold to."""
+        self.coordinator = Coordinator(self.context, folded.metadata)
+        self.leader = leader_of(self.context, folded)
+        failure = next(iter(folded.failures.values()), "")
+        self.actors = GroupActors(self.context, self.coordinator, self.leader, failure)
+
+    def _metadata_records(self) -> list[dict[str, Any]]:
+        return [record for row in self.rows_of(RecordType.GROUP_METADATA) for record in row.payload["records"]]
 
     def drop_pending(self) -> None:
         """Lose the messages that no batch has applied yet, as if the driver had died before it sent them."""
@@ -317,14 +325,6 @@ class Group:
             self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=ranges))
 
     # What is inside.
-
-    @property
-    def leader(self) -> Leader:
-        return self.actors.leader
-
-    @property
-    def coordinator(self) -> Coordinator:
-        return self.actors.coordinator
 
     def rows_of(self, *record_types: RecordType) -> list[StateRow]:
         return [row for row in self.rows if row.record_type in record_types]
@@ -409,14 +409,6 @@ def written(dead_letters: DeadLetters) -> WrittenDeadLetters:
         last_offset=dead_letters.last_offset,
         state_epoch=dead_letters.state_epoch,
     )
-
-
-def last_requests(rows: Iterable[StateRow]) -> dict[str, LastRequest]:
-    """The last request with a durable effect of each member, as rows have it."""
-    payloads = (
-        SharePartitionPayload.model_validate(row.payload) for row in rows if row.record_type in SHARE_PARTITION_TYPES
-    )
-    return {last.member_id: last for payload in payloads for last in payload.last_requests}
 
 
 def group_with(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sharegroup.actor import log_offsets
+from sharegroup.actor.decoding import MAX_REQUEST_BYTES, judged
 from sharegroup.actor.effects import Respond, Undecodable
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, MAX_UNKNOWN_PARTITIONS
-from sharegroup.actor.undecodable import MAX_REQUEST_BYTES, judged
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, MessageTooLargeError, ShareSessionLimitReachedError
