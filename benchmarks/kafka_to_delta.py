@@ -16,12 +16,12 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from sharegroup.spark.processor import Processor
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.processor import Processor
 from sharegroup.spark.session import build_session
 from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker

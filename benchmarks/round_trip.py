@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from sharegroup.spark.processor import Processor
+
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.config.loader import load_settings
@@ -22,7 +24,6 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log, NewRecord
-from sharegroup.spark.processor import Processor
 from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 

@@ -23,13 +23,13 @@ from uuid import uuid4
 
 import confluent_kafka
 from confluent_kafka import admin as kafka_admin
+from sharegroup.spark.processor import Processor
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.loader import load_settings
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.processor import Processor
 from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 

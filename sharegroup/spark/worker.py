@@ -16,7 +16,7 @@ from sharegroup.client.acquisition import Acquisition, HeldRange
 from sharegroup.client.consumer_settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, channel_topics, log_address
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
-from sharegroup.client.settings import FetchSettings, ChannelTopics, MemberSettings
+from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
