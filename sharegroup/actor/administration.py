@@ -1,17 +1,18 @@
 """Administrators' requests to a group: altering and deleting start offsets, and deleting the group.
 
-Each takes several batches: the driver says which topics there are, the coordinator records what is to change, the
-leader changes it, and only then the request is answered. What was recorded is done even if nobody waits any more.
+Each takes several cuts: the watcher reports which topics there are, the coordinator records what is to change, the
+leader changes it, and only then the request is answered. A request that waits is part of the group's records, so a
+takeover goes on with it. What was recorded is done even if nobody waits any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sharegroup.config.model import is_topic_name
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
+from sharegroup.coordinator.group_state import RequestKey
 from sharegroup.errors import (
     ApiError,
     CoordinatorLoadInProgressError,
@@ -32,7 +33,7 @@ from sharegroup.protocol.group_administration import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from sharegroup.protocol.group_records import GroupRecord
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupRequestAnswered, ShareGroupRequestWaiting
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed
 
 _NO_TOPIC = ("", 0)
@@ -41,34 +42,16 @@ MAX_WAITING_REQUESTS = 10
 MAX_WAIT_MS = 300_000
 """A request that waits longer is answered that it timed out; its sender has long given up."""
 SeenTopics = Mapping[str, tuple[str, int]]
-"""Topic name → (topic id, or "" when there is none; partition count), as the driver told."""
-Answer = tuple[RequestEnvelope, ErrorResponse]
+"""Topic name → (topic id, or "" when there is none; partition count), as the watcher reports."""
+Answer = tuple[ShareGroupRequestWaiting, ErrorResponse]
 """A request, and the body that answers it."""
 
-
-@dataclass
-class _Waiting:
-    """A request that is not answered yet.
-
-    Attributes:
-        envelope: the request.
-        time_ms: when it came; epoch ms.
-        response: its answer, once it is known what will be done.
-        changing: topic id → state epoch of what the leader is to change before it is answered.
-    """
-
-    envelope: RequestEnvelope
-    time_ms: int
-    response: ErrorResponse | None = None
-    changing: dict[str, int] = field(default_factory=dict)
-
-
-_BODIES: dict[ApiKey, type[Message]] = {
+_BODIES: dict[int, type[Message]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsRequest,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsRequest,
     ApiKey.DELETE_GROUPS: DeleteGroupsRequest,
 }
-_RESPONSES: dict[ApiKey, type[ErrorResponse]] = {
+_RESPONSES: dict[int, type[ErrorResponse]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsResponse,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsResponse,
     ApiKey.DELETE_GROUPS: ErrorResponse,
@@ -76,35 +59,28 @@ _RESPONSES: dict[ApiKey, type[ErrorResponse]] = {
 
 
 class Administration:
-    """The administrators' requests that a group has not answered yet.
+    """Works off the administrators' requests that a group has not answered yet; the group's state holds them.
 
     Args:
-        group: the group; it is changed as the requests want it.
-        plain: the requests, as `to_plain` wrote them.
+        group_id: the group.
+        group: its coordinator; it is changed as the requests ask for it.
     """
 
-    def __init__(self, group: GroupCoordinator, plain: Iterable[Any] = ()) -> None:
+    def __init__(self, group_id: str, group: GroupCoordinator) -> None:
+        self._group_id = group_id
         self._group = group
-        self._waiting = [_waiting(*fields) for fields in plain]
+        self._waiting = group.state.waiting_requests
+        self._topic_names = {key: _topic_names(waiting.body) for key, waiting in self._waiting.items()}
 
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold the requests."""
-        return [
-            [
-                waiting.envelope.model_dump(mode="json"),
-                waiting.time_ms,
-                None if waiting.response is None else waiting.response.model_dump(mode="json"),
-                waiting.changing,
-            ]
-            for waiting in self._waiting
-        ]
-
-    def take(self, envelope: RequestEnvelope, time_ms: int) -> None:
-        """Take in a request.
+    def take(self, envelope: RequestEnvelope, time_ms: int) -> list[GroupRecord]:
+        """Take in a request; one that waits already is not taken twice.
 
         Args:
             envelope: the request.
             time_ms: its append time; epoch ms.
+
+        Returns:
+            The records that were applied.
 
         Raises:
             InvalidRequestError: a field is missing or has a wrong value.
@@ -112,131 +88,171 @@ class Administration:
             NonEmptyGroupError: the group has members.
             CoordinatorLoadInProgressError: too many requests wait.
         """
-        parsed(_BODIES[ApiKey(envelope.api_key)], envelope.body)
-        self._check(envelope)
+        body = parsed(_BODIES[envelope.api_key], envelope.body)
+        key = (envelope.member_id, envelope.correlation_id)
+        if key in self._waiting:
+            return []
+        self._check(envelope.api_key)
         if len(self._waiting) >= MAX_WAITING_REQUESTS:
             raise CoordinatorLoadInProgressError(
                 f"{len(self._waiting)} requests of administrators wait already; the most is {MAX_WAITING_REQUESTS}.",
                 "Try again later.",
             )
-        self._waiting.append(_Waiting(envelope, time_ms))
+        waiting = ShareGroupRequestWaiting(
+            api_key=envelope.api_key,
+            correlation_id=envelope.correlation_id,
+            client_id=envelope.client_id,
+            member_id=envelope.member_id,
+            reply_partition=envelope.reply_partition,
+            time_ms=time_ms,
+            # Never the body as it came: a field that this release does not know may hold what a row cannot.
+            body=body.model_dump(mode="json", exclude_defaults=True),
+        )
+        self._topic_names[key] = _topic_names(waiting.body)
+        return self._group.record_request(waiting)
 
     @property
-    def wanted_topics(self) -> set[str]:
-        """Names of topics that the driver must tell of before requests can be judged."""
-        return {name for waiting in self._waiting if waiting.response is None for name in _topic_names(waiting)}
+    def topic_names(self) -> set[str]:
+        """Topics that the watcher must report before requests can be handled."""
+        return {
+            name
+            for key, waiting in self._waiting.items()
+            if waiting.response is None
+            for name in self._topic_names[key]
+        }
 
-    def go_on(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Answer]]:
-        """Do what can be done now; returns the records that were applied, and the answers to what is done.
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the first request times out; None when none waits."""
+        return min((waiting.time_ms + MAX_WAIT_MS for waiting in self._waiting.values()), default=None)
+
+    def advance(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Answer]]:
+        """Do what can be done now.
 
         Args:
-            seen: topics as told; one that is not in it has not been looked at yet.
+            seen: topics as reported; one that is not in it has not been looked at yet.
             now_ms: the present time; epoch ms.
+
+        Returns:
+            The records that were applied, and the answers to the requests that are done.
         """
         records: list[GroupRecord] = []
         answers: list[Answer] = []
-        for waiting in list(self._waiting):
+        for key, waiting in list(self._waiting.items()):
             try:
-                if waiting.response is None and self._can_judge(waiting, seen):
-                    self._check(waiting.envelope)
-                    records += self._judged(waiting, seen)
-                if waiting.response is None or self._is_changing(waiting):
-                    if now_ms < waiting.time_ms + MAX_WAIT_MS:
-                        continue
-                    raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
-                if waiting.envelope.api_key == ApiKey.DELETE_GROUPS:
-                    self._check(waiting.envelope)
-                    records += self._group.remove("deleted")
-                answer = waiting.response
+                answer = self._answer(key, seen, now_ms, records)
             except ApiError as error:
                 answer = ErrorResponse(error_code=error.code, error_message=str(error))
-            self._waiting.remove(waiting)
-            answers.append((waiting.envelope, answer))
+            if answer is not None:
+                del self._topic_names[key]
+                answered = ShareGroupRequestAnswered(member_id=key[0], correlation_id=key[1])
+                records += self._group.record_request(answered)
+                answers.append((waiting, answer))
         return records, answers
 
-    def _check(self, envelope: RequestEnvelope) -> None:
-        if self._group.state.is_dead and envelope.api_key != ApiKey.ALTER_SHARE_GROUP_OFFSETS:
-            raise GroupIdNotFoundError(f"Group {envelope.group_id} not found.")
+    def _answer(
+        self, key: RequestKey, seen: SeenTopics, now_ms: int, records: list[GroupRecord]
+    ) -> ErrorResponse | None:
+        """Advance one request and return its answer, None while it has to wait; records are added to `records`."""
+        waiting = self._waiting[key]
+        if waiting.response is None and self._can_handle(key, seen):
+            self._check(waiting.api_key)
+            waiting = self._handle(waiting, seen, records)
+            if self._is_changing(waiting):
+                records += self._group.record_request(waiting)
+        if waiting.response is None or self._is_changing(waiting):
+            if now_ms < waiting.time_ms + MAX_WAIT_MS:
+                return None
+            raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
+        if waiting.api_key == ApiKey.DELETE_GROUPS:
+            self._check(waiting.api_key)
+            records += self._group.remove("deleted")
+        return _RESPONSES[waiting.api_key].model_validate(waiting.response)
+
+    def _check(self, api_key: int) -> None:
+        if self._group.state.is_dead and api_key != ApiKey.ALTER_SHARE_GROUP_OFFSETS:
+            raise GroupIdNotFoundError(f"Group {self._group_id} not found.")
         self._group.check_empty()
 
-    def _can_judge(self, waiting: _Waiting, seen: SeenTopics) -> bool:
-        """Whether all topics of a request are known, and none of them is just losing its state."""
-        names = _topic_names(waiting)
+    def _can_handle(self, key: RequestKey, seen: SeenTopics) -> bool:
+        """True if all topics of a request are known, and none of them is just losing its state."""
+        names, state = self._topic_names[key], self._group.state
         return seen.keys() >= names and not any(
-            topic.deleting and topic.topic in names for topic in self._group.state.topics.values()
+            state.topics[topic_id].deleting and state.topics[topic_id].topic in names
+            for topic_id in state.changing_topic_ids
         )
 
-    def _is_changing(self, waiting: _Waiting) -> bool:
-        """Whether the leader has not done yet what a request wants."""
+    def _is_changing(self, waiting: ShareGroupRequestWaiting) -> bool:
+        """True while the leader has not done yet what a request asks for."""
         topics = ((self._group.state.topics.get(topic_id), epoch) for topic_id, epoch in waiting.changing.items())
         return any(
-            topic.deleting or any(wanted.state_epoch <= epoch for wanted in topic.initializing.values())
+            topic.deleting or any(new.state_epoch <= epoch for new in topic.initializing.values())
             for topic, epoch in topics
             if topic is not None
         )
 
-    def _judged(self, waiting: _Waiting, seen: SeenTopics) -> list[GroupRecord]:
-        match parsed(_BODIES[ApiKey(waiting.envelope.api_key)], waiting.envelope.body):
+    def _handle(
+        self, waiting: ShareGroupRequestWaiting, seen: SeenTopics, records: list[GroupRecord]
+    ) -> ShareGroupRequestWaiting:
+        """Record what a request changes; returns the request with its response and what the leader has to do first."""
+        response: ErrorResponse
+        match parsed(_BODIES[waiting.api_key], waiting.body):
             case AlterShareGroupOffsetsRequest(topics=topics):
-                return self._alter(waiting, topics, seen)
+                response, changing = self._alter(topics, seen, records)
             case DeleteShareGroupOffsetsRequest(topics=deleted):
-                return self._delete(waiting, [topic.topic_name for topic in deleted], seen)
-        waiting.response = ErrorResponse()
-        return self._begin_deletion(waiting, self._group.state.topics)
-
-    def _alter(self, waiting: _Waiting, topics: Iterable[AlteredTopic], seen: SeenTopics) -> list[GroupRecord]:
-        records: list[GroupRecord] = []
-        results = []
-        for topic in topics:
-            topic_id, partition_count = seen.get(topic.topic_name, _NO_TOPIC)
-            found = {p.partition_index: p.start_offset for p in topic.partitions if p.partition_index < partition_count}
-            if found:
-                records += self._group.alter_offsets(topic.topic_name, topic_id, partition_count, found)
-                waiting.changing[topic_id] = self._group.state.group_epoch
-            results.append(
-                AlteredTopicResult(
-                    topic_name=topic.topic_name,
-                    topic_id=topic_id,
-                    partitions=[_altered(p, is_found=p.partition_index in found) for p in topic.partitions],
-                )
-            )
-        waiting.response = AlterShareGroupOffsetsResponse(responses=results)
-        return records
-
-    def _delete(self, waiting: _Waiting, names: Iterable[str], seen: SeenTopics) -> list[GroupRecord]:
-        known = {name: topic for name in names if (topic := self._group.state.topic_named(name)) is not None}
-        waiting.response = DeleteShareGroupOffsetsResponse(
-            responses=[
-                DeletedTopicResult(topic_name=name, topic_id=known[name].topic_id)
-                if name in known
-                else _nothing_to_delete(name, seen.get(name, _NO_TOPIC)[0])
-                for name in names
-            ]
+                response, changing = self._delete([topic.topic_name for topic in deleted], seen, records)
+            case _:
+                response = ErrorResponse()
+                changing = self._begin_deletion(self._group.state.topics, records)
+        return waiting.model_copy(
+            update={"body": {}, "response": response.model_dump(mode="json"), "changing": changing}
         )
-        return self._begin_deletion(waiting, [topic.topic_id for topic in known.values()])
 
-    def _begin_deletion(self, waiting: _Waiting, topic_ids: Iterable[str]) -> list[GroupRecord]:
-        waiting.changing = dict.fromkeys(topic_ids, self._group.state.group_epoch)
+    def _alter(
+        self, topics: Iterable[AlteredTopic], seen: SeenTopics, records: list[GroupRecord]
+    ) -> tuple[AlterShareGroupOffsetsResponse, dict[str, int]]:
+        results = []
+        changing: dict[str, int] = {}
+        for topic in topics:
+            topic_id, count = seen.get(topic.topic_name, _NO_TOPIC)
+            existing = {p.partition_index: p.start_offset for p in topic.partitions if p.partition_index < count}
+            if existing:
+                records += self._group.alter_offsets(topic.topic_name, topic_id, count, existing)
+                changing[topic_id] = self._group.state.group_epoch
+            partitions = [
+                _altered(partition, exists=partition.partition_index in existing) for partition in topic.partitions
+            ]
+            results.append(AlteredTopicResult(topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions))
+        return AlterShareGroupOffsetsResponse(responses=results), changing
+
+    def _delete(
+        self, names: Iterable[str], seen: SeenTopics, records: list[GroupRecord]
+    ) -> tuple[DeleteShareGroupOffsetsResponse, dict[str, int]]:
+        known = {name: topic for name in names if (topic := self._group.state.topic_named(name)) is not None}
+        results = [
+            DeletedTopicResult(topic_name=name, topic_id=known[name].topic_id)
+            if name in known
+            else _nothing_to_delete(name, seen.get(name, _NO_TOPIC)[0])
+            for name in names
+        ]
+        changing = self._begin_deletion([topic.topic_id for topic in known.values()], records)
+        return DeleteShareGroupOffsetsResponse(responses=results), changing
+
+    def _begin_deletion(self, topic_ids: Iterable[str], records: list[GroupRecord]) -> dict[str, int]:
+        changing = dict.fromkeys(topic_ids, self._group.state.group_epoch)
         topics = self._group.state.topics
-        return self._group.delete_topics([topic_id for topic_id in waiting.changing if not topics[topic_id].deleting])
+        records += self._group.delete_topics([topic_id for topic_id in changing if not topics[topic_id].deleting])
+        return changing
 
 
-def _waiting(
-    envelope: dict[str, Any], time_ms: int, response: dict[str, Any] | None, changing: dict[str, int]
-) -> _Waiting:
-    found = RequestEnvelope.model_validate(envelope)
-    answer = None if response is None else _RESPONSES[ApiKey(found.api_key)].model_validate(response)
-    return _Waiting(found, time_ms, answer, changing)
+def _topic_names(body: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of a request's topics that can be looked at: no topic has a name that is not valid."""
+    names = (topic["topic_name"] for topic in body.get("topics", ()))
+    return frozenset(name for name in names if is_topic_name(name))
 
 
-def _topic_names(waiting: _Waiting) -> set[str]:
-    """Names of a request's topics that can be looked for: there is no topic of a name that is none."""
-    names = (topic["topic_name"] for topic in waiting.envelope.body.get("topics", ()))
-    return {name for name in names if is_topic_name(name)}
-
-
-def _altered(partition: AlteredPartition, *, is_found: bool) -> AlteredPartitionResult:
-    error = None if is_found else UnknownTopicOrPartitionError()
+def _altered(partition: AlteredPartition, *, exists: bool) -> AlteredPartitionResult:
+    error = None if exists else UnknownTopicOrPartitionError()
     return AlteredPartitionResult(
         partition_index=partition.partition_index,
         error_code=error.code if error else 0,

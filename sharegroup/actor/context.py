@@ -1,10 +1,11 @@
-"""What an actor knows besides its state: who it is, what it is told, and the batch's time."""
+"""The identity of an actor, the messages that it receives, and the time of a cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import StateRow
 
@@ -51,12 +52,14 @@ class ActorContext:
         request_partition: the group's partition of the request log.
         leader_epoch: epoch of the processor that runs the actor.
         broker: defaults and bounds of all groups.
+        group_epoch_floor: a group that comes to life begins above it: the highest epoch of any removed group.
     """
 
     group_id: str
     request_partition: int
     leader_epoch: int
     broker: BrokerConfig
+    group_epoch_floor: int = 0
 
     def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
         """The row with the columns that say whose it is, and when and from which message it came."""
@@ -69,3 +72,14 @@ class ActorContext:
                 "time_ms": time.lock_start_ms,
             }
         )
+
+
+_OUTSIDE_EVENTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED})
+"""What happened outside stays true, whichever processor appended the message."""
+
+
+def is_outdated(context: ActorContext, envelope: RequestEnvelope) -> bool:
+    """Return True for an internal message of an older processor: the present one sends what still holds anew."""
+    if envelope.api_key not in INTERNAL_KEYS or envelope.api_key in _OUTSIDE_EVENTS:
+        return False
+    return envelope.leader_epoch < context.leader_epoch

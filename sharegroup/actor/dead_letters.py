@@ -47,6 +47,7 @@ def given_up(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> li
                 entry.last_offset,
                 entry.delivery_count,
                 _reason(is_rejected=entry.cause is Cause.REJECT),
+                row.state_epoch,
             )
             for row in rows
             for entry in row.transitions
@@ -73,6 +74,7 @@ def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config
             run.last_offset,
             run.delivery_count,
             _reason(is_rejected=is_rejected),
+            found.share_partition.state_epoch,
         )
         for found in partitions
         for run, is_rejected in found.rejected.split(found.share_partition.runs)

@@ -114,6 +114,7 @@ class DeadLetters:
         last_offset: last offset, inclusive.
         delivery_count: how often each was delivered.
         reason: why they were given up.
+        state_epoch: state epoch of the share-partition.
     """
 
     topic: str
@@ -123,6 +124,7 @@ class DeadLetters:
     last_offset: int
     delivery_count: int
     reason: DeadLetterReason
+    state_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class _GroupVerifier:
         self._kafka = KafkaCoordinator()
         self._members: set[str] = set()
         self._limits = LimitsInForce(_limits(broker, {}))
-        self._group_epoch: int | None = None
+        self._group_epoch = 0
+        self._removed_epoch = 0
         self._last: dict[tuple[str, int], StateRow] = {}
 
     def check(self, row: StateRow) -> None:
@@ -144,7 +145,7 @@ class _GroupVerifier:
             match record:
                 case ShareGroupConfig():
                     self._may_be_in_force(record)
-                case ShareGroupMetadata() if self._group_epoch not in (None, record.epoch):
+                case ShareGroupMetadata() if self._group_epoch not in (0, record.epoch):
                     detail = f"a table snapshot has group epoch {record.epoch}, the rows before it {self._group_epoch}"
                     self._report(row, [Violation("row_agrees_with_its_replay", detail)])
                 case ShareGroupMetadata():
@@ -166,9 +167,7 @@ class _GroupVerifier:
                 case ShareGroupConfig():
                     self._may_be_in_force(record)
                 case ShareGroupMetadata():
-                    if self._group_epoch is not None and record.epoch != self._group_epoch + 1:
-                        detail = f"group epoch {record.epoch} comes after {self._group_epoch}"
-                        self._report(row, [Violation("group_epoch_rises_by_one", detail)])
+                    self._check_group_epoch(row, record.epoch)
                     self._group_epoch = record.epoch
                 case ShareGroupMemberMetadata():
                     self._members.add(record.member_id)
@@ -179,6 +178,14 @@ class _GroupVerifier:
                 case ShareGroupRemoved():
                     self._limits.add(_limits(self._broker, {}))
                     self._check_dead(row)
+                    self._removed_epoch = record.epoch
+
+    def _check_group_epoch(self, row: StateRow, epoch: int) -> None:
+        """A group begins at any epoch above those of an earlier group of its name, and goes on by one."""
+        is_next = epoch == self._group_epoch + 1 if self._group_epoch else epoch > self._removed_epoch
+        if not is_next:
+            detail = f"group epoch {epoch} comes after {self._group_epoch or self._removed_epoch}"
+            self._report(row, [Violation("group_epoch_rises_by_one", detail)])
 
     def _check_no_state(self, row: StateRow, keys: Iterable[tuple[str, int]]) -> None:
         for topic_id, partition in sorted(keys):

@@ -1,7 +1,7 @@
 """The group coordinator: members, epochs, assignment, and the two-phase initialisation of share-partitions.
 
-Each method returns the records that it applied. Heartbeats are judged one by one; assignments are made once a
-batch, by `reassign`, so that a thousand members can join in a few ticks.
+Each method returns the records that it applied. Heartbeats are handled one by one; assignments are made once a
+cut, by `reassign`, so that a thousand members can join in a few ticks.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
     ShareGroupRemoved,
+    ShareGroupRequestAnswered,
+    ShareGroupRequestWaiting,
     ShareGroupTargetAssignment,
 )
 
@@ -42,26 +44,24 @@ class GroupCoordinator:
     """Coordinator of one group.
 
     Args:
-        state: durable metadata, as folded or as kept between batches.
+        state: durable metadata, as folded; its members get fresh sessions.
         broker: defaults and bounds.
-        session_deadline_ms: member id → end of its session; members without one get a fresh session.
-        last_assignment_ms: when share-partitions were last assigned; 0 when never.
-        empty_since_ms: since when the group has had neither members, state nor configuration; None when it has one of
-            them, or is dead.
+        group_epoch_floor: a group that comes to life begins above this epoch.
     """
 
     def __init__(
         self,
         state: GroupState,
         broker: BrokerConfig,
-        session_deadline_ms: Mapping[str, int] | None = None,
-        last_assignment_ms: int = 0,
-        empty_since_ms: int | None = None,
+        group_epoch_floor: int = 0,
     ) -> None:
         self.state = state
-        self.sessions = SessionDeadlines(session_deadline_ms or {})
-        self.last_assignment_ms = last_assignment_ms
-        self.empty_since_ms = empty_since_ms
+        self.sessions = SessionDeadlines()
+        self.last_assignment_ms = 0
+        """When share-partitions were last assigned; 0 when never."""
+        self.empty_since_ms: int | None = None
+        """Since when a group that is not dead has had neither members, state nor configuration."""
+        self._epoch_floor = group_epoch_floor
         self.config: GroupConfig = effective_group_config(broker, state.config_overrides)
         self._broker = broker
 
@@ -75,11 +75,6 @@ class GroupCoordinator:
             deadlines.append(self._next_assignment_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    @property
-    def subscribed_topic_names(self) -> list[str]:
-        """Topics that some member subscribes to, sorted."""
-        return sorted({topic for member in self.state.members.values() for topic in member.subscribed_topic_names})
-
     def open_missing_sessions(self, now_ms: int) -> None:
         """Give members without a session (after a recovery) a fresh one, as Kafka's coordinator does when it loads."""
         if len(self.sessions) < len(self.state.members):
@@ -90,7 +85,7 @@ class GroupCoordinator:
     def heartbeat(
         self, member_id: str, client_id: str, request: ShareGroupHeartbeatRequest, now_ms: int
     ) -> list[GroupRecord]:
-        """Judge one heartbeat.
+        """Handle one heartbeat.
 
         Raises:
             InvalidRequestError: a field is missing, or the epoch makes no sense.
@@ -120,12 +115,18 @@ class GroupCoordinator:
         ]
 
     def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
-        """Note what the log says of a topic; new share-partitions begin their initialisation, old ones their end.
+        """Take in a look at a topic; new share-partitions begin their initialisation, old ones their end.
 
         A topic that was deleted and created again has another topic id, and so other share-partitions.
         """
-        is_subscribed = topic in self.subscribed_topic_names
-        records = state_topics.newly_seen(self.state, topic, topic_id, partition_count, is_subscribed=is_subscribed)
+        records = state_topics.newly_seen(
+            self.state,
+            topic,
+            topic_id,
+            partition_count,
+            is_subscribed=topic in self.state.subscriber_counts,
+            epoch=self._next_epoch,
+        )
         return self._applied_with_new_epoch(records)
 
     def partitions_initialized(self, topic_id: str, partitions: Iterable[int], state_epoch: int) -> list[GroupRecord]:
@@ -144,7 +145,7 @@ class GroupCoordinator:
             start_offsets: partition → its new SPSO.
         """
         return self._applied_with_new_epoch(
-            state_topics.altered(self.state, topic, topic_id, partition_count, start_offsets)
+            state_topics.altered(self.state, topic, topic_id, partition_count, start_offsets, epoch=self._next_epoch)
         )
 
     def delete_topics(self, topic_ids: Iterable[str]) -> list[GroupRecord]:
@@ -159,9 +160,15 @@ class GroupCoordinator:
         """End the group, which must have neither members nor share-partitions with a state."""
         self.empty_since_ms = None
         self.last_assignment_ms = 0
-        records = self._applied([ShareGroupRemoved(reason=reason)])
+        last_epoch = self.state.group_epoch
+        self._epoch_floor = max(self._epoch_floor, last_epoch)
+        records = self._applied([ShareGroupRemoved(reason=reason, epoch=last_epoch)])
         self.config = effective_group_config(self._broker, self.state.config_overrides)
         return records
+
+    def record_request(self, record: ShareGroupRequestWaiting | ShareGroupRequestAnswered) -> list[GroupRecord]:
+        """Keep an administrator's request until it is answered."""
+        return self._applied([record])
 
     def check_empty(self) -> None:
         """Check that nobody would be disturbed by a change from outside.
@@ -224,6 +231,11 @@ class GroupCoordinator:
         return self._applied([*records, ShareGroupTargetAssignment(assignment_epoch=epoch)])
 
     @property
+    def _next_epoch(self) -> int:
+        """The group epoch of the next change: state epochs rise for the table's life, not for a group's."""
+        return (self.state.group_epoch or self._epoch_floor) + 1
+
+    @property
     def _retention_ms(self) -> int:
         return self._broker.offsets_retention_minutes * 60_000
 
@@ -276,7 +288,7 @@ class GroupCoordinator:
     def _applied_with_new_epoch(self, records: list[GroupRecord]) -> list[GroupRecord]:
         if not records:
             return []
-        return self._applied([*records, ShareGroupMetadata(epoch=self.state.group_epoch + 1)])
+        return self._applied([*records, ShareGroupMetadata(epoch=self._next_epoch)])
 
     def _applied(self, records: list[GroupRecord]) -> list[GroupRecord]:
         for record in records:

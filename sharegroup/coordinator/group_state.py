@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_records import (
     GroupRecord,
     ShareGroupConfig,
@@ -15,14 +16,19 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
     ShareGroupRemoved,
+    ShareGroupRequestAnswered,
+    ShareGroupRequestWaiting,
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignment,
     ShareGroupTopicRemoved,
     group_record,
 )
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 
 Assignment = Mapping[str, tuple[int, ...]]
 """Topic id → partitions, ascending."""
+RequestKey = tuple[str, int]
+"""Member id and correlation id of an administrator's request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +96,33 @@ class StateTopic:
 class GroupState:
     """Members, epochs, share-partitions and configuration of one group (KIP-932 record types 10 to 15).
 
-    A group is dead before its first record and once it was removed.
+    A group is dead before its first record and once it was removed. What is derived from the records, such as the
+    number of subscribers of a topic, changes with each record, so that nobody has to look at all members or topics.
+
+    Attributes:
+        group_epoch: rises by one with each change; 0 while the group has none.
+        assignment_epoch: group epoch of the assignment in force.
+        members: member id → member.
+        topics: topic id → its share-partitions.
+        config_overrides: dynamic configuration, key → value.
+        waiting_requests: administrators' requests that are not answered yet, in order; they outlive the group.
+        subscriber_counts: topic name → number of members that subscribe to it; without those that nobody subscribes to.
+        changing_topic_ids: topics with share-partitions that are getting or losing a state.
     """
 
     def __init__(self) -> None:
+        self.waiting_requests: dict[RequestKey, ShareGroupRequestWaiting] = {}
+        self._clear()
+
+    def _clear(self) -> None:
         self.group_epoch = 0
         self.assignment_epoch = 0
         self.members: dict[str, Member] = {}
         self.topics: dict[str, StateTopic] = {}
         self.config_overrides: dict[str, str] = {}
+        self.subscriber_counts: Counter[str] = Counter()
+        self.changing_topic_ids: set[str] = set()
+        self._topic_ids_in_use: dict[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -109,12 +133,23 @@ class GroupState:
 
     @property
     def is_dead(self) -> bool:
-        """Whether there is no such group."""
+        """True if there is no such group: it has neither an epoch nor a configuration."""
         return not (self.group_epoch or self.members or self.config_overrides)
 
+    @property
+    def is_gone(self) -> bool:
+        """True if nothing has to be kept: the group is dead, and no administrator waits for an answer."""
+        return self.is_dead and not self.waiting_requests
+
+    @property
+    def topic_names_in_use(self) -> AbstractSet[str]:
+        """Names of the topics that have or get a state."""
+        return self._topic_ids_in_use.keys()
+
     def topic_named(self, topic: str) -> StateTopic | None:
-        """The topic of that name that is in use, None when there is none."""
-        return next((known for known in self.topics.values() if known.topic == topic and not known.deleting), None)
+        """Return the topic of that name that is in use, None when there is none."""
+        topic_id = self._topic_ids_in_use.get(topic)
+        return None if topic_id is None else self.topics[topic_id]
 
     def apply_json(self, fields: dict[str, Any]) -> None:
         """Apply a record as a row's payload holds it."""
@@ -130,23 +165,27 @@ class GroupState:
             case ShareGroupMemberMetadata():
                 self._apply_member(record)
             case ShareGroupMemberRemoved():
-                self.members.pop(record.member_id, None)
+                self._unsubscribe(self.members.pop(record.member_id, None))
             case ShareGroupCurrentMemberAssignment():
                 self._apply_assignment(record)
             case ShareGroupStatePartitionMetadata():
-                self.topics[record.topic_id] = _state_topic(record)
+                self._keep_topic(_state_topic(record))
             case ShareGroupTopicRemoved():
-                self.topics.pop(record.topic_id, None)
+                self._forget_topic(record.topic_id)
             case ShareGroupRemoved():
-                self.group_epoch = self.assignment_epoch = 0
-                self.members, self.topics, self.config_overrides = {}, {}, {}
+                self._clear()
             case ShareGroupConfig():
                 self.config_overrides = dict(record.overrides)
+            case ShareGroupRequestWaiting():
+                self.waiting_requests[record.member_id, record.correlation_id] = record
+            case ShareGroupRequestAnswered():
+                self.waiting_requests.pop((record.member_id, record.correlation_id), None)
 
     def records(self) -> list[GroupRecord]:
-        """Records that make this state from nothing."""
+        """Return the records that make this state from nothing."""
+        waiting = list(self.waiting_requests.values())
         if self.is_dead:
-            return []
+            return [*waiting]
         records: list[GroupRecord] = [ShareGroupMetadata(epoch=self.group_epoch)]
         if self.config_overrides:
             records.append(ShareGroupConfig(overrides=self.config_overrides))
@@ -160,10 +199,36 @@ class GroupState:
                     )
                 )
         records.append(ShareGroupTargetAssignment(assignment_epoch=self.assignment_epoch))
-        return records
+        return [*records, *waiting]
+
+    def _keep_topic(self, topic: StateTopic) -> None:
+        self.topics[topic.topic_id] = topic
+        if topic.initializing or topic.deleting:
+            self.changing_topic_ids.add(topic.topic_id)
+        else:
+            self.changing_topic_ids.discard(topic.topic_id)
+        if not topic.deleting:
+            self._topic_ids_in_use[topic.topic] = topic.topic_id
+        elif self._topic_ids_in_use.get(topic.topic) == topic.topic_id:
+            del self._topic_ids_in_use[topic.topic]
+
+    def _forget_topic(self, topic_id: str) -> None:
+        topic = self.topics.pop(topic_id, None)
+        self.changing_topic_ids.discard(topic_id)
+        if topic is not None and self._topic_ids_in_use.get(topic.topic) == topic_id:
+            del self._topic_ids_in_use[topic.topic]
+
+    def _unsubscribe(self, member: Member | None) -> None:
+        if member is not None:
+            self.subscriber_counts.subtract(member.subscribed_topic_names)
+            for topic in member.subscribed_topic_names:
+                if not self.subscriber_counts[topic]:
+                    del self.subscriber_counts[topic]
 
     def _apply_member(self, record: ShareGroupMemberMetadata) -> None:
         known = self.members.get(record.member_id)
+        self._unsubscribe(known)
+        self.subscriber_counts.update(record.subscribed_topic_names)
         self.members[record.member_id] = Member(
             record.member_id,
             record.client_id,
@@ -219,15 +284,17 @@ def state_partition_record(topic: StateTopic) -> ShareGroupStatePartitionMetadat
         initializing=[partition for partition, _ in waiting],
         initialized=sorted(topic.initialized),
         deleting=sorted(topic.deleting),
-        state_epochs={partition: found.state_epoch for partition, found in waiting},
+        state_epochs={partition: initialization.state_epoch for partition, initialization in waiting},
         start_offsets={
-            partition: found.start_offset for partition, found in waiting if found.start_offset != UNINITIALIZED_OFFSET
+            partition: initialization.start_offset
+            for partition, initialization in waiting
+            if initialization.start_offset != UNINITIALIZED_OFFSET
         },
     )
 
 
 def _state_topic(record: ShareGroupStatePartitionMetadata) -> StateTopic:
-    # Records of the first releases tell neither the epochs nor the partition count.
+    # Records of the first releases hold neither the epochs nor the partition count.
     listed = [*record.initializing, *record.initialized, *record.deleting]
     return StateTopic(
         record.topic,

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sortedcontainers import SortedSet
 
 
 class SessionDeadlines:
-    """Member id → end of its session, epoch ms.
+    """Member id → end of its session, epoch ms."""
 
-    Args:
-        deadlines_ms: sessions that are known.
-    """
-
-    def __init__(self, deadlines_ms: Mapping[str, int]) -> None:
-        self._deadlines_ms = dict(deadlines_ms)
-        self._ordered: SortedSet[tuple[int, str]] = SortedSet(
-            (deadline_ms, member_id) for member_id, deadline_ms in deadlines_ms.items()
-        )
+    def __init__(self) -> None:
+        self._deadlines_ms: dict[str, int] = {}
+        self._ordered: SortedSet[tuple[int, str]] = SortedSet()
 
     def __len__(self) -> int:
         return len(self._deadlines_ms)
@@ -44,14 +36,10 @@ class SessionDeadlines:
             self._ordered.remove((deadline_ms, member_id))
 
     def due(self, now_ms: int) -> list[str]:
-        """Members whose session ends at or before `now_ms`, earliest first."""
-        found = []
+        """Return the members whose session ends at or before `now_ms`, earliest first."""
+        due = []
         for deadline_ms, member_id in self._ordered:
             if deadline_ms > now_ms:
                 break
-            found.append(member_id)
-        return found
-
-    def to_plain(self) -> dict[str, int]:
-        """Member id → end of its session."""
-        return self._deadlines_ms
+            due.append(member_id)
+        return due

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sharegroup.coordinator.group_state import GroupState, Initialization, StateTopic, state_partition_record
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupTopicRemoved
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     DeleteShareGroupState,
@@ -17,13 +18,12 @@ from sharegroup.protocol.internal_messages import (
     StatePartition,
 )
 from sharegroup.protocol.internal_messages import StateTopic as StateTopicMessage
-from sharegroup.protocol.group_records import GroupRecord, ShareGroupTopicRemoved
 
 
 def newly_seen(
-    state: GroupState, topic: str, topic_id: str, partition_count: int, *, is_subscribed: bool
+    state: GroupState, topic: str, topic_id: str, partition_count: int, *, is_subscribed: bool, epoch: int
 ) -> list[GroupRecord]:
-    """Records of what the log says of a topic: share-partitions to initialise, or to delete with a topic that is gone.
+    """Return the records of a look at a topic: share-partitions to initialise, or to delete with a topic that is gone.
 
     A topic that was deleted and created again has another topic id, and so other share-partitions. A partition that
     was added to a topic starts at offset 0 (KIP-932, "Managing the SPSO and SPEO").
@@ -33,7 +33,8 @@ def newly_seen(
         topic: topic name.
         topic_id: its present id; "" when there is no such topic.
         partition_count: partitions that it has.
-        is_subscribed: whether a member subscribes to it; else nothing is initialised.
+        is_subscribed: True if a member subscribes to it; else nothing is initialised.
+        epoch: the epoch of new states.
     """
     known = state.topic_named(topic)
     records: list[GroupRecord] = []
@@ -43,25 +44,23 @@ def newly_seen(
     # A topic that is losing its state is looked at again when it has lost it.
     if not topic_id or not is_subscribed or (topic_id in state.topics and known is None):
         return records
-    found = known or StateTopic(topic, topic_id)
-    epoch = state.group_epoch + 1
+    present = known or StateTopic(topic, topic_id)
     new = {
         partition: Initialization(epoch, 0 if known and partition >= known.partition_count else UNINITIALIZED_OFFSET)
         for partition in range(partition_count)
-        if partition not in found.initialized and partition not in found.initializing
+        if partition not in present.initialized and partition not in present.initializing
     }
     if new:
-        count = max(found.partition_count, partition_count)
-        records.append(
-            state_partition_record(replace(found, partition_count=count, initializing={**found.initializing, **new}))
-        )
+        count = max(present.partition_count, partition_count)
+        initializing = {**present.initializing, **new}
+        records.append(state_partition_record(replace(present, partition_count=count, initializing=initializing)))
     return records
 
 
 def altered(
-    state: GroupState, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int]
+    state: GroupState, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int], *, epoch: int
 ) -> list[GroupRecord]:
-    """Records by which share-partitions get a new state, whatever they have.
+    """Return the records by which share-partitions get a new state, whatever they have.
 
     Args:
         state: the group.
@@ -69,16 +68,16 @@ def altered(
         topic_id: its present id.
         partition_count: partitions that it has.
         start_offsets: partition → its new SPSO.
+        epoch: the epoch of the new states.
     """
-    found = state.topics.get(topic_id) or StateTopic(topic, topic_id, partition_count)
-    epoch = state.group_epoch + 1
+    present = state.topics.get(topic_id) or StateTopic(topic, topic_id, partition_count)
     new = {partition: Initialization(epoch, start_offset) for partition, start_offset in start_offsets.items()}
     return [
         state_partition_record(
             replace(
-                found,
-                initializing={**found.initializing, **new},
-                initialized=found.initialized - new.keys(),
+                present,
+                initializing={**present.initializing, **new},
+                initialized=present.initialized - new.keys(),
             )
         )
     ]
@@ -90,8 +89,8 @@ def initialized(state: GroupState, topic_id: str, partitions: Iterable[int], sta
     Args:
         state: the group.
         topic_id: topic id.
-        partitions: those that the leader tells of.
-        state_epoch: the epoch that it was asked for; who was to get a higher one since then goes on waiting.
+        partitions: those that the leader has initialised.
+        state_epoch: the epoch that it was asked for; a partition that waits for a higher one goes on waiting.
     """
     topic = state.topics.get(topic_id)
     if topic is None:
@@ -125,13 +124,14 @@ def deleted(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
 
 
 def initializations(state: GroupState) -> list[InitializeShareGroupState]:
-    """What the leader is to initialise, one request for each epoch, lowest first."""
+    """Return what the leader has to initialise, one request for each epoch, lowest first."""
     asked: dict[int, list[StateTopicMessage]] = {}
-    for topic in state.topics.values():
+    for topic_id in sorted(state.changing_topic_ids):
+        topic = state.topics[topic_id]
         by_epoch: dict[int, list[StatePartition]] = {}
         for partition, waiting in sorted(topic.initializing.items()):
-            wanted = StatePartition(partition_index=partition, start_offset=waiting.start_offset)
-            by_epoch.setdefault(waiting.state_epoch, []).append(wanted)
+            asked_partition = StatePartition(partition_index=partition, start_offset=waiting.start_offset)
+            by_epoch.setdefault(waiting.state_epoch, []).append(asked_partition)
         for epoch, partitions in by_epoch.items():
             message = StateTopicMessage(topic_id=topic.topic_id, topic=topic.topic, partitions=partitions)
             asked.setdefault(epoch, []).append(message)
@@ -139,6 +139,6 @@ def initializations(state: GroupState) -> list[InitializeShareGroupState]:
 
 
 def deletion(state: GroupState) -> DeleteShareGroupState | None:
-    """What the leader is to delete; None when there is nothing."""
-    topic_ids = sorted(topic_id for topic_id, topic in state.topics.items() if topic.deleting)
+    """Return what the leader has to delete; None when there is nothing."""
+    topic_ids = sorted(topic_id for topic_id in state.changing_topic_ids if state.topics[topic_id].deleting)
     return DeleteShareGroupState(state_epoch=state.group_epoch, topic_ids=topic_ids) if topic_ids else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +14,12 @@ from typing import NamedTuple, Self
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import (
     OffsetOutOfRangeError,
+    ShareGroupError,
     TopicExistsError,
     UnknownTopicError,
 )
 from sharegroup.logs.local_bounds import check_size, check_topic
+from sharegroup.logs.local_end_watch import LocalEndWatch
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.local_headers import decode_headers, encode_headers
 from sharegroup.logs.log_clock import LogClock
@@ -28,6 +30,7 @@ from sharegroup.logs.port import (
     NewRecord,
     PartitionOffsets,
     TopicDescription,
+    TopicIdentity,
 )
 from sharegroup.logs.topic_id import new_topic_id
 
@@ -133,18 +136,37 @@ class LocalLog:
         with self._file.transaction() as connection:
             return [self._append(connection, topic, partition, records) for topic, partition, records in batches]
 
-    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+    def identify(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return which topic has each name; see `Log.identify`."""
+        with self._file.snapshot() as connection:
+            rows = {
+                name: connection.execute(
+                    "SELECT topic_id, partition_count FROM topics WHERE name = ?", (name,)
+                ).fetchone()
+                for name in names
+            }
+        return {name: TopicIdentity(*row) if row else self._unknown_topic(name) for name, row in rows.items()}
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
         """Start and end offsets by partition; the last stable offset is the end, since all here is committed."""
+        condition, parameters = "", [topic]
+        if partitions is not None:
+            condition = "AND partition IN (SELECT value FROM json_each(?))"
+            parameters.append(json.dumps(list(partitions)))
         with self._file.snapshot() as connection:
             rows = connection.execute(
-                """
+                f"""
                 SELECT partition, start_offset, end_offset FROM partitions
-                WHERE topic = (SELECT rowid FROM topics WHERE name = ?) ORDER BY partition
+                WHERE topic = (SELECT rowid FROM topics WHERE name = ?) {condition} ORDER BY partition
                 """,
-                (topic,),
+                parameters,
             ).fetchall()
-        if not rows:
-            raise self._unknown_topic(topic)
+            if not rows and _find_topic(connection, topic) is None:
+                raise self._unknown_topic(topic)
         return {partition: PartitionOffsets(start, end, end) for partition, start, end in rows}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
@@ -233,6 +255,10 @@ class LocalLog:
                     if remaining_ms <= 0 or self._file.closed.wait(min(pause_ms, remaining_ms) / 1000):
                         return False
                     pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+    def watch_ends(self) -> LocalEndWatch:
+        """Make a watch of the ends of partitions; see `Log.watch_ends`."""
+        return LocalEndWatch(self._file, _data_version)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""

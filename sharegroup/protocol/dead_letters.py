@@ -17,6 +17,7 @@ class WrittenDeadLetters(Message):
     partition_index: Int32 = Field(ge=0, description="Their partition.")
     first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
     last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
+    state_epoch: Int32 = Field(description="State epoch of the share-partition that the records were archived in.")
 
 
 class DlqWritten(Message):

@@ -13,6 +13,8 @@ from sharegroup.protocol.messages import ErrorResponse, Message, Name, Partition
 
 MAX_ALTERED_TOPICS = 1_000
 """Topics that one request may name: each is looked for in the log."""
+MAX_ALTERED_PARTITIONS = 100_000
+"""Partitions of one topic that one request may name: each gets a state."""
 StartOffset = Annotated[int, Field(ge=0, lt=2**63)]
 """A start offset that somebody chose."""
 
@@ -28,7 +30,7 @@ class AlteredTopic(Message):
     """Share-partitions of one topic."""
 
     topic_name: Name = Field(description="Topic name.")
-    partitions: list[AlteredPartition] = Field(description="Partitions, any subset.")
+    partitions: list[AlteredPartition] = Field(max_length=MAX_ALTERED_PARTITIONS, description="Partitions, any subset.")
 
 
 class AlterShareGroupOffsetsRequest(Message):

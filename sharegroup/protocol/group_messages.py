@@ -6,6 +6,8 @@ from pydantic import Field
 
 from sharegroup.protocol.messages import ErrorResponse, Int32, Message, Name, PartitionIndex
 
+MAX_ALTERED_KEYS = 100
+"""Configuration keys that one request may set or delete; a group has about twenty."""
 JOIN_EPOCH = 0
 """Member epoch that joins the group."""
 LEAVE_EPOCH = -1
@@ -45,8 +47,10 @@ class ShareGroupHeartbeatResponse(ErrorResponse):
 class AlterGroupConfigRequest(Message):
     """Set or delete dynamic configuration of the group (IncrementalAlterConfigs on a GROUP resource)."""
 
-    set: dict[str, str] = Field(default_factory=dict, description="Key to new value.")
-    delete: list[str] = Field(default_factory=list, description="Keys that go back to the broker's default.")
+    set: dict[Name, Name] = Field(default_factory=dict, max_length=MAX_ALTERED_KEYS, description="Key to new value.")
+    delete: list[Name] = Field(
+        default_factory=list, max_length=MAX_ALTERED_KEYS, description="Keys that go back to the broker's default."
+    )
 
 
 class ResumeShareGroupRequest(Message):

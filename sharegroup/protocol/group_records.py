@@ -82,6 +82,7 @@ class ShareGroupRemoved(Message):
 
     type: Literal["ShareGroupRemoved"] = "ShareGroupRemoved"
     reason: str = Field(description="deleted or expired.")
+    epoch: int = Field(default=0, description="Its last group epoch: another group of its name begins above it.")
 
 
 class ShareGroupConfig(Message):
@@ -89,6 +90,35 @@ class ShareGroupConfig(Message):
 
     type: Literal["ShareGroupConfig"] = "ShareGroupConfig"
     overrides: dict[str, str] = Field(description="Key to value, only what was set.")
+
+
+class ShareGroupRequestWaiting(Message):
+    """An administrator's request waits for its answer; a second record of it tells how far it is."""
+
+    type: Literal["ShareGroupRequestWaiting"] = "ShareGroupRequestWaiting"
+    api_key: int = Field(description="Kind of the request.")
+    correlation_id: int = Field(description="Chosen by the sender, repeated in the answer.")
+    client_id: str = Field(default="", description="Free name of the client.")
+    member_id: str = Field(description="Who sent it; with the correlation id it names the request.")
+    reply_partition: int = Field(description="Partition of the response log; -1 asks for no answer.")
+    time_ms: int = Field(description="Append time of the request; epoch ms.")
+    body: dict[str, Any] = Field(
+        default_factory=dict, description="The request: the fields known to this release; empty once it has a response."
+    )
+    response: dict[str, Any] | None = Field(
+        default=None, description="The answer, once it is decided; it is sent when the leader has done its part."
+    )
+    changing: dict[str, int] = Field(
+        default_factory=dict, description="Topic id to the state epoch up to which the leader has to change it first."
+    )
+
+
+class ShareGroupRequestAnswered(Message):
+    """An administrator's request waits no more."""
+
+    type: Literal["ShareGroupRequestAnswered"] = "ShareGroupRequestAnswered"
+    member_id: str = Field(description="Who sent it.")
+    correlation_id: int = Field(description="Its correlation id.")
 
 
 GroupRecord = (
@@ -101,6 +131,8 @@ GroupRecord = (
     | ShareGroupTopicRemoved
     | ShareGroupRemoved
     | ShareGroupConfig
+    | ShareGroupRequestWaiting
+    | ShareGroupRequestAnswered
 )
 
 _ADAPTER: TypeAdapter[GroupRecord] = TypeAdapter(Annotated[GroupRecord, Field(discriminator="type")])

@@ -1,4 +1,19 @@
-"""Internal messages: the processor, or one actor of a group for the other, appends them to the request log."""
+"""Internal messages: the processor, or one actor of a group for the other, appends them to the request log.
+
+An actor ignores one of a lower leader epoch than its own. After a takeover they are made anew, so none is missed:
+
+| message | who makes it anew after a takeover |
+|---|---|
+| InitializeShareGroupState | the coordinator in its first cut: the rows say which share-partitions are initializing |
+| DeleteShareGroupState | the coordinator in its first cut: the rows say which topics are deleting |
+| ShareGroupConfigChanged | nobody has to: a leader begins with the configuration of the rows |
+| ShareGroupStateInitialized | the leader when the coordinator asks again |
+| ShareGroupStateDeleted | the leader when the coordinator asks again |
+| LogOffsets | the watcher: both actors begin with watches of their own |
+| Tick | the processor sends one to every known group; timers send the later ones |
+| DlqWritten, DlqStatusChanged | the dead-letter writer; they say what happened outside, so older ones count, too |
+| ProcessorStarted | every processor announces itself |
+"""
 
 from __future__ import annotations
 
@@ -30,13 +45,19 @@ class TopicLogOffsets(Message):
     """What the driver saw of one topic."""
 
     topic: Name = Field(description="Topic name.")
-    topic_id: Name = Field(description="Topic id; empty when the topic does not exist.")
+    topic_id: Name = Field(description="Topic id; empty when the topic was missing in every look for some seconds.")
     partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
+    sequence: Int64 = Field(
+        default=0,
+        ge=0,
+        description="Number of the look at the record log, rising with each look of a processor; all parts of one look "
+        "have the same. A look that comes after a later one of the same topic is ignored.",
+    )
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
 
 
 class LogOffsets(Message):
-    """Offsets of the record log; within one topic id they merge by maximum, so a repeat does no harm."""
+    """Offsets of the record log; within one topic id they merge by maximum, whatever their sequence: repeats are harmless."""
 
     topics: list[TopicLogOffsets] = Field(default_factory=list, description="Topics.")
 

@@ -38,6 +38,10 @@ class CommitMarkerPayload(Message):
     messages: list[str] = Field(
         default_factory=list, description="Outbox: internal messages, request envelopes in JSON, in order."
     )
+    unapplied_groups: dict[str, int] = Field(
+        default_factory=dict,
+        description="Group that is being rebuilt to the first of its messages that is not applied.",
+    )
     group_epoch_floor: int = Field(
         default=0, description="Group epochs of new groups are above it: the highest epoch of any removed group."
     )

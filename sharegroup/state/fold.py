@@ -85,8 +85,8 @@ class FoldedGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is left of the group: it is dead, and nobody has to resume it."""
-        return self.metadata.is_dead and not self.partitions and not self.failures
+        """True if nothing is left of the group: it is dead, and nobody has to resume it or to be answered."""
+        return self.metadata.is_gone and not self.partitions and not self.failures
 
     @property
     def failures(self) -> dict[ActorRole, str]:

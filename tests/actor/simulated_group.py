@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sharegroup.actor.context import ActorContext, LoggedRequest
+from sharegroup.actor.answers import response_to
+from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
 from sharegroup.actor.effects import (
     DeadLetters,
@@ -26,12 +27,19 @@ from sharegroup.actor.effects import (
     WriteDeadLetters,
 )
 from sharegroup.actor.leader import Leader
+from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.mailbox import ActorState, run_batch
 from sharegroup.actor.undecodable import judged
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.errors import ApiError
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
+from sharegroup.protocol.group_messages import (
+    AlterGroupConfigRequest,
+    ResumeShareGroupRequest,
+)
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     LogOffsets,
@@ -39,14 +47,9 @@ from sharegroup.protocol.internal_messages import (
     Tick,
     TopicLogOffsets,
 )
-from sharegroup.protocol.group_messages import (
-    AlterGroupConfigRequest,
-    ResumeShareGroupRequest,
-)
-from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, request
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.bootstrap import recovered_states
-from sharegroup.state.fold import FoldedGroup, fold
+from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 
 GROUP_ID = "group-1"
 START_MS = 1_767_225_600_000
@@ -119,6 +122,7 @@ class Group:
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
         }
         self.log: list[LoggedBytes] = []
+        self.coordinator = Coordinator(self.context)
         self.states: dict[ActorRole, bytes] = {role: ActorState().encoded() for role in ActorRole}
         self.rows: list[StateRow] = []
         self.responses: list[ResponseEnvelope] = []
@@ -131,6 +135,7 @@ class Group:
         """Called with each batch once it is done."""
         self._applied = 0
         self._correlation_ids = itertools.count(1_000_000)
+        self._looks = itertools.count(1)
 
     # The request log.
 
@@ -185,6 +190,8 @@ class Group:
                     inboxes[role].append(judgement)
             else:
                 effects.append(judgement)
+        if inboxes[ActorRole.COORDINATOR]:
+            effects += self._coordinate(inboxes.pop(ActorRole.COORDINATOR), cut_ms)
         for role, messages in inboxes.items():
             if messages:
                 after, more = run_batch(role, self.context, self.state(role), messages, cut_ms)
@@ -219,8 +226,14 @@ class Group:
     def restart(self) -> None:
         """Lose the actors' state bytes and their wishes; begin anew from what the state table says."""
         folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
-        states = recovered_states(folded, self.context.broker, self.log[self._applied - 1].time_ms)
-        self.states = {role: state.encoded() for role, state in states.items()}
+        removed = [record["epoch"] for record in self._metadata_records() if record["type"] == "ShareGroupRemoved"]
+        self.context = replace(self.context, group_epoch_floor=max(removed, default=0))
+        self.coordinator = Coordinator(self.context, folded.metadata)
+        leader = Leader(
+            self.context, folded.metadata.config_overrides, [_led(led) for led in folded.partitions.values()]
+        )
+        state = ActorState(leader.to_plain(), self.log[self._applied - 1].time_ms)
+        self.states = {role: (state if role is ActorRole.LEADER else ActorState()).encoded() for role in ActorRole}
         self.wakes, self.topic_watch, self.log_watch = {}, None, None
         self.append_tick()
 
@@ -314,12 +327,21 @@ class Group:
         plain = self.state(ActorRole.LEADER).plain
         return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
 
-    @property
-    def coordinator(self) -> Coordinator:
-        """The coordinator that the state bytes hold; there must be one."""
-        plain = self.state(ActorRole.COORDINATOR).plain
-        assert plain is not None
-        return Coordinator.from_plain(self.context, plain)
+    def _coordinate(self, messages: Iterable[LoggedRequest], cut_ms: int) -> list[Effect]:
+        """Let the coordinator apply messages; refused ones are answered, as the mailbox does."""
+        effects: list[Effect] = []
+        for message in messages:
+            last = message
+            try:
+                self.coordinator.receive(message)
+            except ApiError as error:
+                body = ErrorResponse(error_code=error.code, error_message=str(error))
+                if message.envelope.reply_partition >= 0:
+                    effects.append(Respond(message.envelope.reply_partition, response_to(message.envelope, body)))
+        return effects + self.coordinator.finish(last.offset, CutTime(cut_ms, last.time_ms))
+
+    def _metadata_records(self) -> list[dict[str, Any]]:
+        return [record for row in self.rows_of(RecordType.GROUP_METADATA) for record in row.payload["records"]]
 
     def rows_of(self, *record_types: RecordType) -> list[StateRow]:
         return [row for row in self.rows if row.record_type in record_types]
@@ -381,6 +403,7 @@ class Group:
             topic=topic,
             topic_id=topic_id,
             partition_count=len(partitions),
+            sequence=next(self._looks),
             partitions=[
                 PartitionLogOffsets(
                     partition_index=index,
@@ -394,6 +417,13 @@ class Group:
         )
 
 
+def _led(folded: FoldedPartition) -> LedPartition:
+    epochs = SnapshotEpochs(folded.snapshot_epoch, folded.updates_since_snapshot)
+    return LedPartition(
+        folded.topic, folded.topic_id, folded.partition, folded.share_partition, epochs, rejected=folded.rejected
+    )
+
+
 def written(letters: DeadLetters) -> WrittenDeadLetters:
     """What the writer says of letters when it has written them."""
     return WrittenDeadLetters(
@@ -401,6 +431,7 @@ def written(letters: DeadLetters) -> WrittenDeadLetters:
         partition_index=letters.partition,
         first_offset=letters.first_offset,
         last_offset=letters.last_offset,
+        state_epoch=letters.state_epoch,
     )
 
 

@@ -66,8 +66,15 @@ def start_offset(group: Group, partition: int = 0) -> int:
 
 
 def tell_written(group: Group, first_offset: int, last_offset: int, topic_id: str = "orders-id") -> None:
-    found = WrittenDeadLetters(topic_id=topic_id, partition_index=0, first_offset=first_offset, last_offset=last_offset)
-    group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[found]))
+    led = group.leader.partitions["orders-id", 0]
+    written = WrittenDeadLetters(
+        topic_id=topic_id,
+        partition_index=0,
+        first_offset=first_offset,
+        last_offset=last_offset,
+        state_epoch=led.share_partition.state_epoch,
+    )
+    group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written]))
     group.settle()
 
 
@@ -79,9 +86,9 @@ class TestGivenUp:
     def test_a_rejected_record_is_archiving_and_its_letter_is_asked_for(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
         assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ACKNOWLEDGED)]
-        assert group.dead_letters == [
-            WriteDeadLetters("group-1", "dlq", False, (DeadLetters("orders", "orders-id", 0, 0, 4, 1, REJECTED),))
-        ]
+        state_epoch = group.leader.partitions[ORDERS_0].share_partition.state_epoch
+        rejected = DeadLetters("orders", "orders-id", 0, 0, 4, 1, REJECTED, state_epoch)
+        assert group.dead_letters == [WriteDeadLetters("group-1", "dlq", False, (rejected,))]
         assert start_offset(group) == 0
 
     @pytest.mark.parametrize("way", ["release", "lock timeout", "session close"])

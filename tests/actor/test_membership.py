@@ -167,9 +167,10 @@ class TestSessionTimeout:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         anna.heartbeat()
-        assert group.wakes[ActorRole.COORDINATOR] == group.now_ms + SESSION_TIMEOUT_MS
+        assert group.wakes[ActorRole.COORDINATOR] <= group.now_ms + SESSION_TIMEOUT_MS
         group.advance(SESSION_TIMEOUT_MS - 1)
         assert member_ids(group) == {"anna"}
+        assert group.wakes[ActorRole.COORDINATOR] == group.now_ms + 1
         group.advance(1)
         assert member_ids(group) == set()
         removed = group.rows[-1].payload["records"][0]

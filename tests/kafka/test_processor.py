@@ -27,7 +27,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.errors import ConfigurationError, LogAccessDeniedError, UnknownTopicError
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.rows import RecordType
-from sharegroup.spark.link_topics import ensure_topics
+from sharegroup.processor.topics import ensure_topics
 from sharegroup.spark.worker import process
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite

@@ -1,13 +1,13 @@
-"""From the bytes of a request-log record to a message, or to what is done about bytes that are none."""
+"""From the bytes of a request-log record to a message, or to the effect of bytes that are none."""
 
 from __future__ import annotations
 
 import json
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.effects import Effect, Respond, Undecodable
+from sharegroup.actor.effects import Respond, Undecodable
 from sharegroup.errors import ApiError, InvalidRequestError, MessageTooLargeError, UnsupportedVersionError
-from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
+from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS
 from sharegroup.protocol.messages import (
     MAX_NAME_LENGTH,
     ErrorResponse,
@@ -17,38 +17,39 @@ from sharegroup.protocol.messages import (
 )
 
 MAX_REQUEST_BYTES = 1_048_588
-"""Size of a request, as Kafka's `message.max.bytes` has it. Facts may be longer: they name every partition."""
+"""Size of a request, as Kafka's `message.max.bytes` has it."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Size of an internal message, which may name every partition of a topic. Longer bytes are not even parsed."""
 
 
-def judged(value: bytes | None, offset: int, group_id: str | None, time_ms: int = 0) -> LoggedRequest | Effect:
-    """The message of a record, or the effect of a record that is no message for this group.
-
-    Someone who can be answered is answered; the rest is counted.
+def decoded_message(value: bytes | None, offset: int, time_ms: int) -> LoggedRequest | Respond | Undecodable:
+    """Return the message of a record; for a record that is none, its refusal, or its count when nobody can be answered.
 
     Args:
         value: the record's value.
         offset: its offset in the request log.
-        group_id: the group that the record was routed to; None when to no group.
-        time_ms: its append time.
+        time_ms: its append time, made non-decreasing; epoch ms.
     """
-    raw = bytes(value) if value is not None else None
+    size = len(value or b"")
+    if size > MAX_MESSAGE_BYTES:
+        return Undecodable(offset, f"The message has {size} bytes; the most is {MAX_MESSAGE_BYTES}.")
     try:
-        envelope = decoded_request(raw)
-        if envelope.api_key not in ApiKey.__members__.values():
+        envelope = decoded_request(value)
+        if envelope.api_key not in RECIPIENTS:
             raise UnsupportedVersionError(f"api_key {envelope.api_key} is not known.")
-        if not envelope.group_id or envelope.group_id != group_id:
-            raise InvalidRequestError(f"group_id {envelope.group_id!r} does not name a share group.")
-        if raw is not None and len(raw) > MAX_REQUEST_BYTES and envelope.api_key not in INTERNAL_KEYS:
+        if size > MAX_REQUEST_BYTES and envelope.api_key not in INTERNAL_KEYS:
             raise MessageTooLargeError(
-                f"The request has {len(raw)} bytes; the most is {MAX_REQUEST_BYTES}.", "Send several smaller ones."
+                f"The request has {size} bytes; the most is {MAX_REQUEST_BYTES}.", "Send several smaller ones."
             )
+        if not envelope.group_id and RECIPIENTS[envelope.api_key]:  # type: ignore[index]  # an ApiKey is an int
+            raise InvalidRequestError("group_id is empty; it must name a share group.")
     except ApiError as error:
-        return refusal(raw, offset, error)
+        return refusal(value, offset, error)
     return LoggedRequest(envelope, offset, time_ms)
 
 
-def refusal(raw: bytes | None, offset: int, error: ApiError) -> Effect:
-    """The answer to a record that is not judged, or its count when nobody can be answered."""
+def refusal(raw: bytes | None, offset: int, error: ApiError) -> Respond | Undecodable:
+    """Return the error answer to a record that is not applied, or its count when nobody can be answered."""
     address = _address(raw)
     if address is None:
         return Undecodable(offset, str(error))
@@ -65,7 +66,7 @@ def refusal(raw: bytes | None, offset: int, error: ApiError) -> Effect:
 
 
 def _address(raw: bytes | None) -> RequestEnvelope | None:
-    """Whom to answer, as far as the bytes say it; None when they do not."""
+    """Return the address for an answer, as far as the bytes hold one; None when they do not."""
     try:
         fields = json.loads(raw or b"")
         group_id, member_id = fields.get("group_id"), fields["member_id"]
@@ -82,7 +83,7 @@ def _address(raw: bytes | None) -> RequestEnvelope | None:
 
 
 def _is_name(value: object) -> bool:
-    """Whether an answer can repeat a value: Python reads lone surrogates in JSON, but nobody can write them."""
+    """Return True if an answer can repeat a value: Python reads lone surrogates in JSON, but nobody can write them."""
     if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
         return False
     try:

@@ -1,15 +1,13 @@
-"""The topics between members and the processor: made at the first start, checked at every one."""
+"""The request and response topics: created at the first start, checked at every one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from sharegroup.audit.message_retention import SHORTEST_RETENTION_MS
-from sharegroup.config.loader import Settings
 from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import ConfigurationError, ShareGroupError, UnknownTopicError
+from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.open import open_log
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
 
 RETENTION_CONFIG = "retention.ms"
@@ -20,15 +18,15 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """An acknowledgement of many thousand ranges, and a description of large groups, have more than Kafka's megabyte."""
 
 _UNLIMITED = "-1"
-_CAUSE_TIMEOUT_MS = 10_000
 
 
 def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
-    """Create the request and response topics when they are missing, and check them; returns the request topic.
+    """Create the request and response topics when they are missing, and check them; return the request topic.
 
     Raises:
         ConfigurationError: a topic has another partition count, its messages are not stamped by the log, or they are
             deleted too soon.
+        LogError: the log cannot be read or written.
     """
     request_topic = _ensured(log, config, config.request_topic_name, "request.topic.partitions")
     response_topic = _ensured(log, config, config.response_topic_name, "response.topic.partitions")
@@ -36,8 +34,8 @@ def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
         request_topic,
         TIMESTAMP_TYPE_CONFIG,
         LOG_APPEND_TIME,
-        lambda found: found == LOG_APPEND_TIME,
-        "locks are judged by the log's own time, not by a producer's clock",
+        lambda value: value == LOG_APPEND_TIME,
+        "locks end by the log's own time, not by a producer's clock",
     )
     if not isinstance(log, LocalLog):
         for topic in (request_topic, response_topic):
@@ -46,51 +44,32 @@ def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
 
 
 def ensure_response_topic(log: Log, config: ProcessorConfig) -> None:
-    """Create the response topic again: nothing is lost with it that members would not ask for again."""
+    """Create the response topic again: members ask again for the answers that were lost with it.
+
+    Raises:
+        ConfigurationError: somebody else created it, with another partition count.
+        LogError: the log cannot be read or written.
+    """
     _ensured(log, config, config.response_topic_name, "response.topic.partitions")
 
 
-def request_topic_check(log: Log, config: ProcessorConfig, topic_id: str) -> Callable[[], None]:
-    """A check that the request topic is still the one that the processor reads.
+def check_request_topic(log: Log, config: ProcessorConfig, topic_id: str) -> None:
+    """Check that the request topic is still the one that the processor reads.
 
-    The check raises `UnknownTopicError`; a processor that is started again then goes on from the state table.
-    """
-
-    def check() -> None:
-        try:
-            found = log.describe_topic(config.request_topic_name).topic_id
-        except UnknownTopicError:
-            found = ""
-        if found != topic_id:
-            raise UnknownTopicError(
-                f"The request topic {config.request_topic_name} was deleted"
-                f"{' and created again' if found else ''} while the processor ran.",
-                "Start the processor again: it goes on from the state table, and members send again what was lost.",
-            )
-
-    return check
-
-
-def failure_cause(failure: BaseException, settings: Settings, topic_id: str) -> BaseException:
-    """What a failure of the query comes from: Spark's source may meet the request topic's end before the check does.
-
-    Args:
-        failure: what ended the query.
-        settings: where the request topic is.
-        topic_id: the topic that the query read.
-
-    Returns:
-        `UnknownTopicError` when that topic is gone; else `failure`, also when the log does not tell.
+    Raises:
+        UnknownTopicError: it is not; a processor that is started again goes on from the state table.
+        LogError: the log cannot be read.
     """
     try:
-        with open_log(settings.log, kafka_timeout_ms=_CAUSE_TIMEOUT_MS) as log:
-            request_topic_check(log, settings.processor, topic_id)()
-    except UnknownTopicError as cause:
-        cause.__cause__ = failure
-        return cause
-    except ShareGroupError:
-        return failure
-    return failure
+        present_id = log.describe_topic(config.request_topic_name).topic_id
+    except UnknownTopicError:
+        present_id = ""
+    if present_id != topic_id:
+        raise UnknownTopicError(
+            f"The request topic {config.request_topic_name} was deleted"
+            f"{' and created again' if present_id else ''} while the processor ran.",
+            "Start the processor again: it goes on from the state table, and members send again what was lost.",
+        )
 
 
 def _ensured(log: Log, config: ProcessorConfig, name: str, count_key: str) -> TopicDescription:
@@ -122,28 +101,28 @@ def _retention_ms(config: ProcessorConfig) -> int:
 
 
 def _check_retention(topic: TopicDescription, config: ProcessorConfig) -> None:
-    wanted_ms = _retention_ms(config)
-    _check(topic, CLEANUP_CONFIG, "delete", lambda found: found == "delete", "compaction would delete messages")
+    least_ms = _retention_ms(config)
+    _check(topic, CLEANUP_CONFIG, "delete", lambda value: value == "delete", "compaction would delete messages")
     _check(
         topic,
         RETENTION_CONFIG,
-        str(wanted_ms),
-        lambda found: found == _UNLIMITED or int(found) >= wanted_ms,
+        str(least_ms),
+        lambda value: value == _UNLIMITED or int(value) >= least_ms,
         "messages are kept for audit.retention.ms, and for an hour at least",
     )
     _check(
         topic,
         RETENTION_BYTES_CONFIG,
         _UNLIMITED,
-        lambda found: found == _UNLIMITED,
-        "how long messages are kept must not hang on how many there are",
+        lambda value: value == _UNLIMITED,
+        "how long messages are kept must not depend on how many there are",
     )
 
 
-def _check(topic: TopicDescription, key: str, wanted: str, fits: Callable[[str], bool], reason: str) -> None:
-    found = topic.config.get(key, "")
-    if not found or not fits(found):
+def _check(topic: TopicDescription, key: str, needed: str, is_valid: Callable[[str], bool], reason: str) -> None:
+    value = topic.config.get(key, "")
+    if not value or not is_valid(value):
         raise ConfigurationError(
-            f"Topic {topic.name} has {key}={found}, but {wanted} is needed: {reason}.",
-            f"Set {key}={wanted} of topic {topic.name}.",
+            f"Topic {topic.name} has {key}={value}, but {needed} is needed: {reason}.",
+            f"Set {key}={needed} of topic {topic.name}.",
         )

@@ -1,56 +1,57 @@
-"""How long a processor has had nothing to do: no members that may send requests, no messages to apply."""
+"""How long a processor has been idle: no members that may send requests, no messages to apply."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from sharegroup.actor.effects import Persist
+from sharegroup.processor.commit import Commit
 from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record
 from sharegroup.protocol.rows import RecordType
-from sharegroup.spark.actor_function import ActorOutput
-from sharegroup.spark.recovery import Takeover
+from sharegroup.state.fold import FoldedState
 
 
 class GroupActivity:
-    """Members of all groups and the applied part of the request log, as the committed batches tell.
+    """Follows the members of all groups and the applied part of the request log.
 
     Args:
-        takeover: what the processor starts from.
+        folded: all groups at the start; only read, and only here.
+        end_offsets: request partition → offset from which messages are applied.
         monotonic_s: a clock for durations, in seconds.
     """
 
-    def __init__(self, takeover: Takeover, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folded: FoldedState,
+        end_offsets: Mapping[int, int],
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._now_s = monotonic_s
         self._busy_at_s = monotonic_s()
         self._lock = threading.Lock()
         self._members = {
-            (group.group_id, member_id)
-            for group in takeover.folded.groups.values()
-            for member_id in group.metadata.members
+            (group.group_id, member_id) for group in folded.groups.values() for member_id in group.metadata.members
         }
-        self._ends = dict(takeover.last_marker[1] if takeover.last_marker else takeover.identity.start_offsets)
+        self._ends = dict(end_offsets)
 
-    def committed(self, outputs: Sequence[ActorOutput]) -> None:
-        """Take in a batch after its commit."""
-        rows = [effect.row for output in outputs for effect in output.effects if isinstance(effect, Persist)]
+    def published(self, commit: Commit) -> None:
+        """Update from a published commit."""
         with self._lock:
             self._busy_at_s = self._now_s()
-            for output in outputs:
-                partition = output.request_partition
-                self._ends[partition] = max(self._ends.get(partition, 0), output.end_offset)
-            for row in rows:
+            for partition, end_offset in commit.end_offsets.items():
+                self._ends[partition] = max(self._ends.get(partition, 0), end_offset)
+            for row in commit.rows():
                 if row.record_type is RecordType.GROUP_METADATA:
                     for fields in row.payload.get("records", []):
                         self._apply(row.group_id, fields)
 
     def idle_s(self, end_offsets: Mapping[int, int], is_writing: bool = False) -> float | None:
-        """For how long nothing has been left to do; None while a group has a member, or something is left.
+        """Return for how long nothing has been left to do; None while a group has a member, or something is left.
 
         Args:
             end_offsets: partition of the request log → its end offset.
-            is_writing: whether there is something to be written for a group.
+            is_writing: dead-letter records wait to be written.
         """
         with self._lock:
             if self._members or is_writing or any(self._ends.get(p, 0) < end for p, end in end_offsets.items()):

@@ -1,4 +1,4 @@
-"""What the dead-letter writer appends, what it says of it, and what it does when it cannot; a real log, no Spark."""
+"""The dead-letter writer: its appends, its confirmations and its failures, on a real log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
+from sharegroup.processor.commit import AppliedGroup, Commit
+from sharegroup.processor.dead_letter_records import MAX_RECORDS
+from sharegroup.processor.dead_letter_topic import GROUP_ENABLE_CONFIG, NOT_COPIED_HEADER, dead_letter_topic
+from sharegroup.processor.dead_letter_writer import DeadLetterWriter
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.protocol.rows import RecordType
-from sharegroup.spark.dead_letter_append import NOT_COPIED_HEADER
-from sharegroup.spark.dead_letter_records import MAX_RECORDS
-from sharegroup.spark.dead_letter_topic import GROUP_ENABLE_CONFIG, dead_letter_topic
-from sharegroup.spark.dead_letter_writer import DeadLetterWriter
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, group_with, joined
 from tests.support.eventually import eventually
@@ -29,6 +29,8 @@ from tests.support.eventually import eventually
 DLQ = "dlq.orders"
 REJECTED = DeadLetterReason.REJECTED
 EXCEEDED = DeadLetterReason.DELIVERY_COUNT_EXCEEDED
+LEADER_EPOCH = 7
+STATE_EPOCH = 3
 
 
 class FailingLog(LocalLog):
@@ -70,12 +72,18 @@ class Desk:
         self.sent: list[RequestEnvelope] = []
         self.failures: list[BaseException] = []
         self.writer = DeadLetterWriter(
-            log, self.sent.extend, self.failures.append, {"requests"}, may_create_topics, lambda: self.now_s
+            log,
+            self.sent.extend,
+            self.failures.append,
+            LEADER_EPOCH,
+            {"requests"},
+            may_create_topics,
+            lambda: self.now_s,
         )
 
-    def write(self, *letters: DeadLetters, group_id: str = "group-1", topic: str = DLQ, copies: bool = False) -> None:
-        """Ask for letters, and let the writer do what is due."""
-        self.writer.enqueue([WriteDeadLetters(group_id, topic, copies, letters)])
+    def write(self, *ranges: DeadLetters, group_id: str = "group-1", topic: str = DLQ, copies: bool = False) -> None:
+        """Queue dead-letter records, and let the writer do what is due."""
+        self.writer.enqueue([WriteDeadLetters(group_id, topic, copies, ranges)])
         self.writer.write_due()
 
     def advance(self, seconds: float) -> None:
@@ -86,20 +94,20 @@ class Desk:
         self.now_s = end_s
         self.writer.write_due()
 
-    def letters(self, topic: str = DLQ, partition: int = 0) -> list[LogRecord]:
+    def records(self, topic: str = DLQ, partition: int = 0) -> list[LogRecord]:
         return self.log.read(topic, partition, 0, self.log.offsets(topic)[partition].end_offset)
 
     def offsets(self, topic: str = DLQ, partition: int = 0) -> list[int]:
-        """Source offsets of the letters, in order."""
-        return [int(dict(record.headers)["__dlq.errors.offset"] or b"") for record in self.letters(topic, partition)]
+        """Return the source offsets of the dead-letter records, in order."""
+        return [int(dict(record.headers)["__dlq.errors.offset"] or b"") for record in self.records(topic, partition)]
 
-    def told(self) -> list[tuple[str, int, int, int]]:
-        """(group, partition, first offset, last offset) of what was said to be written."""
+    def confirmed(self) -> list[tuple[str, int, int, int]]:
+        """Return (group, partition, first offset, last offset) of each confirmed range."""
         return [
-            (envelope.group_id, found.partition_index, found.first_offset, found.last_offset)
+            (envelope.group_id, written.partition_index, written.first_offset, written.last_offset)
             for envelope in self.sent
             if envelope.api_key == ApiKey.DLQ_WRITTEN
-            for found in parsed(DlqWritten, envelope.body).ranges
+            for written in parsed(DlqWritten, envelope.body).ranges
         ]
 
     def statuses(self) -> list[tuple[str, str]]:
@@ -127,7 +135,7 @@ def desk(log: FailingLog) -> Desk:
     return Desk(log)
 
 
-def letters(
+def dead_letters(
     log: LocalLog,
     first_offset: int,
     last_offset: int,
@@ -136,13 +144,13 @@ def letters(
     reason: DeadLetterReason = REJECTED,
 ) -> DeadLetters:
     topic_id = log.describe_topic("orders").topic_id
-    return DeadLetters("orders", topic_id, partition, first_offset, last_offset, delivery_count, reason)
+    return DeadLetters("orders", topic_id, partition, first_offset, last_offset, delivery_count, reason, STATE_EPOCH)
 
 
-class TestLetters:
-    def test_the_headers_say_where_it_comes_from_and_why(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(letters(log, 3, 3), letters(log, 5, 5, partition=2, delivery_count=4, reason=EXCEEDED))
-        assert [(record.key, record.value, record.headers) for record in desk.letters()] == [
+class TestRecords:
+    def test_the_headers_name_source_and_reason(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 3, 3), dead_letters(log, 5, 5, partition=2, delivery_count=4, reason=EXCEEDED))
+        assert [(record.key, record.value, record.headers) for record in desk.records()] == [
             (
                 None,
                 None,
@@ -162,20 +170,22 @@ class TestLetters:
         ]
 
     def test_key_and_value_are_copied_on_demand_but_not_the_headers(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(letters(log, 3, 4), copies=True)
-        assert [(record.key, record.value) for record in desk.letters()] == [
+        desk.write(dead_letters(log, 3, 4), copies=True)
+        assert [(record.key, record.value) for record in desk.records()] == [
             (b"key-3", b"value-3"),
             (b"key-4", b"value-4"),
         ]
-        assert all("original" not in dict(record.headers) for record in desk.letters())
+        assert all("original" not in dict(record.headers) for record in desk.records())
 
     def test_the_partition_is_that_of_the_source_modulo_the_count(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(*(letters(log, 0, partition, partition) for partition in range(3)))
-        assert [len(desk.letters(partition=partition)) for partition in range(2)] == [1 + 3, 2]
+        desk.write(*(dead_letters(log, 0, partition, partition) for partition in range(3)))
+        assert [len(desk.records(partition=partition)) for partition in range(2)] == [1 + 3, 2]
 
     @pytest.mark.parametrize("what", ["deleted records", "deleted topic", "another topic of the name"])
-    def test_a_record_that_is_gone_still_gets_its_letter(self, desk: Desk, log: FailingLog, what: str) -> None:
-        wanted = letters(log, 0, 3)
+    def test_a_record_that_is_gone_still_gets_its_dead_letter_record(
+        self, desk: Desk, log: FailingLog, what: str
+    ) -> None:
+        wanted = dead_letters(log, 0, 3)
         if what == "deleted records":
             log.delete_records("orders", 0, 10)
         else:
@@ -185,60 +195,75 @@ class TestLetters:
             log.append("orders", 0, [NewRecord(b"other", b"other")] * 5)
         desk.write(wanted, copies=True)
         assert desk.offsets() == [0, 1, 2, 3]
-        assert {(record.key, record.value) for record in desk.letters()} == {(None, None)}
+        assert {(record.key, record.value) for record in desk.records()} == {(None, None)}
 
-    def test_some_records_are_gone(self, desk: Desk, log: FailingLog) -> None:
+    def test_some_source_records_are_gone(self, desk: Desk, log: FailingLog) -> None:
         log.delete_records("orders", 0, 2)
-        desk.write(letters(log, 0, 12), copies=True)
+        desk.write(dead_letters(log, 0, 12), copies=True)
         assert desk.offsets() == list(range(13))
-        values = [record.value for record in desk.letters()]
+        values = [record.value for record in desk.records()]
         assert values == [None, None, *(b"value-%d" % n for n in range(2, 10)), None, None, None]
 
 
 class TestAppends:
-    def test_letters_of_several_groups_are_one_append_and_each_group_is_told(self, desk: Desk, log: FailingLog) -> None:
-        wishes = [
-            WriteDeadLetters(group, DLQ, False, (letters(log, 0, 1), letters(log, 4, 4, partition=1)))
+    def test_records_of_several_groups_are_one_append(self, desk: Desk, log: FailingLog) -> None:
+        effects = [
+            WriteDeadLetters(group, DLQ, False, (dead_letters(log, 0, 1), dead_letters(log, 4, 4, partition=1)))
             for group in ("group-1", "group-2")
         ]
-        desk.writer.enqueue(wishes)
+        desk.writer.enqueue(effects)
         assert desk.writer.metrics.waiting_records == 6
         assert desk.writer.write_due() is None
         assert log.appended == 1
-        assert desk.told() == [
+        assert desk.confirmed() == [
             *(("group-1", 0, 0, 1), ("group-1", 1, 4, 4)),
             *(("group-2", 0, 0, 1), ("group-2", 1, 4, 4)),
         ]
         metrics = desk.writer.metrics
-        assert (metrics.appends, metrics.written_letters, metrics.waiting_records) == (1, 6, 0)
+        assert (metrics.appends, metrics.written_records, metrics.waiting_records) == (1, 6, 0)
 
     @pytest.mark.parametrize("copies", [False, True])
-    def test_a_long_range_is_several_appends_and_each_is_told(self, desk: Desk, log: FailingLog, copies: bool) -> None:
+    def test_a_long_range_is_several_confirmed_appends(self, desk: Desk, log: FailingLog, copies: bool) -> None:
         count = 2 * MAX_RECORDS + 7
         log.append("orders", 0, [NewRecord(None, b"x" * 2_000)] * count)
-        desk.write(letters(log, 0, count - 1), copies=copies)
+        desk.write(dead_letters(log, 0, count - 1), copies=copies)
         assert desk.offsets() == list(range(count))
         assert desk.writer.metrics.appends > 2
-        ends = [last for _, _, _, last in desk.told()]
-        assert [first for _, _, first, _ in desk.told()] == [0, *(end + 1 for end in ends[:-1])]
+        ends = [last for _, _, _, last in desk.confirmed()]
+        assert [first for _, _, first, _ in desk.confirmed()] == [0, *(end + 1 for end in ends[:-1])]
         assert ends[-1] == count - 1
 
-    def test_nothing_is_told_before_it_is_written(self, desk: Desk, log: FailingLog) -> None:
+    def test_confirmations_carry_the_leader_epoch_and_the_state_epoch(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 0, 1))
+        (envelope,) = desk.sent
+        assert envelope.leader_epoch == LEADER_EPOCH
+        assert [written.state_epoch for written in parsed(DlqWritten, envelope.body).ranges] == [STATE_EPOCH]
+
+    def test_what_a_published_commit_asks_for_is_written(self, desk: Desk, log: FailingLog) -> None:
+        effect = WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))
+        group = AppliedGroup("group-1", 0, 1, 0, 0, [effect])
+        desk.writer.published(Commit(1, LEADER_EPOCH, [], [group], {0: 1}, 1.0, 1.0))
+        desk.writer.write_due()
+        assert desk.confirmed() == [("group-1", 0, 0, 1)]
+
+    def test_nothing_is_confirmed_before_it_is_written(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
-        desk.write(letters(log, 0, 1))
+        desk.write(dead_letters(log, 0, 1))
         assert desk.sent == []
         log.failing = frozenset()
         desk.advance(1)
-        assert (desk.offsets(), desk.told()) == ([0, 1], [("group-1", 0, 0, 1)])
+        assert (desk.offsets(), desk.confirmed()) == ([0, 1], [("group-1", 0, 0, 1)])
 
     def test_what_waits_is_replaced(self, desk: Desk, log: FailingLog) -> None:
-        desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (letters(log, 0, 1),))])
-        desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (letters(log, 1, 1),), replaces_waiting=True)])
+        desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))])
+        desk.writer.enqueue(
+            [WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 1, 1),), replaces_waiting=True)]
+        )
         desk.writer.write_due()
         assert desk.offsets() == [1]
 
 
-class TestLettersThatAreTooLarge:
+class TestRecordsThatAreTooLarge:
     @pytest.fixture(autouse=True)
     def long_values(self, log: FailingLog) -> None:
         for partition in range(3):
@@ -246,31 +271,31 @@ class TestLettersThatAreTooLarge:
             log.append("orders", partition, [NewRecord(b"key", value) for value in values])  # offsets 10 to 19
         log.longest_value = 9
 
-    def test_they_go_without_the_copy_and_say_so(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(letters(log, 10, 19), letters(log, 15, 15, partition=1), copies=True)
+    def test_they_are_written_without_the_copy_and_a_header_explains_it(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 10, 19), dead_letters(log, 15, 15, partition=1), copies=True)
         assert desk.offsets() == list(range(10, 20))
         assert desk.offsets(partition=1) == [15]
-        copies = [(record.key, record.value) for record in desk.letters()]
+        copies = [(record.key, record.value) for record in desk.records()]
         assert copies == [(None, None) if n in (2, 5) else (b"key", b"short") for n in range(10)]
-        explained = [dict(record.headers).get(NOT_COPIED_HEADER) for record in desk.letters()]
+        explained = [dict(record.headers).get(NOT_COPIED_HEADER) for record in desk.records()]
         reason = b"A record for partition dlq.orders-0 is too large."
         assert explained == [reason if n in (2, 5) else None for n in range(10)]
-        assert desk.told() == [("group-1", 0, 10, 19), ("group-1", 1, 15, 15)]
+        assert desk.confirmed() == [("group-1", 0, 10, 19), ("group-1", 1, 15, 15)]
         assert desk.statuses() == []
-        assert (desk.writer.metrics.written_letters, desk.writer.metrics.letters_without_copy) == (11, 3)
+        assert (desk.writer.metrics.written_records, desk.writer.metrics.records_without_copy) == (11, 3)
 
-    def test_a_topic_that_takes_no_letter_at_all_makes_the_group_wait(self, desk: Desk, log: FailingLog) -> None:
+    def test_a_topic_that_takes_no_record_at_all_makes_the_group_wait(self, desk: Desk, log: FailingLog) -> None:
         log.longest_value = -1
-        desk.write(letters(log, 15, 15), copies=True)
+        desk.write(dead_letters(log, 15, 15), copies=True)
         desk.advance(30)
-        assert (desk.letters(), desk.told()) == ([], [])
+        assert (desk.records(), desk.confirmed()) == ([], [])
         assert desk.statuses() == [("group-1", "A record for partition dlq.orders-0 is too large.")]
 
 
 class TestFailures:
     def test_five_tries_with_back_off_then_every_thirty_seconds(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
-        desk.write(letters(log, 0, 1))
+        desk.write(dead_letters(log, 0, 1))
         tried_at: list[float] = []
         while len(tried_at) < 8:
             tried_at.append(desk.now_s)
@@ -282,16 +307,16 @@ class TestFailures:
 
     def test_it_is_tried_for_days(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
-        desk.write(letters(log, 0, 0))
+        desk.write(dead_letters(log, 0, 0))
         desk.advance(100_000)
         assert desk.writer.metrics.failed_appends > 3_000
         log.failing = frozenset()
         desk.advance(30)
         assert desk.offsets() == [0]
 
-    def test_the_group_is_told_once_after_the_fifth_and_once_when_it_is_well(self, desk: Desk, log: FailingLog) -> None:
+    def test_a_failure_is_reported_after_the_fifth_try_and_when_it_is_over(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
-        desk.write(letters(log, 0, 1))
+        desk.write(dead_letters(log, 0, 1))
         desk.advance(14)
         assert (desk.statuses(), desk.writer.metrics.failures) == ([], {})
         assert desk.writer.metrics.failed_appends == 4
@@ -309,19 +334,19 @@ class TestFailures:
     def test_a_group_whose_topic_fails_holds_up_no_other(self, desk: Desk, log: FailingLog) -> None:
         log.create_topic("failing", 1)
         log.failing = frozenset({"failing"})
-        desk.write(letters(log, 0, 0), group_id="bad", topic="failing")
-        desk.write(letters(log, 1, 1))
-        assert desk.told() == [("group-1", 0, 1, 1)]
+        desk.write(dead_letters(log, 0, 0), group_id="bad", topic="failing")
+        desk.write(dead_letters(log, 1, 1))
+        assert desk.confirmed() == [("group-1", 0, 1, 1)]
 
     def test_what_failed_together_is_tried_by_share_partition(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
-        desk.write(letters(log, 0, 0), letters(log, 1, 1), letters(log, 0, 0, partition=1))
+        desk.write(dead_letters(log, 0, 0), dead_letters(log, 1, 1), dead_letters(log, 0, 0, partition=1))
         assert log.appended == 1
         desk.advance(1)
         assert log.appended == 3
 
     def test_a_topic_that_may_not_be_created_is_waited_for(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(letters(log, 0, 0), topic="missing")
+        desk.write(dead_letters(log, 0, 0), topic="missing")
         desk.advance(20)
         ((group_id, failure),) = desk.statuses()
         assert group_id == "group-1"
@@ -332,28 +357,28 @@ class TestFailures:
         assert desk.offsets("missing") == [0]
 
     def test_a_change_of_configuration_is_tried_at_once(self, desk: Desk, log: FailingLog) -> None:
-        desk.write(letters(log, 0, 0), topic="missing")
+        desk.write(dead_letters(log, 0, 0), topic="missing")
         desk.advance(20)
         desk.write(copies=True)
-        assert desk.letters()[0].value == b"value-0"
+        assert desk.records()[0].value == b"value-0"
         assert desk.statuses()[-1] == ("group-1", "")
 
     @pytest.mark.parametrize(
         ("topic", "text"),
         [("", "has no dead-letter queue any more"), ("requests", "internal topic"), ("refused", "is no dead-letter")],
     )
-    def test_a_topic_that_letters_never_go_to(self, desk: Desk, log: FailingLog, topic: str, text: str) -> None:
+    def test_a_topic_that_is_never_written_to(self, desk: Desk, log: FailingLog, topic: str, text: str) -> None:
         log.create_topic("requests", 1)
         log.create_topic("refused", 1, {"errors.deadletterqueue.group.enable": "false"})
-        desk.write(letters(log, 0, 0), topic=topic)
+        desk.write(dead_letters(log, 0, 0), topic=topic)
         desk.advance(20)
         assert text in desk.statuses()[0][1]
-        assert (desk.told(), log.appended) == ([], 0)
+        assert (desk.confirmed(), log.appended) == ([], 0)
 
 
 def test_a_missing_topic_is_created_when_it_may_be(log: FailingLog) -> None:
     desk = Desk(log, may_create_topics=True)
-    desk.write(letters(log, 2, 2, partition=2), topic="dlq.new")
+    desk.write(dead_letters(log, 2, 2, partition=2), topic="dlq.new")
     topic = log.describe_topic("dlq.new")
     assert topic.partition_count == 1
     assert topic.config == {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
@@ -368,23 +393,23 @@ def test_a_log_that_does_not_know_the_key_of_dead_letter_topics_has_them_without
 
 
 class TestThread:
-    def test_it_writes_what_it_is_given(self, desk: Desk, log: FailingLog) -> None:
+    def test_it_writes_what_is_queued(self, desk: Desk, log: FailingLog) -> None:
         desk.writer.start()
         try:
-            desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (letters(log, 0, 1),))])
-            eventually(lambda: desk.told() == [("group-1", 0, 0, 1)], "the letters are written")
+            desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))])
+            eventually(lambda: desk.confirmed() == [("group-1", 0, 0, 1)], "the records are written")
         finally:
             desk.writer.stop()
         assert desk.failures == []
 
-    def test_its_death_is_told(self, log: FailingLog) -> None:
+    def test_its_failure_is_reported(self, log: FailingLog) -> None:
         failures: list[BaseException] = []
 
         def send(requests: list[RequestEnvelope]) -> None:
             raise LogUnavailableError("The request log does not answer.")
 
-        writer = DeadLetterWriter(log, send, failures.append)
-        writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (letters(log, 0, 1),))])
+        writer = DeadLetterWriter(log, send, failures.append, LEADER_EPOCH)
+        writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))])
         writer.start()
         eventually(lambda: [str(failure) for failure in failures] == ["The request log does not answer."], "it ended")
         writer.stop()
@@ -395,7 +420,7 @@ class TestResuming:
 
     @pytest.fixture
     def group(self) -> Group:
-        """0..4 are rejected; their letters are not written."""
+        """0..4 are rejected; their dead-letter records are not written."""
         group = group_with(10)
         assert group.alter_config(errors_deadletterqueue_topic_name=DLQ) == 0
         (anna,) = joined(group, "anna")
@@ -433,7 +458,7 @@ class TestResuming:
         def end(requests: list[RequestEnvelope]) -> None:
             raise LogUnavailableError("The processor is gone.")
 
-        first.writer = DeadLetterWriter(log, end, first.failures.append)
+        first.writer = DeadLetterWriter(log, end, first.failures.append, LEADER_EPOCH)
         first.writer.enqueue(group.dead_letters)
         with pytest.raises(LogUnavailableError):
             first.writer.write_due()
@@ -456,10 +481,10 @@ class TestResuming:
         group.write_dead_letters()
         group.settle()
         self.resume(desk, group)
-        assert (desk.letters(), desk.sent) == ([], [])
+        assert (desk.records(), desk.sent) == ([], [])
 
-    @pytest.mark.parametrize("is_written", [False, True], ids=["letters wait still", "nothing waits any more"])
-    def test_what_was_told_of_failures_is_taken_back(self, desk: Desk, group: Group, is_written: bool) -> None:
+    @pytest.mark.parametrize("is_written", [False, True], ids=["records still wait", "nothing waits any more"])
+    def test_a_reported_failure_is_taken_back(self, desk: Desk, group: Group, is_written: bool) -> None:
         group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))
         if is_written:
             group.write_dead_letters()
@@ -476,4 +501,4 @@ class TestResuming:
             )
         )
         self.resume(desk, group)
-        assert (desk.letters(), desk.sent) == ([], [])
+        assert (desk.records(), desk.sent) == ([], [])
