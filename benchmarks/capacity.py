@@ -56,7 +56,7 @@ class Sustained:
         return is_level and self.p99_ms < P99_TARGET_MS
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, duration_s=600)
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=100, help="groups")
     parser.add_argument("--members", type=int, default=1_000, help="members of all groups together")
     parser.add_argument("--loaders", type=int, default=2, help="processes that simulate the members")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 

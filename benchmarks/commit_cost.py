@@ -8,6 +8,7 @@ The member of each group accepts one record at a time and waits for the answer; 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import time
 
 from benchmarks.assembly import join, numbered, open_sessions, start_at_earliest
@@ -23,13 +24,13 @@ RECORDS_PER_FETCH = 500
 WARM_UP = 50
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--samples", type=int, default=1_000, help="acknowledgements of each group")
     parser.add_argument("--partitions", type=int, default=1_000, help="share-partitions of the large group")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 

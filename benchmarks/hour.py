@@ -10,6 +10,7 @@ effect are compared.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import time
 from dataclasses import dataclass
 
@@ -60,13 +61,13 @@ class Sizes:
         )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, duration_s=3_600)
     parser.add_argument("--rate", type=float, default=1_000, help="requests/s")
     parser.add_argument("--groups", type=int, default=20, help="groups")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 

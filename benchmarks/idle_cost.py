@@ -27,13 +27,13 @@ GROUP = "waiting"
 _POLL_S = 5.0
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, duration_s=60)
     parser.add_argument("--members", type=int, default=10, help="members that wait")
     parser.add_argument("--settle", type=float, default=20, help="seconds after a start that are not measured")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 

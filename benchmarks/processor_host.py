@@ -16,10 +16,9 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from sharegroup.processor.processor import Processor
-
 from sharegroup.config.loader import load_settings
 from sharegroup.event_log import log_events
+from sharegroup.processor.processor import Processor
 
 FIGURES_INTERVAL_S = 0.5
 
@@ -32,24 +31,35 @@ def main() -> None:
     parser.add_argument("--events", type=Path, required=True, help="file for events and figures; appended to")
     options = parser.parse_args()
     log_events(False)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     with options.events.open("a", encoding="utf-8") as events:
         settings = load_settings(options.config, os.environ, options.set)
         write(events, "begun")
         processor = Processor(settings)
+        stop = stop_event(processor)
         processor.start()
         write(events, "started")
         writer = threading.Thread(target=write_figures, args=(events, processor, stop))
         writer.start()
         try:
-            processor.run(stop)
+            processor.run(stop.is_set)
         finally:
             stop.set()
             writer.join()
             processor.stop()
         write(events, "ended", dataclasses.asdict(processor.figures))
+
+
+def stop_event(processor: Processor) -> threading.Event:
+    """An event that SIGTERM or SIGINT sets; it wakes the processor, too."""
+    stop = threading.Event()
+
+    def request_stop(*_: object) -> None:
+        stop.set()
+        processor.wake()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, request_stop)
+    return stop
 
 
 def write_figures(events: TextIO, processor: Processor, stop: threading.Event) -> None:

@@ -9,7 +9,7 @@ boundaries and upkeep are included.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.assembly import Population
@@ -51,13 +51,13 @@ TARGETS_MS: Mapping[tuple[str, str], tuple[float, float]] = {
 """(Log, load) → p50 and p99."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, duration_s=600)
     parser.add_argument("--load", choices=tuple(LOADS), default="idle", help="how many requests come")
     parser.add_argument("--warm-up", type=float, default=10, help="seconds before those that are measured")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 

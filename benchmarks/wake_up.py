@@ -29,14 +29,14 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 1.5
 _HEARTBEAT_INTERVAL_S = 10.0
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--rounds", type=int, default=200, help="records that are appended, one after the other")
     parser.add_argument("--groups", type=int, default=100, help="groups that wait")
     parser.add_argument("--partitions", type=int, default=1_000, help="partitions of the topic")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
 
