@@ -8,8 +8,8 @@ The member of each group accepts one record at a time and waits for the answer; 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import time
+from collections.abc import Sequence
 
 from benchmarks.assembly import join, numbered, open_sessions, start_at_earliest
 from benchmarks.channel import Channel

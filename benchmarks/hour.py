@@ -10,8 +10,8 @@ effect are compared.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.assembly import Population
