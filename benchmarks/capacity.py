@@ -24,7 +24,6 @@ from benchmarks.window import Window, merged
 
 TARGET_PER_S = 3_000
 P99_TARGET_MS = 500
-WARM_UP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Sustained:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser, duration_s=600)
+    add_arguments(parser, duration_s=600, has_warm_up=True)
     parser.add_argument("--rate", type=float, nargs="+", default=[TARGET_PER_S], help="requests/s, ascending")
     parser.add_argument("--groups", type=int, default=100, help="groups")
     parser.add_argument("--members", type=int, default=1_000, help="members of all groups together")
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     """Offer one rate after the other."""
-    fill(site, sum(options.rate) * (options.duration + WARM_UP_S), options.groups)
+    fill(site, sum(options.rate) * (options.duration + options.warm_up), options.groups)
     each = options.members // options.groups
     workers = max(1, round(0.6 * each))
     template = Population(group_ids=(), workers_per_group=workers, idlers_per_group=each - workers)
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
                 rate_per_s=rate,
                 duration_s=options.duration,
                 seed=options.seed,
-                warm_up_s=WARM_UP_S,
+                warm_up_s=options.warm_up,
                 window_s=options.duration / 20,
             ):
                 windows.append(window)

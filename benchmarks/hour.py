@@ -64,7 +64,7 @@ class Sizes:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser, duration_s=3_600)
+    add_arguments(parser, duration_s=3_600, has_warm_up=True)
     parser.add_argument("--rate", type=float, default=1_000, help="requests/s")
     parser.add_argument("--groups", type=int, default=20, help="groups")
     options = parser.parse_args(arguments)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     """Offer the load, and compare the first sixth with the last."""
-    fill(site, options.rate * (options.duration + WINDOW_S), options.groups)
+    fill(site, options.rate * (options.duration + options.warm_up), options.groups)
     template = Population(group_ids=(), workers_per_group=10, idlers_per_group=5)
     windows: list[Window] = []
     sizes: list[Sizes] = []
@@ -84,7 +84,11 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     ):
         started_s = time.monotonic()
         for window in loaders.run(
-            rate_per_s=options.rate, duration_s=options.duration, seed=options.seed, window_s=WINDOW_S
+            rate_per_s=options.rate,
+            duration_s=options.duration,
+            seed=options.seed,
+            warm_up_s=options.warm_up,
+            window_s=WINDOW_S,
         ):
             host.check()
             windows.append(window)

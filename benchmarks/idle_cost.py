@@ -24,7 +24,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 TARGET_PERCENT = {0: 1.5, 10: 4.0}
 """Waiting members → percent of a core, on the embedded log."""
 GROUP = "waiting"
-_POLL_S = 5.0
+_POLL_S = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

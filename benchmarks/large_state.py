@@ -37,11 +37,10 @@ _SAMPLE_INTERVAL_S = 1.0
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser, duration_s=600)
+    add_arguments(parser, duration_s=600, has_warm_up=True)
     parser.add_argument("--groups", type=int, default=100, help="groups, all on one topic")
     parser.add_argument("--partitions", type=int, default=1_000, help="partitions of the topic")
     parser.add_argument("--rate", type=float, default=200, help="requests/s")
-    parser.add_argument("--warm-up", type=float, default=10, help="seconds before those that are measured")
     options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))

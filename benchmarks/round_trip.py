@@ -54,9 +54,8 @@ TARGETS_MS: Mapping[tuple[str, str], tuple[float, float]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser, duration_s=600)
+    add_arguments(parser, duration_s=600, has_warm_up=True)
     parser.add_argument("--load", choices=tuple(LOADS), default="idle", help="how many requests come")
-    parser.add_argument("--warm-up", type=float, default=10, help="seconds before those that are measured")
     options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))

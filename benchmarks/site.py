@@ -97,21 +97,20 @@ class Site:
         return total_bytes(self.folder.glob("log.db*"))
 
 
-def add_arguments(parser: argparse.ArgumentParser, duration_s: float | None = None, has_kafka: bool = True) -> None:
+def add_arguments(parser: argparse.ArgumentParser, duration_s: float | None = None, has_warm_up: bool = False) -> None:
     """Add the arguments that all benchmarks have.
 
     Args:
         parser: of the benchmark.
         duration_s: default of `--duration`; None is a benchmark without one.
-        has_kafka: it runs on Kafka, too.
+        has_warm_up: requests come before those that are measured.
     """
-    if has_kafka:
-        parser.add_argument("--log", choices=("local", "kafka"), default="local", help="embedded, or on a new broker")
-    else:
-        parser.set_defaults(log="local")
+    parser.add_argument("--log", choices=("local", "kafka"), default="local", help="embedded, or on a new broker")
     parser.add_argument("--host", choices=("plain", "spark"), default="plain", help="process that runs the processor")
     if duration_s is not None:
         parser.add_argument("--duration", type=float, default=duration_s, help="seconds that are measured")
+    if has_warm_up:
+        parser.add_argument("--warm-up", type=float, default=10, help="seconds before those that are measured")
     parser.add_argument("--seed", type=int, default=1, help="seed of the schedule")
     parser.add_argument("--folder", type=Path, help="folder for a new folder with all data (default: the system's)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="configuration; repeatable")

@@ -19,7 +19,7 @@ def figures(main, arguments, capsys):
 
 @pytest.mark.parametrize("load", ["idle", "busy"])
 def test_round_trip(load, capsys):
-    found = figures(round_trip.main, f"--load {load} --duration 5 --warm-up 1", capsys)
+    found = figures(round_trip.main, f"--load {load} --duration 3 --warm-up 1", capsys)
     statistics = ("p50", "p99", "max")
     names = [f"round_trip.local.{load}.{part}{name}" for part in ("", "durable.") for name in statistics]
     assert list(found) == names
@@ -27,13 +27,13 @@ def test_round_trip(load, capsys):
 
 
 def test_capacity(capsys):
-    found = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 2", capsys)
+    found = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 2 --warm-up 0.5", capsys)
     assert found["capacity.local.50.answered"] == pytest.approx(found["capacity.local.50.offered"], rel=0.5)
     assert "capacity.local.sustained" in found
 
 
 def test_wake_up(capsys):
-    found = figures(wake_up.main, "--rounds 3 --groups 3 --partitions 4", capsys)
+    found = figures(wake_up.main, "--rounds 2 --groups 3 --partitions 4", capsys)
     assert found["wake_up.local.max"] >= found["wake_up.local.p50"] > 0
 
 
@@ -57,6 +57,6 @@ def test_idle_cost(capsys):
 
 
 def test_hour(capsys):
-    found = figures(hour.main, "--duration 12 --rate 50 --groups 2", capsys)
+    found = figures(hour.main, "--duration 3 --warm-up 0.5 --rate 50 --groups 2", capsys)
     assert found["hour.local.commit_ratio"] > 0
     assert found["hour.local.table_log_files"] > 0
