@@ -114,7 +114,7 @@ class DeadLetters:
         last_offset: last offset, inclusive.
         delivery_count: how often each was delivered.
         reason: why they were given up.
-        state_epoch: state epoch of the share-partition.
+        state_epoch: epoch of the share-partition's state that gave them up.
     """
 
     topic: str

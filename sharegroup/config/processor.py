@@ -54,7 +54,7 @@ class ProcessorConfig(Config):
     )
     batch_duration_ms: Annotated[Int, Field(ge=0, le=3_600_000)] = Field(
         default=60_000,
-        description="Duration of a micro-batch of the processor's query, in ms. It is the interval of Spark's checkpoints, "
+        description="Duration of a micro-batch of the processor's query, in ms: the interval of Spark's checkpoints, "
         "not a latency: answers leave while the batch runs. 0 ends a batch when its messages are applied.",
     )
     max_requests_per_cut: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(

@@ -20,4 +20,4 @@ LOOP_FIGURES: Mapping[str, str] = {
     "unanswerable_answers": "Answers to a partition that the response log does not have.",
     "upkeep_failures": "Runs of the state table's upkeep that failed.",
 }
-"""Name → meaning; each is a sum since the processor's start."""
+"""Name → meaning; each is a sum of one micro-batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 
 
 @dataclass(slots=True)
@@ -13,7 +13,7 @@ class LoopFigures:
         messages: messages of the request log that were applied.
         commits: commits to the state table.
         answers: answers that were published.
-        take_ms: time spent in taking messages, waiting for them apart.
+        take_ms: age of the first message of each cut when it was taken.
         apply_ms: time spent in applying them.
         commit_ms: time spent in commits.
         publish_ms: time spent in publishing.
@@ -34,3 +34,17 @@ class LoopFigures:
     undecodable_messages: int = 0
     unanswerable_answers: int = 0
     upkeep_failures: int = 0
+
+    def copy(self) -> LoopFigures:
+        """Return the figures as they are now."""
+        return replace(self)
+
+    def since(self, earlier: LoopFigures) -> LoopFigures:
+        """Return what was added since an earlier copy."""
+        return LoopFigures(
+            **{field.name: getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)}
+        )
+
+    def named(self) -> dict[str, float]:
+        """Return name → value, as `sharegroup.metrics.progress.LOOP_FIGURES` lists them."""
+        return asdict(self)

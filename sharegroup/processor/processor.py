@@ -25,7 +25,7 @@ from sharegroup.processor.commit import Commit
 from sharegroup.processor.commit_events import log_commit
 from sharegroup.processor.dead_letter_writer import DeadLetterMetrics, DeadLetterWriter
 from sharegroup.processor.figures import LoopFigures
-from sharegroup.processor.group_defaults import initial_configuration
+from sharegroup.processor.group_defaults import initial_configuration, log_configuration_not_in_force
 from sharegroup.processor.groups import Groups, Rebuild
 from sharegroup.processor.log_watch import LogWatch
 from sharegroup.processor.loop import Loop
@@ -260,6 +260,7 @@ class _Running:
             settings.broker.errors_deadletterqueue_auto_create_topics_enable,
         )
         self.dead_letters.resume(takeover.folded, settings.broker)
+        log_configuration_not_in_force(takeover.folded, settings.groups, settings.broker)
         self._opening = [
             *(request(ApiKey.TICK, group_id, Tick(), leader_epoch=leader_epoch) for group_id in takeover.folded.groups),
             *initial_configuration(takeover.folded, settings.groups),

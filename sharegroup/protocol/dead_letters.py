@@ -17,7 +17,7 @@ class WrittenDeadLetters(Message):
     partition_index: Int32 = Field(ge=0, description="Their partition.")
     first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
     last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
-    state_epoch: Int32 = Field(description="State epoch of the share-partition that the records were archived in.")
+    state_epoch: Int32 = Field(description="Epoch of the share-partition's state that gave the records up.")
 
 
 class DlqWritten(Message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -88,4 +87,12 @@ def test_a_commit_without_anything_durable_has_no_commit_time(settings: Settings
 
 
 def test_the_progress_has_every_figure_of_the_loop() -> None:
-    assert list(LOOP_FIGURES) == [field.name for field in fields(LoopFigures)]
+    assert list(LOOP_FIGURES) == list(LoopFigures().named())
+
+
+def test_figures_of_a_part_of_the_time() -> None:
+    figures = LoopFigures(messages=5, take_ms=1.5)
+    before = figures.copy()
+    figures.messages += 2
+    figures.take_ms += 0.5
+    assert figures.since(before) == LoopFigures(messages=2, take_ms=0.5)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sharegroup.spark.facts import FactSource
 
 from sharegroup.actor.effects import Wake, WatchLog, WatchTopics
 from sharegroup.core.isolation_level import IsolationLevel
@@ -18,7 +19,6 @@ from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.internal_messages import LogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.spark import facts
-from sharegroup.spark.facts import FactSource
 from tests.support.eventually import eventually
 
 DAY_MS = 86_400_000

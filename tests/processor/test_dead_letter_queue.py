@@ -12,7 +12,7 @@ from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.group_status import GroupStatus
 from sharegroup.protocol.rows import RecordType
-from tests.spark.site import BROKER, Site
+from tests.support.site import BROKER, Site
 
 NewSite = Callable[..., Site]
 

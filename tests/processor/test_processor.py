@@ -16,7 +16,7 @@ from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed, request
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_fetch import ShareFetchRequest, ShareFetchResponse
-from tests.spark.site import BROKER, REQUEST_PARTITIONS, Site, places
+from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
 
 DAY_MS = 86_400_000
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sharegroup.audit.verify import verify
 from sharegroup.protocol.rows import RecordType
-from tests.spark.site import BROKER, Site, places
+from tests.support.site import BROKER, Site, places
 
 NewSite = Callable[..., Site]
 

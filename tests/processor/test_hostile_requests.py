@@ -21,7 +21,7 @@ from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition
 from sharegroup.spark.bootstrap import bootstrap_folder, bootstrap_path
 from tests.actor.group_harness import GROUP_ID, group_with, joined
 from tests.fuzz.hostile_sender import HostileSender, Victim
-from tests.spark.site import REQUEST_PARTITIONS, REQUESTS, Site
+from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
 
 ATTACKS_PER_TURN = 500
 TURNS = 6

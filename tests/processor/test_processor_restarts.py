@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.errors import FencedProcessorError, ProcessorStoppedError
+from sharegroup.errors import FencedProcessorError, OlderStateError, UnknownTopicError
+from sharegroup.logs.local import LocalLog
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.group_status import GroupStatus
-from sharegroup.protocol.messages import ResponseEnvelope, parsed
+from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.messages import parsed
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH, ShareFetchRequest
 from sharegroup.state.writer import StateTableWriter
-from tests.spark.site import REQUESTS, Site, places
+from tests.support.processor_thread import ProcessorThread
+from tests.support.site import REQUESTS, Site
 
 NewSite = Callable[..., Site]
 
@@ -36,12 +38,6 @@ def transitions(site: Site, group_id: str, cause: Cause) -> list[TransitionEntry
     return [entry for row in site.rows(group_id) for entry in row.transitions if entry.cause is cause]
 
 
-def repeated_answers(responses: list[ResponseEnvelope]) -> list[tuple[str, int]]:
-    """(member, correlation id) of what was answered more than once."""
-    counts = Counter((answer.member_id, answer.correlation_id) for answer in responses if answer.correlation_id > 0)
-    return [key for key, count in counts.items() if count > 1]
-
-
 @contextmanager
 def abandoned(consumer: ShareConsumer) -> Iterator[ShareConsumer]:
     """A consumer that nobody answers any more at the end."""
@@ -51,51 +47,37 @@ def abandoned(consumer: ShareConsumer) -> Iterator[ShareConsumer]:
         consumer.close(timeout=0)
 
 
-# With the checkpoint.
-
-
-def test_a_member_does_not_notice_a_restart(new_site: NewSite) -> None:
+def test_members_keep_their_locks_over_a_restart_and_reopen_their_sessions(new_site: NewSite) -> None:
     site = new_site(groups={"configured": {"share.delivery.count.limit": "3"}})
     with site.running():
         topic = site.new_topic(record_count=10)
         group_id = site.new_group(share_record_lock_duration_ms="60000")
         consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit")
         held = site.poll(consumer, 10)
+        members = site.folded(group_id).metadata.members
     site.produce(topic, 0, 10)
     for message in held:
         consumer.acknowledge(message)
     with site.running(), consumer:
         assert set(consumer.commit_sync().values()) == {None}
-        assert places(site.poll(consumer, 10)) == {(0, offset) for offset in range(10, 20)}
-        assert sessions_opened(site, group_id) == 1
-    assert len(site.rows("configured")) == 1
-    assert site.rows(None, RecordType.RECOVERED) == []
+        assert [(m.offset(), m.delivery_count()) for m in site.poll(consumer, 10)] == [(o, 1) for o in range(10, 20)]
+        assert sessions_opened(site, group_id) == 2
+        assert site.folded(group_id).metadata.members == members
+    assert len(site.rows("configured", RecordType.GROUP_METADATA)) == 1
     assert [row.leader_epoch for row in site.rows(None, RecordType.FENCE)] == [1, 2]
+    assert {entry.delivery_count for entry in transitions(site, group_id, Cause.ACQUIRE)} == {1}
 
 
-def test_a_batch_that_is_executed_again_changes_nothing(new_site: NewSite) -> None:
+def test_a_clean_end_leaves_nothing_to_apply_again(new_site: NewSite) -> None:
     site = new_site()
     with site.running():
-        topic = site.new_topic(record_count=20)
-        group_id = site.new_group(share_record_lock_duration_ms="60000")
-        consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit", max_poll_records=10)
-        held = site.poll(consumer, 10)
-    commits = site.checkpoint_path / "query" / "commits"
-    last_commit_id = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
-    for path in (commits / str(last_commit_id), commits / f".{last_commit_id}.crc"):
-        path.unlink(missing_ok=True)
-    before = site.rows()
-    assert repeated_answers(site.responses(group_id)) == []
-    with site.running() as processor, consumer:
-        site.until(lambda: processor.metrics.batches > 1, "the next batch is committed")
-        assert processor.metrics.repeated_batches == 1
-        assert [row for row in site.rows() if row.commit_id == last_commit_id] == [
-            row for row in before if row.commit_id == last_commit_id
-        ]
-        for message in held:
-            consumer.acknowledge(message)
-        assert set(consumer.commit_sync().values()) == {None}
-        assert [message.offset() for message in site.poll(consumer, 10)] == list(range(10, 20))
+        topic = site.new_topic(record_count=5)
+        with site.consumer(site.new_group(), topic) as consumer:
+            site.poll(consumer, 5)
+    ends = {partition: offsets.end_offset for partition, offsets in site.log.offsets(REQUESTS).items()}
+    marker = site.reader.last_marker()
+    assert marker is not None
+    assert marker.end_offsets == ends
 
 
 def test_a_processor_that_is_stopped_while_it_works_has_not_failed(new_site: NewSite) -> None:
@@ -117,40 +99,13 @@ def test_a_processor_that_is_stopped_while_it_works_has_not_failed(new_site: New
                 consumer = site.consumer(group_id, topic, max_poll_records=1)
                 site.poll(consumer, 3)
             consumer.close(timeout=0)
-            assert processor.await_termination(60)
+            processor.raise_failure()
     finally:
         over.set()
         producer.join()
 
 
-# Without the checkpoint.
-
-
-def test_a_lost_checkpoint_is_rebuilt_and_members_go_on(new_site: NewSite) -> None:
-    site = new_site()
-    with site.running():
-        topic = site.new_topic(record_count=20)
-        group_id = site.new_group(share_record_lock_duration_ms="60000")
-        consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit", max_poll_records=10)
-        held = site.poll(consumer, 10)
-        for message in held[:4]:
-            consumer.acknowledge(message)
-        consumer.commit_sync()
-        members = site.folded(group_id).metadata.members
-    shutil.rmtree(site.checkpoint_path)
-    with site.running(), consumer:
-        for message in held[4:]:
-            consumer.acknowledge(message)
-        assert set(consumer.commit_sync().values()) == {None}
-        rest = site.poll(consumer, 10)
-        assert [(message.offset(), message.delivery_count()) for message in rest] == [(o, 1) for o in range(10, 20)]
-        assert site.folded(group_id).metadata.members == members
-    (recovered,) = site.rows(None, RecordType.RECOVERED)
-    assert (recovered.leader_epoch, recovered.payload["groups"]) == (2, 1)
-    assert {entry.delivery_count for entry in transitions(site, group_id, Cause.ACQUIRE)} == {1}
-
-
-def test_locks_end_at_their_deadline_after_checkpoint_and_requests_were_lost(new_site: NewSite) -> None:
+def test_locks_end_at_their_deadline_after_the_requests_were_lost(new_site: NewSite) -> None:
     site = new_site()
     with site.running():
         topic = site.new_topic(record_count=10)
@@ -163,7 +118,6 @@ def test_locks_end_at_their_deadline_after_checkpoint_and_requests_were_lost(new
         assert found is not None
         deadlines = {run.deadline_ms for run in found.share_partition.runs if run.state is RecordState.ACQUIRED}
     consumer.close(timeout=0)
-    shutil.rmtree(site.checkpoint_path)
     site.log.delete_topic(REQUESTS)
     applied = site.rows(None, RecordType.COMMIT_MARKER)[-1].payload["end_offsets"]
     with site.running():
@@ -182,51 +136,82 @@ def test_locks_end_at_their_deadline_after_checkpoint_and_requests_were_lost(new
 
 
 def test_an_older_processor_stops_when_another_one_takes_over(new_site: NewSite) -> None:
-    old, new = new_site(), new_site(checkpoint="other-checkpoint")
+    old, new = new_site(), new_site()
     older = old.start()
     topic = old.new_topic(record_count=5)
     group_id = old.new_group()
     with abandoned(old.consumer(group_id, topic)) as consumer:
         old.poll(consumer, 5)
         with new.running():
-            with pytest.raises(FencedProcessorError, match="belongs to leader epoch 2; this processor has 1"):
-                older.await_termination(60)
+            with pytest.raises(FencedProcessorError, match="epoch 2"):
+                older.await_failure()
             consumer.commit_sync()
             new.produce(topic, 0, 5)
             assert len(new.poll(consumer, 5)) == 5
             consumer.commit_sync()
             assert new.is_drained(group_id, topic)
-            (recovered,) = new.rows(None, RecordType.RECOVERED)
-    last_of_old = max(
-        (row for row in new.rows(None, RecordType.COMMIT_MARKER) if row.leader_epoch == 1), key=lambda row: row.commit_id
-    )
-    assert recovered.payload["start_offsets"].items() >= last_of_old.payload["end_offsets"].items()
-    assert repeated_answers(new.responses(group_id)) == []
 
 
-def test_without_its_clock_a_processor_stops(new_site: NewSite) -> None:
+def test_a_processor_without_its_request_topic_stops(new_site: NewSite) -> None:
     site = new_site()
     processor = site.start()
-    topic = site.new_topic(record_count=1)
-    with abandoned(site.consumer(site.new_group(), topic)) as consumer:
-        site.poll(consumer, 1)
-        with sqlite3.connect(site.log_path) as connection:
-            connection.execute("UPDATE topics SET config = '{' WHERE name = ?", (topic,))
-        connection.close()
-        with pytest.raises(ProcessorStoppedError, match="The processor stopped: JSONDecodeError: "):
-            processor.await_termination(60)
-        with pytest.raises(ProcessorStoppedError):
-            processor.raise_failure()
+    site.log.delete_topic(REQUESTS)
+    with pytest.raises(UnknownTopicError, match="was deleted"):
+        processor.await_failure()
+    with pytest.raises(UnknownTopicError):
+        processor.raise_failure()
 
 
-def test_a_query_that_somebody_else_stops_is_a_failure(new_site: NewSite) -> None:
+def test_an_older_copy_of_the_state_table_is_refused(new_site: NewSite, tmp_path: Path) -> None:
     site = new_site()
-    others = {query.id for query in site.spark.streams.active}
-    processor = site.start()
-    (query,) = (query for query in site.spark.streams.active if query.id not in others)
-    query.stop()
-    with pytest.raises(ProcessorStoppedError, match="Somebody else stopped"):
-        processor.await_termination(60)
+    with site.running():
+        topic = site.new_topic(record_count=10)
+        group_id = site.new_group()
+        with site.consumer(group_id, topic, max_poll_records=5) as consumer:
+            site.poll(consumer, 5)
+            consumer.commit_sync()
+    shutil.copytree(site.state_path, tmp_path / "older")
+    with site.running(), site.consumer(group_id, topic, max_poll_records=5) as consumer:
+        site.poll(consumer, 5)
+        consumer.commit_sync()
+    shutil.rmtree(site.state_path)
+    (tmp_path / "older").rename(site.state_path)
+    with pytest.raises(OlderStateError, match="--accept-older-state"):
+        site.start()
+    assert len(site.rows(None, RecordType.FENCE)) == 1
+    site.stop()
+    accepted = ProcessorThread(site.settings, accepts_older_state=True)
+    accepted.start()
+    with site.consumer(group_id, topic) as consumer:
+        assert [message.offset() for message in site.poll(consumer, 5)] == list(range(5, 10))
+    accepted.stop()
+
+
+def test_offsets_that_a_shorter_copy_of_the_log_has_lost_are_not_given_out_again(
+    new_site: NewSite, tmp_path: Path
+) -> None:
+    site = new_site()
+    with site.running():
+        topic = site.new_topic(record_count=3)
+        group_id = site.new_group()
+    site.log.close()
+    shutil.copy(site.log_path, tmp_path / "older.db")
+    site.log = LocalLog(site.log_path)
+    with site.running():
+        site.produce(topic, 0, 7)
+        with site.consumer(group_id, topic) as consumer:
+            site.poll(consumer, 10)
+            consumer.commit_sync()
+    site.log.close()
+    for path in site.log_path.parent.glob(f"{site.log_path.name}*"):
+        path.unlink()
+    shutil.copy(tmp_path / "older.db", site.log_path)
+    site.log = LocalLog(site.log_path)
+    with site.running():
+        assert site.log.offsets(topic)[0].end_offset == 10
+        site.produce(topic, 0, 2)
+        with site.consumer(group_id, topic) as consumer:
+            assert [message.offset() for message in site.poll(consumer, 2)] == [10, 11]
 
 
 def test_one_group_that_fails_leaves_all_others_going(new_site: NewSite) -> None:
@@ -245,8 +230,11 @@ def test_one_group_that_fails_leaves_all_others_going(new_site: NewSite) -> None
         request_offset=last.request_offset,
         payload={"records": [record]},
     )
-    StateTableWriter.open(str(site.state_path), {}).append([forged])
-    shutil.rmtree(site.checkpoint_path)
+    marker = site.reader.last_marker()
+    assert marker is not None
+    payload = CommitMarkerPayload(row_count=2, end_offsets=marker.end_offsets).model_dump(mode="json")
+    row = StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=last.time_ms, payload=payload)
+    StateTableWriter.open(str(site.state_path), {}).append([row, forged], marker.commit_id + 1)
     with site.running(), abandoned(site.consumer(bad, topic)), site.consumer(good, topic) as consumer:
         assert len(site.poll(consumer, 5)) == 5
         (status,) = site.until(lambda: site.rows(bad, RecordType.GROUP_STATUS), "the group is quarantined")

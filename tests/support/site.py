@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import ShareConsumer
@@ -25,10 +23,10 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.processor import Processor
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 from sharegroup.state.reader import StateTableReader
 from tests.support.eventually import eventually
+from tests.support.processor_thread import ProcessorThread
 
 T = TypeVar("T")
 
@@ -48,14 +46,12 @@ class Site:
     """One processor's folders, and the processor while it runs.
 
     Attributes:
-        spark: the session; None where the processor runs in another process.
         folder: where everything is.
         groups: group id → the group's own configuration.
         checkpoint: name of the checkpoint folder.
         metrics_port: where the processor shows its metrics; 0 is nowhere.
     """
 
-    spark: SparkSession | None
     folder: Path
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     checkpoint: str = "checkpoint"
@@ -63,7 +59,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.log = LocalLog(self.log_path)
-        self.processor: Processor | None = None
+        self.processor: ProcessorThread | None = None
         self._names = itertools.count()
 
     @property
@@ -91,9 +87,8 @@ class Site:
 
     # The processor.
 
-    def start(self) -> Processor:
-        assert self.spark is not None
-        self.processor = Processor(self.spark, self.settings)
+    def start(self) -> ProcessorThread:
+        self.processor = ProcessorThread(self.settings)
         self.processor.start()
         return self.processor
 
@@ -107,7 +102,7 @@ class Site:
         self.log.close()
 
     @contextmanager
-    def running(self) -> Iterator[Processor]:
+    def running(self) -> Iterator[ProcessorThread]:
         """A processor for a while."""
         processor = self.start()
         try:
@@ -115,7 +110,7 @@ class Site:
         finally:
             self.stop()
 
-    def running_processor(self) -> Processor:
+    def running_processor(self) -> ProcessorThread:
         """The running processor."""
         assert self.processor is not None
         return self.processor
@@ -128,8 +123,7 @@ class Site:
                 self.processor.raise_failure()
             return probe()
 
-        # A machine with other work on it takes several times as long.
-        return eventually(checked, what, deadline_s=180)
+        return eventually(checked, what, deadline_s=60)
 
     # Topics, groups and members.
 
