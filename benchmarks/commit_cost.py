@@ -20,7 +20,7 @@ from benchmarks.site import Site, add_arguments, open_site
 from sharegroup.logs.port import NewRecord
 
 TARGET_RATIO = 1.2
-RECORDS_PER_FETCH = 500
+RECORDS_PER_FETCH = 100
 WARM_UP = 50
 
 

@@ -31,7 +31,7 @@ SILENCE_TARGET_S = 0.3
 RECOVERY_TARGET_S = 10.0
 MEMORY_TARGET_GB = 2.0
 _ANSWER_TIMEOUT_S = 300
-_SAMPLE_INTERVAL_S = 1.0
+_SAMPLE_INTERVAL_S = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

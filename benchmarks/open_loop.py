@@ -21,7 +21,7 @@ from benchmarks.schedule import Arrival, RequestKind, arrivals
 from benchmarks.window import Window
 from sharegroup.protocol.api_key import ApiKey
 
-_KEEP_ALIVE_S = 15.0
+_KEEP_ALIVE_S = 25.0
 """A member whose last heartbeat is older sends one beside the schedule: it would leave its group otherwise."""
 _GIVE_UP_S = 60.0
 """A request without an answer for so long is lost."""
