@@ -1,4 +1,4 @@
-"""The identity of an actor, the messages that it receives, and the time of a cut."""
+"""What an actor knows besides its state: its identity, its messages, and the cut's time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import StateRow
+
+_OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED})
+"""Internal messages that report what happened outside the group's state: true whoever sent them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,14 @@ class ActorContext:
         )
 
 
-_OUTSIDE_EVENTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED})
-"""What happened outside stays true, whichever processor appended the message."""
-
-
 def is_outdated(context: ActorContext, envelope: RequestEnvelope) -> bool:
-    """Return True for an internal message of an older processor: the present one sends what still holds anew."""
-    if envelope.api_key not in INTERNAL_KEYS or envelope.api_key in _OUTSIDE_EVENTS:
-        return False
-    return envelope.leader_epoch < context.leader_epoch
+    """Return True if a message is an internal one of an older processor, which the actors of this one ignore.
+
+    The older processor may have sent it from a state that is gone. Whatever is still needed, this processor has
+    sent again when it took over.
+    """
+    return (
+        envelope.api_key in INTERNAL_KEYS
+        and envelope.api_key not in _OUTSIDE_REPORTS
+        and envelope.leader_epoch < context.leader_epoch
+    )

@@ -10,10 +10,12 @@ from typing import Self
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import ShareGroupError, TopicExistsError
+from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.kafka_end_watch import KafkaEndWatch
+from sharegroup.logs.kafka_follower import KafkaFollower
+from sharegroup.logs.kafka_known_topics import KnownTopics
 from sharegroup.logs.kafka_pool import ClientPool
 from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, RangeReader
 from sharegroup.logs.kafka_topics import KafkaTopics
@@ -38,8 +40,10 @@ class KafkaLog:
     """
 
     def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000) -> None:
+        self.config = config
         self._clients = KafkaClients(config, timeout_ms)
         self._topics = KafkaTopics(self._clients)
+        self._known_topics = KnownTopics(self._topics)
         self._appender = KafkaAppender(self._clients)
         self._clock = LogClock()
         self._readers = {
@@ -66,6 +70,7 @@ class KafkaLog:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises `UnknownTopicError`."""
         self._topics.delete(name)
+        self._known_topics.forget([name])
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe one topic; raises `UnknownTopicError`."""
@@ -82,12 +87,13 @@ class KafkaLog:
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
         """Append several batches, topic by topic; see `Log.append_all`."""
-        # A producer that asks for a topic that is missing may create it.
-        topics = self._topics.identities(topic for topic, _, _ in batches)
-        for topic, partition, _ in batches:
-            self._topics.check_partition(topic, partition, topics[topic])
+        self._known_topics.check_partitions((topic, partition) for topic, partition, _ in batches)
         filled = [batch for batch in batches if batch[2]]
-        firsts = iter(self._appender.append(filled) if filled else ())
+        try:
+            firsts = iter(self._appender.append(filled) if filled else ())
+        except LogError:
+            self._known_topics.forget(topic for topic, _, _ in batches)
+            raise
         return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
 
     def identify(
@@ -147,6 +153,10 @@ class KafkaLog:
     def watch_ends(self) -> KafkaEndWatch:
         """Make a watch of the ends of partitions; see `Log.watch_ends`."""
         return KafkaEndWatch(self._clients)
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> KafkaFollower:
+        """Follow the tails of some partitions; see `Log.follow`. The take of a closed log ends."""
+        return KafkaFollower(self._clients, self._topics, self._clock, topic, positions)
 
     def now_ms(self) -> int:
         """The log's time; see `Log.now_ms`. It is this machine's, or the brokers' by the latest stamp that was read."""

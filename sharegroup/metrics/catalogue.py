@@ -76,7 +76,7 @@ SHARE_SESSION_EVICTIONS = yammer(
     "ShareSessionEvictionsPerSec",
     (),
     Source.ANSWERS,
-    "Idle share sessions that made room for another one.",
+    "Share sessions that ended because their member was silent for too long.",
 )
 TOTAL_SHARE_FETCH_REQUESTS = yammer(
     Kind.COUNTER,

@@ -76,7 +76,6 @@ class AnswerRecords:
         return int(config.get(MAX_MESSAGE_CONFIG, MAX_MESSAGE_BYTES)) - _OVERHEAD_BYTES
 
 
-
 def _too_large(response: ResponseEnvelope, size: int, topic: str, limit: int) -> ResponseEnvelope:
     error = MessageTooLargeError(
         f"The answer has {size} bytes; topic {topic} takes {limit}. What was asked for is done.",

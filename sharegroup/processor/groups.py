@@ -284,14 +284,8 @@ class Groups:
     def _actors_of(self, group: FoldedGroup) -> GroupActors:
         partition = partition_for(group.group_id, self._request_partition_count)
         context = ActorContext(group.group_id, partition, self._leader_epoch, self._broker, self.group_epoch_floor)
-        leader = Leader(
-            context,
-            group.metadata.config_overrides,
-            [_led(partition) for partition in group.partitions.values()],
-            group.last_requests,
-        )
         failure = next(iter(group.failures.values()), "")
-        return GroupActors(context, Coordinator(context, group.metadata), leader, failure)
+        return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure)
 
     def _raise_epoch_floor(self, rows: Iterable[StateRow]) -> None:
         for row in rows:
@@ -307,6 +301,12 @@ class Groups:
                 f"partition {record.partition}; this one has {self._leader_epoch}.",
                 "Stop this processor: another one has taken over.",
             )
+
+
+def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:
+    """Return the leader of a group as its rows leave it: with its locks, without sessions and known offsets."""
+    partitions = [_led(partition) for partition in group.partitions.values()]
+    return Leader(context, group.metadata.config_overrides, partitions, group.last_requests)
 
 
 def _led(folded: FoldedPartition) -> LedPartition:

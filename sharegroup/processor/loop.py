@@ -157,6 +157,7 @@ class Loop:
         self._max_bytes = max_bytes
         self._monotonic_s = monotonic_s
         self._applied_ends = dict(position.end_offsets)
+        self._message_times_ms: dict[int, int] = {}
         self._published_ends = dict(position.end_offsets)
         self._longest_take_ms = 1_000
         self._careful_ends: dict[int, int] = {}
@@ -312,7 +313,13 @@ class Loop:
         self._submit(started_s, cuts, outputs, len(records))
 
     def _cut(self, partition: int, records: Sequence[LogRecord]) -> TakenCut:
-        times_ms = [self._clocks.observe(partition, record.timestamp_ms) for record in records]
+        times_ms: list[int] = []
+        time_ms = self._message_times_ms.get(partition, 0)
+        for record in records:
+            time_ms = max(time_ms, record.timestamp_ms)
+            times_ms.append(time_ms)
+        self._message_times_ms[partition] = time_ms
+        self._clocks.observe(partition, time_ms)
         return TakenCut(partition, records, times_ms, records[-1].offset + 1, self._clocks.now_ms(partition))
 
     def _submit(

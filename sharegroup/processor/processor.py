@@ -268,7 +268,9 @@ class _Running:
         self._watch = LogWatch(log, publisher.send, leader_epoch, fail)
         self._upkeep = UpkeepProcess(config.state_table_path)
         self._topic_check = _TopicCheck(publisher.check_request_topic, fail)
-        clocks = PartitionClocks(takeover.clock_ms)
+        clocks = PartitionClocks()
+        for partition, time_ms in takeover.clock_ms.items():
+            clocks.observe(partition, time_ms)
         self.loop = Loop(
             position,
             log.follow(config.request_topic_name, position.end_offsets),
@@ -285,7 +287,7 @@ class _Running:
             ),
             takeover.writer,
             publisher,
-            Timers(),
+            Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions)),
             publisher.tick,
             self._watch.update,
             self._published,

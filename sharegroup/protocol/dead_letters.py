@@ -1,4 +1,4 @@
-"""What the dead-letter writer tells the leader of a group (KIP-1191): which letters are written, and if they fail."""
+"""Messages of the dead-letter writer to the leader of a group (KIP-1191): what is written, and if writing fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WrittenDeadLetters(Message):
 
 
 class DlqWritten(Message):
-    """Dead letters are written. Names its ranges, so a repeat does no harm: it finds nothing that is ARCHIVING."""
+    """Dead letters are written. Names its ranges, so a repeat does no harm: nothing there is ARCHIVING any more."""
 
     ranges: list[WrittenDeadLetters] = Field(max_length=MAX_WRITTEN_RANGES, description="Ranges of offsets.")
 

@@ -1,4 +1,4 @@
-"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and what is to be published."""
+"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and the outbox."""
 
 from __future__ import annotations
 

@@ -28,14 +28,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sharegroup.config.loader import Settings
 from sharegroup.errors import ConfigurationError, ProcessorStoppedError
 from sharegroup.event_log import Event
+from sharegroup.metrics.progress import OBSERVATION
 from sharegroup.processor.processor import Processor
 from sharegroup.spark import request_ranges
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 
 logger = logging.getLogger("sharegroup.processor")
-
-OBSERVATION = "sharegroup"
-"""Name of the loop's figures in the query's progress."""
 
 _QUIET_WAIT_S = 1.0
 _LOOK_INTERVAL_MS = 1_000

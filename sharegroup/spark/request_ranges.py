@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sharegroup.config.kafka import KafkaConfig
@@ -80,13 +81,17 @@ class RequestRangesReader(DataSourceStreamReader):
         """Return where the query begins."""
         return self._start_offsets
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the request log."""
         if self._log is None:
             self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
         ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
         # The log may lack what the state table has seen; a stream does not go back.
-        return {partition: max(start, ends.get(partition, 0)) for partition, start in self._start_offsets.items()}
+        return {partition: max(offset, ends.get(partition, 0)) for partition, offset in start.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return that a micro-batch has all ranges: the loop bounds what is applied at once."""
+        return ReadAllAvailable()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the one task of a micro-batch."""

@@ -11,7 +11,8 @@ from sharegroup.actor.effects import Respond
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.kafka import KafkaLog
-from sharegroup.processor.answer_records import AnswerRecords, answer_record
+from sharegroup.logs.port import NewRecord
+from sharegroup.processor.answer_records import AnswerRecords
 from sharegroup.processor.topics import MAX_MESSAGE_BYTES, ensure_topics
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_response
@@ -32,12 +33,14 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
         bounds = {"retention.ms": "-1", "max.message.bytes": str(limit)}
         log.create_topic(config.response_topic_name, 1, bounds)
     ensure_topics(log, config)
-    records = AnswerRecords(log, config)
+    records = AnswerRecords(log, config, leader_epoch=1)
     # Sizes about the bound, with what an envelope has besides.
     for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
         answer = records.outbox_answer(respond(number, limit + size))
         assert answer is not None
-        log.append(config.response_topic_name, answer.partition, [answer_record(answer)])
+        log.append(
+            config.response_topic_name, answer.partition, [NewRecord(answer.member_id.encode(), answer.value.encode())]
+        )
     answers = [decoded_response(r.value) for r in log.read(config.response_topic_name, 0, 0, 4)]
     too_large = MessageTooLargeError.code
     assert [(answer.correlation_id, answer.body.get("error_code", 0)) for answer in answers] == [

@@ -11,10 +11,12 @@ from sharegroup.actor.effects import Respond
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.local import LocalLog
-from sharegroup.processor.answer_records import AnswerRecords, answer_record
+from sharegroup.processor.answer_records import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_response
+
+LEADER_EPOCH = 3
 
 
 @pytest.fixture
@@ -29,12 +31,12 @@ def records(log: LocalLog, tmp_path: Path) -> AnswerRecords:
     config = ProcessorConfig(
         log_path=tmp_path / "log.db", state_table_path=str(tmp_path / "s"), checkpoint_path=str(tmp_path / "c")
     )
-    return AnswerRecords(log, config)
+    return AnswerRecords(log, config, LEADER_EPOCH)
 
 
 def respond(partition: int, text: str = "ok") -> Respond:
     response = ResponseEnvelope(
-        api_key=ApiKey.SHARE_FETCH, correlation_id=5, group_id="g", member_id="m", leader_epoch=3, body={"text": text}
+        api_key=ApiKey.SHARE_FETCH, correlation_id=5, group_id="g", member_id="m", body={"text": text}
     )
     return Respond(partition, response)
 
@@ -45,12 +47,16 @@ def answer(records: AnswerRecords, effect: Respond) -> OutboxAnswer:
     return answer
 
 
-def test_an_answer_keeps_its_bytes(records: AnswerRecords) -> None:
+def stamped(effect: Respond) -> ResponseEnvelope:
+    """Return the response with the epoch of the processor."""
+    return effect.response.model_copy(update={"leader_epoch": LEADER_EPOCH})
+
+
+def test_an_answer_gets_the_leader_epoch_and_its_final_bytes(records: AnswerRecords) -> None:
     effect = respond(3)
     made = answer(records, effect)
     assert (made.partition, made.member_id) == (3, "m")
-    record = answer_record(made)
-    assert (record.key, record.value) == (b"m", effect.response.encoded())
+    assert made.value.encode() == stamped(effect).encoded()
 
 
 @pytest.mark.parametrize("partition", [-1, 4])
@@ -64,7 +70,7 @@ def test_an_answer_is_replaced_when_the_topic_does_not_take_it(
     records: AnswerRecords, character: str, is_replaced: bool
 ) -> None:
     effect = respond(0, character * 996_000)
-    response = decoded_response(answer_record(answer(records, effect)).value)
-    assert (response.correlation_id, response.member_id, response.leader_epoch) == (5, "m", 3)
+    response = decoded_response(answer(records, effect).value.encode())
+    assert (response.correlation_id, response.member_id, response.leader_epoch) == (5, "m", LEADER_EPOCH)
     assert (response.body.get("error_code") == MessageTooLargeError.code) is is_replaced
-    assert (response == effect.response) is not is_replaced
+    assert (response == stamped(effect)) is not is_replaced

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from sharegroup.spark.bootstrap import bootstrap_folder, bootstrap_path
+
+from sharegroup.actor.decoding import MAX_REQUEST_BYTES
 from sharegroup.actor.mailbox import ActorState
-from sharegroup.actor.undecodable import MAX_REQUEST_BYTES
 from sharegroup.client.processor_link import ProcessorLink
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import GroupQuarantinedError, MessageTooLargeError
@@ -18,7 +20,6 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
-from sharegroup.spark.bootstrap import bootstrap_folder, bootstrap_path
 from tests.actor.group_harness import GROUP_ID, group_with, joined
 from tests.fuzz.hostile_sender import HostileSender, Victim
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site

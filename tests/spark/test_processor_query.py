@@ -15,8 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
 from sharegroup.errors import ConfigurationError, FencedProcessorError, ProcessorStoppedError
+from sharegroup.metrics.progress import OBSERVATION
 from sharegroup.protocol.rows import RecordType
-from sharegroup.spark.processor_query import OBSERVATION, ProcessorQuery
+from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
 from tests.support.eventually import eventually
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
