@@ -87,11 +87,10 @@ class Answerer:
         while not self._is_over.is_set():
             waiting += self._follower.take(1_000, 1_000_000, 20 if self._held.is_set() else 1_000)
             if not self._held.is_set():
-                for record in waiting:
-                    self._answer(decoded_request(record.value))
+                self._log.append_all([self._answer(decoded_request(record.value)) for record in waiting])
                 waiting = []
 
-    def _answer(self, request: RequestEnvelope) -> None:
+    def _answer(self, request: RequestEnvelope) -> tuple[str, int, list[NewRecord]]:
         self.requests.append(request)
         answer = ResponseEnvelope(
             api_key=request.api_key,
@@ -100,9 +99,7 @@ class Answerer:
             member_id=request.member_id,
             body=self._body(request).model_dump(mode="json"),
         )
-        self._log.append(
-            "responses", request.reply_partition, [NewRecord(request.member_id.encode(), answer.encoded())]
-        )
+        return "responses", request.reply_partition, [NewRecord(request.member_id.encode(), answer.encoded())]
 
     def _body(self, request: RequestEnvelope) -> Message:
         match request.api_key:
