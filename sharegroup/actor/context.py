@@ -1,4 +1,4 @@
-"""What an actor knows besides its state: who it is, what it is told, and the batch's time."""
+"""An actor's identity, the messages that it gets, and the time of a cut."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ def as_admin(api_key: ApiKey, body: Message, correlation_id: int = 7) -> Request
     )
 
 
-def alteration(offset: int = 5) -> AlterShareGroupOffsetsRequest:
+def alteration(offset: int = 5, topic: str = "orders") -> AlterShareGroupOffsetsRequest:
     partitions = [AlteredPartition(partition_index=0, start_offset=offset)]
-    return AlterShareGroupOffsetsRequest(topics=[AlteredTopic(topic_name="orders", partitions=partitions)])
+    return AlterShareGroupOffsetsRequest(topics=[AlteredTopic(topic_name=topic, partitions=partitions)])
 
 
 def tick(driver: CoordinatorDriver) -> RequestEnvelope:
@@ -182,6 +182,19 @@ class TestRequestsOfAdministrators:
         driver.apply(driver.look(1, "orders-id"))
         driver.apply(driver.initialized("orders-id"))
         assert [answer.get("error_code", 0) for answer in driver.answers] == [0]
+
+    def test_a_group_is_removed_after_the_state_that_began_while_it_was_being_deleted(self) -> None:
+        driver = with_orders()
+        driver.apply(driver.leave("anna"))
+        driver.apply(as_admin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()))
+        driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration(topic="payments"), correlation_id=8))
+        driver.apply(driver.look(1, "payments-id", topic="payments"))
+        assert driver.state.topics["payments-id"].partitions == {0}
+        driver.apply(driver.deleted("orders-id"))
+        assert driver.answers == []
+        driver.apply(driver.deleted("payments-id"))
+        assert [answer.get("error_code", 0) for answer in driver.answers] == [0, 0]
+        assert driver.coordinator.is_empty
 
     def test_one_that_waits_for_a_dead_group_keeps_it_from_being_forgotten(self) -> None:
         driver = CoordinatorDriver()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.actor.effects import WatchTopics
 from tests.actor.coordinator_driver import CoordinatorDriver, with_orders
 
 
@@ -65,7 +66,6 @@ def test_a_topic_is_looked_at_again_when_its_state_has_ended_beside_it() -> None
     driver = with_orders()
     driver.apply(driver.look(11, ""))
     driver.apply(driver.look(12, "orders-id"), driver.deleted("orders-id"))
-    (watch,) = (effect for effect in driver.effects if type(effect).__name__ == "WatchTopics")
-    assert watch.topics == {"orders": ("", 0)}
+    assert [watch.topics for watch in driver.of_type(WatchTopics)] == [{"orders": ("", 0)}]
     driver.apply(driver.look(12, "orders-id"))
     assert driver.state.topics["orders-id"].initializing.keys() == {0}
