@@ -1,4 +1,4 @@
-"""An actor's identity, the messages that it gets, and the time of a cut."""
+"""What an actor knows besides its state: who it is, what it is told, and the batch's time."""
 
 from __future__ import annotations
 
