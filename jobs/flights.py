@@ -11,6 +11,7 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -22,14 +23,14 @@ from sharegroup.errors import ShareGroupError
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "conf" / "flights.yaml", help="configuration file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--folder", type=Path, default=Path("build/flights"), help="folder of the run; emptied first")
     parser.add_argument("--verbose", action="store_true", help="log what the parts do")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO if options.verbose else logging.ERROR)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     console = Console(stderr=False)

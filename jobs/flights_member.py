@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sharegroup.demo.python_member import run_member
 from sharegroup.errors import ShareGroupError
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Consume until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--log-path", required=True, help="the embedded log")
     parser.add_argument("--name", required=True, help="client.id")
     parser.add_argument("--sink", type=Path, required=True, help="Delta table for flown flights")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="consumer configuration")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     config = dict(setting.split("=", 1) for setting in options.set)
     config |= {"log.path": options.log_path, "group.id": "flights", "client.id": options.name}
     try:

@@ -10,14 +10,14 @@ acknowledge_type) of those to `release` or `reject`, with a column redelivery_de
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Sequence
 
 from sharegroup.config.loader import load_settings
-from sharegroup.spark.job import Job, job_parser, load_handler
+from sharegroup.spark.job import Job, end_process, job_parser, load_handler
 from sharegroup.spark.worker import process
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Read the flags and run the worker."""
     parser = job_parser(
         __doc__ or "",
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--group", metavar="ID", help="the share group (key group.id)")
     parser.add_argument("--topic", action="append", metavar="NAME", help="a topic to read; repeatable (key topics)")
     parser.add_argument("--client-id", metavar="NAME", help="name of this worker, for logs (key client.id)")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
 
     def work(job: Job) -> None:
         settings = load_settings(options.config, os.environ, options.set)
@@ -45,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from sharegroup.state.maintenance import FileCount, compact, table_size, take_sn
 from sharegroup.state.pruning import prune
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Maintain the state table."""
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=exit_codes_text(), formatter_class=argparse.RawDescriptionHelpFormatter
@@ -32,7 +33,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--dry-run", action="store_true", help="change nothing; say what would be done")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     try:
         maintain(load_settings(options.config, os.environ, options.set), options.dry_run)
     except ShareGroupError as error:

@@ -87,6 +87,10 @@ class CheckpointDivergedError(StateTableError):
     """The streaming checkpoint and the state table do not tell the same story."""
 
 
+class OlderStateError(StateTableError):
+    """The state table is an older copy than the request log."""
+
+
 class InputLineError(ShareGroupError):
     """A line of input is not a record in the format that was asked for."""
 

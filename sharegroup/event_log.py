@@ -17,7 +17,7 @@ class Event:
     """A log message that programs can read: a name, and what belongs to it; it is spelled only if it is logged.
 
     Example:
-        logger.info(Event("batch_committed", batch=17, epoch=3))
+        logger.info(Event("commit_published", commit=17, epoch=3))
 
     Args:
         name: what happened, in one word.

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.led_partition import LedPartition
+from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.share_session import PartitionKey
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
 from sharegroup.errors import ApiError, UnknownTopicOrPartitionError
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, PartitionResponse
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What the acknowledgements of a request did.
+
+    Attributes:
+        responses: partition → its answer, for the partitions that have acknowledgements.
+        has_effect: whether a record changed its state.
+    """
+
+    responses: dict[PartitionKey, PartitionResponse]
+    has_effect: bool
+
+
 def acknowledge(
     message: LoggedRequest,
     topics: Iterable[FetchTopic],
-    partitions: Mapping[PartitionKey, LedPartition],
+    partitions: LedPartitions,
     limits: SharePartitionLimits,
-) -> dict[PartitionKey, PartitionResponse]:
+) -> Acknowledged:
     """Apply the acknowledgements of a request at its append time.
 
     Args:
@@ -26,52 +40,64 @@ def acknowledge(
         topics: the part of its body that holds them.
         partitions: the share-partitions that are led here.
         limits: limits in force.
-
-    Returns:
-        Partition → its answer, for the partitions that have acknowledgements.
     """
-    asked: dict[PartitionKey, list[AcknowledgementRange]] = {}
+    responses: dict[PartitionKey, PartitionResponse] = {}
+    has_effect = False
+    refused_topics: set[str] = set()
+    for key, ranges in _ranges_by_partition(topics).items():
+        led = partitions.get(key)
+        batches = [
+            AcknowledgementBatch(r.first_offset, r.last_offset, tuple(r.acknowledge_types), r.redelivery_delay_ms)
+            for r in ranges
+        ]
+        try:
+            if led is None:
+                raise UnknownTopicOrPartitionError("The share-partitions are not led here.")
+            applied = led.share_partition.acknowledge(message.envelope.member_id, batches, limits, message.time_ms)
+        except ApiError as error:
+            # The text of an error that a whole topic has comes once.
+            is_repeated = led is None and key[0] in refused_topics
+            refused_topics.update(() if led else (key[0],))
+            responses[key] = _refused(key, error, "" if is_repeated else str(error))
+            continue
+        partitions.record(led, applied, message.time_ms, message.offset, _reason_at(ranges))
+        has_effect = has_effect or bool(applied)
+        responses[key] = PartitionResponse(partition_index=key[1], is_acknowledged=True)
+    return Acknowledged(responses, has_effect)
+
+
+def acknowledged_before(topics: Iterable[FetchTopic]) -> dict[PartitionKey, PartitionResponse]:
+    """The answer to the acknowledgements of a request that is applied already: each of them succeeded."""
+    return {
+        key: PartitionResponse(partition_index=key[1], is_acknowledged=True) for key in _ranges_by_partition(topics)
+    }
+
+
+def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, list[AcknowledgementRange]]:
+    ranges: dict[PartitionKey, list[AcknowledgementRange]] = {}
     for topic in topics:
         for partition in topic.partitions:
             if partition.acknowledgement_batches:
                 key = (topic.topic_id, partition.partition_index)
-                asked.setdefault(key, []).extend(partition.acknowledgement_batches)
-    return {key: _answer(message, key, ranges, partitions.get(key), limits) for key, ranges in asked.items()}
+                ranges.setdefault(key, []).extend(partition.acknowledgement_batches)
+    return ranges
 
 
-def _answer(
-    message: LoggedRequest,
-    key: PartitionKey,
-    ranges: Sequence[AcknowledgementRange],
-    led: LedPartition | None,
-    limits: SharePartitionLimits,
-) -> PartitionResponse:
-    topic_id, partition = key
-    batches = [
-        AcknowledgementBatch(r.first_offset, r.last_offset, tuple(r.acknowledge_types), r.redelivery_delay_ms)
-        for r in ranges
-    ]
-    try:
-        if led is None:
-            raise UnknownTopicOrPartitionError(f"Share-partition {topic_id}-{partition} is not led here.")
-        applied = led.share_partition.acknowledge(message.envelope.member_id, batches, limits, message.time_ms)
-    except ApiError as error:
-        return PartitionResponse(
-            partition_index=partition,
-            is_acknowledged=True,
-            acknowledge_error_code=error.code,
-            acknowledge_error_message=str(error),
-        )
-    led.record(applied, message.time_ms, message.offset, _reason_at(ranges))
-    return PartitionResponse(partition_index=partition, is_acknowledged=True)
+def _refused(key: PartitionKey, error: ApiError, text: str) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=key[1],
+        is_acknowledged=True,
+        acknowledge_error_code=error.code,
+        acknowledge_error_message=text,
+    )
 
 
 def _reason_at(ranges: Iterable[AcknowledgementRange]) -> Callable[[int], str]:
-    """Offset → the member's words on it, "" when it had none."""
-    given = sorted((r.first_offset, r.last_offset, r.reason) for r in ranges if r.reason)
+    """Return a function: offset → the reason that the member gives for it, "" when it gives none."""
+    reasons = sorted((r.first_offset, r.last_offset, r.reason) for r in ranges if r.reason)
 
     def reason_at(offset: int) -> str:
-        index = bisect_right(given, offset, key=lambda entry: entry[0]) - 1
-        return given[index][2] if index >= 0 and offset <= given[index][1] else ""
+        index = bisect_right(reasons, offset, key=lambda entry: entry[0]) - 1
+        return reasons[index][2] if index >= 0 and offset <= reasons[index][1] else ""
 
     return reason_at

@@ -1,12 +1,16 @@
-"""What an actor knows besides its state: who it is, what it is told, and the batch's time."""
+"""What an actor knows besides its state: its identity, its messages, and the cut's time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import StateRow
+
+_OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED})
+"""Internal messages that report what happened outside the group's state: true whoever sent them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +75,16 @@ class ActorContext:
                 "time_ms": time.lock_start_ms,
             }
         )
+
+
+def is_outdated(context: ActorContext, envelope: RequestEnvelope) -> bool:
+    """Return True if a message is an internal one of an older processor, which the actors of this one ignore.
+
+    The older processor may have sent it from a state that is gone. Whatever is still needed, this processor has
+    sent again when it took over.
+    """
+    return (
+        envelope.api_key in INTERNAL_KEYS
+        and envelope.api_key not in _OUTSIDE_REPORTS
+        and envelope.leader_epoch < context.leader_epoch
+    )

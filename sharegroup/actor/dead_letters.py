@@ -1,18 +1,18 @@
 """The leader's part of the dead-letter queue (KIP-1191; spec 002, "Dead-letter queue").
 
-A record that is given up is first ARCHIVING, which is committed; then the dead-letter writer appends its letter and
-says so; then it is ARCHIVED. So nothing is lost between two of these steps, and a letter may come twice.
+A record that is given up is first ARCHIVING, which is committed; then the dead-letter writer appends its dead letter
+and reports it; then it is ARCHIVED. So nothing is lost between two of these steps, and a dead letter may come twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
-from sharegroup.actor.led_partition import LedPartition
+from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.config.group import GroupConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits
@@ -35,9 +35,9 @@ class NamedSharePartition(Protocol):
     rejected: RejectedRecords
 
 
-def given_up(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> list[WriteDeadLetters]:
-    """The wish for the letters of what became ARCHIVING in a batch, by its rows; none when nothing did."""
-    letters = tuple(
+def new_dead_letters(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> list[WriteDeadLetters]:
+    """The effect for the records that became ARCHIVING in a cut, by its rows; none when none did."""
+    dead_letters = tuple(
         _joined(
             DeadLetters(
                 row.topic,
@@ -47,54 +47,57 @@ def given_up(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> li
                 entry.last_offset,
                 entry.delivery_count,
                 _reason(is_rejected=entry.cause is Cause.REJECT),
+                row.state_epoch,
             )
             for row in rows
             for entry in row.transitions
             if entry.to_state is RecordState.ARCHIVING
         )
     )
-    return [_wish(group_id, config, letters)] if letters else []
+    return [_effect(group_id, config, dead_letters)] if dead_letters else []
 
 
 def queue_changed(group_id: str, before: GroupConfig, after: GroupConfig) -> list[WriteDeadLetters]:
-    """The wish that what waits goes by a new configuration; none when that has the same dead-letter queue."""
-    wish = _wish(group_id, after, ())
-    return [wish] if wish != _wish(group_id, before, ()) else []
+    """The effect that gives waiting dead letters a new configuration; none when the dead-letter queue is the same."""
+    effect = _effect(group_id, after, ())
+    return [effect] if effect != _effect(group_id, before, ()) else []
 
 
 def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config: GroupConfig) -> WriteDeadLetters:
     """Everything that is ARCHIVING in a group, as its state has it, to be written anew."""
-    letters = (
+    dead_letters = (
         DeadLetters(
-            found.topic,
-            found.topic_id,
-            found.partition,
+            named.topic,
+            named.topic_id,
+            named.partition,
             run.first_offset,
             run.last_offset,
             run.delivery_count,
             _reason(is_rejected=is_rejected),
+            named.share_partition.state_epoch,
         )
-        for found in partitions
-        for run, is_rejected in found.rejected.split(found.share_partition.runs)
+        for named in partitions
+        for run, is_rejected in named.rejected.split(named.share_partition.runs)
     )
-    return _wish(group_id, config, tuple(letters), replaces_waiting=True)
+    return _effect(group_id, config, tuple(dead_letters), replaces_waiting=True)
 
 
-def finish_written(
-    message: LoggedRequest, partitions: Mapping[tuple[str, int], LedPartition], limits: SharePartitionLimits
-) -> None:
-    """Archive the records whose letters are written, where they are ARCHIVING still."""
+def finish_written(message: LoggedRequest, partitions: LedPartitions, limits: SharePartitionLimits) -> None:
+    """Archive the records whose dead letters are written, where they are ARCHIVING still.
+
+    A share-partition that has a new state since then does not know these records.
+    """
     for written in parsed(DlqWritten, message.envelope.body).ranges:
         led = partitions.get((written.topic_id, written.partition_index))
-        if led is not None:
+        if led is not None and led.share_partition.state_epoch == written.state_epoch:
             finished = led.share_partition.finish_dead_letters(
                 written.first_offset, written.last_offset, limits, message.time_ms
             )
-            led.record(finished, message.time_ms, message.offset)
+            partitions.record(led, finished, message.time_ms, message.offset)
 
 
 def status_row(message: LoggedRequest) -> StateRow:
-    """The row that says what a change of the writer's status means for the group."""
+    """The row of a change of the dead-letter writer's status."""
     failure = parsed(DlqStatusChanged, message.envelope.body).failure
     payload = GroupStatusPayload(
         role=ActorRole.LEADER,
@@ -104,14 +107,14 @@ def status_row(message: LoggedRequest) -> StateRow:
     return StateRow(record_type=RecordType.GROUP_STATUS, payload=payload.model_dump(mode="json"))
 
 
-def _wish(
-    group_id: str, config: GroupConfig, letters: tuple[DeadLetters, ...], replaces_waiting: bool = False
+def _effect(
+    group_id: str, config: GroupConfig, dead_letters: tuple[DeadLetters, ...], replaces_waiting: bool = False
 ) -> WriteDeadLetters:
     return WriteDeadLetters(
         group_id,
         config.errors_deadletterqueue_topic_name,
         config.errors_deadletterqueue_copy_record_enable,
-        letters,
+        dead_letters,
         replaces_waiting,
     )
 
@@ -120,17 +123,17 @@ def _reason(*, is_rejected: bool) -> DeadLetterReason:
     return DeadLetterReason.REJECTED if is_rejected else DeadLetterReason.DELIVERY_COUNT_EXCEEDED
 
 
-def _joined(letters: Iterable[DeadLetters]) -> Iterator[DeadLetters]:
-    """Letters in their order; one that is like the one before it, and goes on where that ends, becomes part of it."""
+def _joined(dead_letters: Iterable[DeadLetters]) -> Iterator[DeadLetters]:
+    """Dead letters in their order; one that continues the one before it, and is like it, becomes part of it."""
     before: DeadLetters | None = None
-    for found in letters:
-        if before is not None and found == replace(
-            before, first_offset=before.last_offset + 1, last_offset=found.last_offset
+    for current in dead_letters:
+        if before is not None and current == replace(
+            before, first_offset=before.last_offset + 1, last_offset=current.last_offset
         ):
-            before = replace(before, last_offset=found.last_offset)
+            before = replace(before, last_offset=current.last_offset)
             continue
         if before is not None:
             yield before
-        before = found
+        before = current
     if before is not None:
         yield before

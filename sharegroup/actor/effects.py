@@ -1,4 +1,4 @@
-"""What an actor wants done; the processor does it after the batch's commit."""
+"""Effects: what an actor wants done; the processor does it after the cut's commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sharegroup.protocol.rows import StateRow
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Append a row to the state table, in the batch's one commit."""
+    """Append a row to the state table, in the cut's one commit."""
 
     row: StateRow
 
@@ -69,7 +69,7 @@ class WatchLog:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Append a Tick for the group at a time; replaces the actor's earlier wish. None: no need.
+    """Append a Tick for the group at a time; replaces the actor's earlier one. None: no need.
 
     Attributes:
         group_id: the group.
@@ -114,6 +114,7 @@ class DeadLetters:
         last_offset: last offset, inclusive.
         delivery_count: how often each was delivered.
         reason: why they were given up.
+        state_epoch: epoch of the share-partition's state that gave them up.
     """
 
     topic: str
@@ -123,6 +124,7 @@ class DeadLetters:
     last_offset: int
     delivery_count: int
     reason: DeadLetterReason
+    state_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +148,14 @@ class WriteDeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class ShareSessionsCounted:
-    """Share sessions of a group after a batch, and what happened to them in it; for metrics only.
+    """Share sessions of a group after a cut in which they changed; for metrics only.
 
     Attributes:
         group_id: the group.
         session_count: open share sessions.
         share_partition_count: their share-partitions, counted in each session.
-        eviction_count: idle sessions that made room for another one.
-        expired_fetch_count: fetches that had waited long enough, and were answered with nothing.
+        eviction_count: sessions that ended in this cut because their member was silent for too long.
+        expired_fetch_count: fetches that had waited long enough in this cut, and were answered with nothing.
     """
 
     group_id: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from sharegroup.actor.led_partition import LedPartition
+from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets, check_partition_count
 from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
@@ -19,8 +20,6 @@ from sharegroup.protocol.internal_messages import (
     StatePartition,
     StateTopic,
 )
-
-_BELOW_ALL_OFFSETS = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +34,34 @@ class _Wanted:
 class UninitializedPartitions:
     """Share-partitions that wait for a state, their first or a new one in place of an older one.
 
-    A state epoch fences what is older: who has a state of that epoch, or of a higher one, keeps it.
+    A state epoch fences what is older: a share-partition with a state of that epoch, or of a higher one, keeps it.
 
     Args:
-        plain: those that wait, as `to_plain` wrote them.
-        partitions: the share-partitions that have a state; those that get one are put in.
+        partitions: the share-partitions that have a state; those that get one are added.
         offsets: what is known of the record log.
     """
 
-    def __init__(
-        self, plain: Iterable[Any], partitions: MutableMapping[PartitionKey, LedPartition], offsets: KnownOffsets
-    ) -> None:
-        self._waiting = {(topic_id, partition): _Wanted(*wanted) for topic_id, partition, *wanted in plain}
+    def __init__(self, partitions: LedPartitions, offsets: KnownOffsets) -> None:
+        self._waiting: dict[PartitionKey, _Wanted] = {}
+        self._topics: Counter[str] = Counter()
         self._partitions = partitions
         self._offsets = offsets
 
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold what waits."""
-        return [
-            [topic_id, partition, wanted.topic, wanted.state_epoch, wanted.start_offset]
-            for (topic_id, partition), wanted in self._waiting.items()
-        ]
+    def __len__(self) -> int:
+        return len(self._waiting)
 
-    def ask(self, body: InitializeShareGroupState) -> None:
-        """Take in share-partitions that the coordinator wants to have a state.
+    def has_topic(self, topic_id: str) -> bool:
+        """Return True if a share-partition of the topic waits for a state."""
+        return self._topics[topic_id] > 0
+
+    def topic_waiting_at(self, key: PartitionKey) -> str | None:
+        """The name of the topic if a share-partition waits for the log's offsets, else None."""
+        wanted = self._waiting.get(key)
+        # One that can start is not watched: the answer would come at once, and then again without end.
+        return wanted.topic if wanted is not None and not self._can_start(key, wanted) else None
+
+    def ask(self, body: InitializeShareGroupState) -> list[PartitionKey]:
+        """Take in share-partitions that the coordinator wants to have a state; returns them.
 
         Raises:
             InvalidRequestError: the group would have too many share-partitions; nothing changed.
@@ -68,34 +71,46 @@ class UninitializedPartitions:
             for topic in body.topics
             for wanted in topic.partitions
         }
-        check_partition_count(len(self._partitions.keys() | self._waiting.keys() | asked.keys()))
+        new_count = sum(key not in self._partitions for key in asked.keys() | self._waiting.keys())
+        check_partition_count(len(self._partitions) + new_count)
         for key, wanted in asked.items():
             known = self._waiting.get(key)
             if known is None or known.state_epoch <= wanted.state_epoch:
+                self._topics[key[0]] += known is None
                 self._waiting[key] = wanted
+        return list(asked)
 
-    def forget(self, topic_ids: Iterable[str], state_epoch: int) -> None:
-        """Give up share-partitions of topics whose state is to be deleted; those of a higher epoch go on waiting."""
-        gone = set(topic_ids)
-        self._waiting = {
-            key: wanted
-            for key, wanted in self._waiting.items()
-            if key[0] not in gone or wanted.state_epoch > state_epoch
-        }
+    def forget(self, topic_ids: Iterable[str], state_epoch: int) -> list[PartitionKey]:
+        """Give up share-partitions of topics whose state is to be deleted; those of a higher epoch go on waiting.
 
-    def start(self, config: GroupConfig, ended: Callable[[LedPartition], None]) -> list[ShareGroupStateInitialized]:
-        """Give share-partitions their state where their start offset can be told; returns what to answer.
+        Returns:
+            The share-partitions that do not wait any more.
+        """
+        deleted = set(topic_ids)
+        given_up = [
+            key for key, wanted in self._waiting.items() if key[0] in deleted and wanted.state_epoch <= state_epoch
+        ]
+        for key in given_up:
+            self._remove(key)
+        return given_up
+
+    def start(
+        self, keys: Iterable[PartitionKey], config: GroupConfig, ended: Callable[[LedPartition], None]
+    ) -> list[ShareGroupStateInitialized]:
+        """Give share-partitions their state where their start offset is known; returns what to answer.
 
         Args:
+            keys: those that may be able to start now.
             config: the group's configuration, which says where a share-partition starts.
             ended: called with each share-partition whose state is about to be replaced.
         """
         started: dict[int, dict[str, list[StatePartition]]] = {}
         names: dict[str, str] = {}
-        for key, wanted in list(self._waiting.items()):
-            if not self._can_start(key, wanted):
+        for key in keys:
+            wanted = self._waiting.get(key)
+            if wanted is None or not self._can_start(key, wanted):
                 continue
-            del self._waiting[key]
+            self._remove(key)
             topic_id, partition = key
             names[topic_id] = wanted.topic
             start_offset = self._started(key, wanted, config, ended)
@@ -112,17 +127,16 @@ class UninitializedPartitions:
             for state_epoch, topics in sorted(started.items())
         ]
 
-    def watched(self) -> dict[tuple[str, str, int], int]:
-        """(topic, topic id, partition) of what waits for the log's offsets → an offset that is below all of them."""
-        return {
-            (wanted.topic, *key): _BELOW_ALL_OFFSETS
-            for key, wanted in self._waiting.items()
-            # One that is known would be told at once, and then again without end.
-            if not self._can_start(key, wanted)
-        }
+    def _remove(self, key: PartitionKey) -> None:
+        del self._waiting[key]
+        self._topics[key[0]] -= 1
+        if not self._topics[key[0]]:
+            del self._topics[key[0]]
 
     def _can_start(self, key: PartitionKey, wanted: _Wanted) -> bool:
-        return wanted.start_offset != UNINITIALIZED_OFFSET or self._has_state(key, wanted) or self._offsets.knows(key)
+        return (
+            wanted.start_offset != UNINITIALIZED_OFFSET or self._has_state(key, wanted) or self._offsets.is_known(key)
+        )
 
     def _has_state(self, key: PartitionKey, wanted: _Wanted) -> bool:
         led = self._partitions.get(key)
@@ -142,5 +156,5 @@ class UninitializedPartitions:
             engine = SharePartition(start_offset, (), wanted.state_epoch)
             epochs = led.epochs if led is not None else SnapshotEpochs()
             led = LedPartition(wanted.topic, *key, engine, epochs, is_new_state=True)
-            self._partitions[key] = led
+            self._partitions.add(led)
         return led.share_partition.start_offset

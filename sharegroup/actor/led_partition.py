@@ -1,21 +1,18 @@
-"""A share-partition as its leader holds it: the engine, its epochs, and the journal of the batch."""
+"""A share-partition as its leader holds it: the engine, its epochs, and the journal of the cut."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sharegroup.actor.last_requests import REQUEST_CAUSES, LastRequests
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row, tombstone_row
-from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.rejected_records import RejectedRecords
-from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.row_payloads import SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
-
-_STATES = {state.value: state for state in RecordState}
-"""A look-up costs a tenth of `RecordState(...)`, and there is one for every run of a state."""
 
 
 class LedPartition:
@@ -27,7 +24,7 @@ class LedPartition:
         partition: partition.
         share_partition: the engine.
         epochs: where its durable state stands.
-        is_new_state: whether the state takes the place of an older one, and no row tells of it yet.
+        is_new_state: whether the state takes the place of an older one, and has no row yet.
         rejected: which of its ARCHIVING records were rejected.
     """
 
@@ -65,13 +62,13 @@ class LedPartition:
         request_offset: int,
         reason_at: Callable[[int], str] = lambda _: "",
     ) -> None:
-        """Note what the engine applied, for the batch's row.
+        """Note what the engine applied, for the cut's row.
 
         Args:
             records: what an operation of the engine returned.
-            time_ms: when it was judged.
+            time_ms: when it was applied.
             request_offset: the message behind it.
-            reason_at: offset → the member's words on it.
+            reason_at: offset → the reason that the member gave.
         """
         for record in records:
             self.rejected.note(record)
@@ -80,8 +77,13 @@ class LedPartition:
             elif record.cause is Cause.LOG_START:
                 self._log_start_offset = record.start_offset
 
-    def take_row(self, updates_per_snapshot: int) -> StateRow | None:
-        """The row for everything recorded since the last call, None when nothing happened."""
+    def take_row(self, updates_per_snapshot: int, last_requests: LastRequests) -> StateRow | None:
+        """The row for everything recorded since the last call, None when nothing happened.
+
+        Args:
+            updates_per_snapshot: ShareUpdate rows after which a ShareSnapshot comes.
+            last_requests: the last requests of the members, those of the journal included.
+        """
         start_offset = self.share_partition.start_offset
         if not self._journal and start_offset == self._start_offset_written and not self._is_new_state:
             return None
@@ -90,61 +92,33 @@ class LedPartition:
             record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
         self.epochs = self.epochs.after(record_type)
         row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
-        is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
-        rejected = self.rejected.ranges(self.share_partition.runs) if is_snapshot else []
-        if self._log_start_offset >= 0 or rejected:
-            payload = SharePartitionPayload(log_start_offset=self._log_start_offset, rejected=rejected)
-            row = row.model_copy(update={"payload": payload.model_dump(mode="json")})
+        row = row.model_copy(
+            update={
+                "topic_id": self.topic_id,
+                "topic": self.topic,
+                "partition": self.partition,
+                "payload": self._payload(record_type, last_requests),
+            }
+        )
         self._journal, self._log_start_offset = [], -1
         self._start_offset_written, self._is_new_state = start_offset, False
         return row
 
+    def _payload(self, record_type: RecordType, last_requests: LastRequests) -> dict[str, Any]:
+        is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
+        rejected = self.rejected.ranges(self.share_partition.runs) if is_snapshot else []
+        requesters = last_requests.of(entry.member_id for entry in self._journal if entry.cause in REQUEST_CAUSES)
+        if self._log_start_offset < 0 and not rejected and not requesters:
+            return {}
+        payload = SharePartitionPayload(
+            log_start_offset=self._log_start_offset, rejected=rejected, last_requests=requesters
+        )
+        return payload.model_dump(mode="json")
+
     def tombstone(self) -> StateRow:
         """The row that ends the state, once all else of it is written."""
-        return tombstone_row(self.share_partition.state_epoch, self.epochs.snapshot_epoch)
-
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold the state, for the actor's state bytes."""
-        share_partition = self.share_partition
-        members = share_partition.runs.member_ids
-        number = {member_id: index for index, member_id in enumerate(members)}
-        return [
-            self.topic,
-            self.topic_id,
-            self.partition,
-            share_partition.start_offset,
-            share_partition.state_epoch,
-            self.epochs.snapshot_epoch,
-            self.epochs.updates_since_snapshot,
-            self.rejected.ranges(share_partition.runs),
-            members,
-            [
-                (
-                    run.last_offset - run.first_offset,
-                    int(run.state),
-                    run.delivery_count,
-                    number.get(run.member_id, -1),
-                    run.deadline_ms,
-                )
-                for run in share_partition.runs
-            ],
-        ]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any]) -> LedPartition:
-        """The share-partition that `to_plain` wrote."""
-        topic, topic_id, partition, start_offset, state_epoch, snapshot_epoch, updates, rejected, members, runs = plain
-        share_partition = SharePartition(start_offset, _runs(start_offset, runs, members), state_epoch)
-        epochs = SnapshotEpochs(snapshot_epoch, updates)
-        return cls(topic, topic_id, partition, share_partition, epochs, rejected=RejectedRecords(rejected))
-
-
-def _runs(first_offset: int, plain: Iterable[list[int]], members: list[str]) -> Iterable[Run]:
-    for extent, state, delivery_count, member, deadline_ms in plain:
-        last_offset = first_offset + extent
-        holder = members[member] if member >= 0 else ""
-        yield Run(first_offset, last_offset, _STATES[state], delivery_count, holder, deadline_ms)
-        first_offset = last_offset + 1
+        row = tombstone_row(self.share_partition.state_epoch, self.epochs.snapshot_epoch)
+        return row.model_copy(update={"topic_id": self.topic_id, "topic": self.topic, "partition": self.partition})
 
 
 def _entry(transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
@@ -13,6 +12,10 @@ from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, TopicLog
 
 MAX_GROUP_PARTITIONS = 200_000
 """Partitions of all topics together that one group may keep: each of them is state."""
+UNUSED_TOPIC_MS = 60_000
+"""How long the offsets of a topic are kept that has no share-partition yet: it is initialised within seconds."""
+
+_UNKNOWN = (0, 0, 0)
 
 
 def check_partition_count(count: int) -> None:
@@ -29,49 +32,76 @@ class KnownOffsets:
     """Start, end and last stable offset of each partition; they merge by maximum, so a repeat does no harm."""
 
     def __init__(self) -> None:
-        self._known: dict[PartitionKey, tuple[int, int, int]] = {}
-        self._reset: dict[PartitionKey, int] = {}
+        self._topics: dict[str, dict[int, tuple[int, int, int]]] = {}
+        self._reset: dict[str, dict[int, int]] = {}
+        self._unused_since_ms: dict[str, int] = {}
+        self._count = 0
 
-    def merge(self, topic: TopicLogOffsets) -> None:
-        """Take in what a message says of one topic.
+    def __len__(self) -> int:
+        return self._count
+
+    def merge(self, topic: TopicLogOffsets) -> list[PartitionKey]:
+        """Take in a message's offsets of one topic; returns the partitions whose offsets it names.
 
         Raises:
             InvalidRequestError: too many partitions would be known; none of the topic's was taken in.
         """
-        new = {(topic.topic_id, seen.partition_index) for seen in topic.partitions} - self._known.keys()
-        check_partition_count(len(self._known) + len(new))
+        known = self._topics.get(topic.topic_id, {})
+        new = {seen.partition_index for seen in topic.partitions} - known.keys()
+        check_partition_count(self._count + len(new))
+        self._count += len(new)
         for seen in topic.partitions:
-            key = (topic.topic_id, seen.partition_index)
-            start, end, stable = self._known.get(key, (0, 0, 0))
-            self._known[key] = (
+            start, end, stable = known.get(seen.partition_index, _UNKNOWN)
+            known[seen.partition_index] = (
                 max(start, seen.start_offset),
                 max(end, seen.end_offset),
                 max(stable, seen.last_stable_offset),
             )
             if seen.reset_offset != UNINITIALIZED_OFFSET:
-                self._reset[key] = seen.reset_offset
+                self._reset.setdefault(topic.topic_id, {})[seen.partition_index] = seen.reset_offset
+        if known:
+            self._topics[topic.topic_id] = known
+        return [(topic.topic_id, seen.partition_index) for seen in topic.partitions]
 
     def forget(self, topic_ids: Iterable[str]) -> None:
         """Forget the partitions of topics whose share-partitions are gone."""
-        gone = set(topic_ids)
-        self._known = {key: offsets for key, offsets in self._known.items() if key[0] not in gone}
-        self._reset = {key: offset for key, offset in self._reset.items() if key[0] not in gone}
+        for topic_id in topic_ids:
+            self._count -= len(self._topics.pop(topic_id, ()))
+            self._reset.pop(topic_id, None)
+            self._unused_since_ms.pop(topic_id, None)
 
-    def knows(self, key: PartitionKey) -> bool:
-        """Whether a message has told of the partition."""
-        return key in self._known
+    def forget_unused(self, topic_ids: Iterable[str], is_used: Callable[[str], bool], now_ms: int) -> None:
+        """Forget topics that had no share-partition for a while.
+
+        Args:
+            topic_ids: topics that a message has just named.
+            is_used: returns True for a topic with a share-partition.
+            now_ms: append time of the message.
+        """
+        for topic_id in topic_ids:
+            if topic_id in self._topics and not is_used(topic_id):
+                self._unused_since_ms.setdefault(topic_id, now_ms)
+        for topic_id, since_ms in list(self._unused_since_ms.items()):
+            if is_used(topic_id):
+                del self._unused_since_ms[topic_id]
+            elif now_ms - since_ms >= UNUSED_TOPIC_MS:
+                self.forget([topic_id])
+
+    def is_known(self, key: PartitionKey) -> bool:
+        """Return True if a message has named the partition's offsets."""
+        return key[1] in self._topics.get(key[0], ())
 
     def start_offset(self, key: PartitionKey) -> int:
         """Log start offset."""
-        return self._known.get(key, (0, 0, 0))[0]
+        return self._offsets(key)[0]
 
     def end_offset(self, key: PartitionKey) -> int:
         """Log end offset, exclusive."""
-        return self._known.get(key, (0, 0, 0))[1]
+        return self._offsets(key)[1]
 
     def acquirable_end(self, key: PartitionKey, isolation_level: IsolationLevel) -> int:
         """End of what may be acquired, exclusive: the last stable offset under read_committed."""
-        _, end, stable = self._known.get(key, (0, 0, 0))
+        _, end, stable = self._offsets(key)
         return min(end, stable) if isolation_level is IsolationLevel.READ_COMMITTED else end
 
     def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
@@ -81,19 +111,8 @@ class KnownOffsets:
         """
         end = self.acquirable_end(key, IsolationLevel(config.share_isolation_level))
         if config.auto_offset_reset_duration_ms is not None:
-            return min(self._reset.get(key, self.start_offset(key)), end)
+            return min(self._reset.get(key[0], {}).get(key[1], self.start_offset(key)), end)
         return self.start_offset(key) if config.share_auto_offset_reset == "earliest" else end
 
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold it."""
-        return [[*key, *offsets, self._reset.get(key, UNINITIALIZED_OFFSET)] for key, offsets in self._known.items()]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any]) -> KnownOffsets:
-        """What `to_plain` wrote."""
-        known = cls()
-        for topic_id, partition, start, end, stable, reset in plain:
-            known._known[topic_id, partition] = (start, end, stable)
-            if reset != UNINITIALIZED_OFFSET:
-                known._reset[topic_id, partition] = reset
-        return known
+    def _offsets(self, key: PartitionKey) -> tuple[int, int, int]:
+        return self._topics.get(key[0], {}).get(key[1], _UNKNOWN)

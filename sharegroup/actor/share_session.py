@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import InvalidShareSessionEpochError
-from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
+from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.share_fetch import PartitionResponse
 
 MAX_EPOCH = 2**31 - 1
 MAX_SESSION_PARTITIONS = 10_000
-"""Partitions that a session may name; those that are not led here cost state and answers as well."""
+"""Partitions that a session may name: each of them is state."""
+MAX_UNKNOWN_PARTITIONS = 500
+"""Partitions of a session that are not led here; a member that is assigned them has been late, or early, by a few."""
 
 PartitionKey = tuple[str, int]
 """Topic id and partition."""
@@ -34,9 +35,10 @@ class PendingFetch:
         batch_size: most records in one acquired range.
         acquire_mode: how strict `max_records` is.
         deadline_ms: when it is answered even without records.
+        acquires_until_ms: from when on it acquires nothing, because its member waits for it no more.
         request_offset: its offset in the request log.
         acknowledged: partition → answer to the acknowledgements that it carried. A fetch with some is answered in
-            its own batch, so one that is parked has none.
+            its own cut, so one that is parked has none.
     """
 
     envelope: RequestEnvelope
@@ -44,32 +46,13 @@ class PendingFetch:
     batch_size: int
     acquire_mode: AcquireMode
     deadline_ms: int
+    acquires_until_ms: int
     request_offset: int
     acknowledged: dict[PartitionKey, PartitionResponse] = field(default_factory=dict)
 
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold the fetch while it is parked."""
-        return [
-            self.envelope.encoded(),
-            self.max_records,
-            self.batch_size,
-            self.acquire_mode.value,
-            self.deadline_ms,
-            self.request_offset,
-        ]
-
-    @classmethod
-    def from_plain(cls, plain: list[Any]) -> PendingFetch:
-        """The fetch that `to_plain` wrote."""
-        envelope, max_records, batch_size, acquire_mode, deadline_ms, request_offset = plain
-        return cls(
-            RequestEnvelope.model_validate_json(envelope),
-            max_records,
-            batch_size,
-            AcquireMode(acquire_mode),
-            deadline_ms,
-            request_offset,
-        )
+    def acquires_at(self, now_ms: int) -> bool:
+        """Return True if the fetch is to be given records at a time."""
+        return self.max_records > 0 and now_ms < self.acquires_until_ms
 
 
 class ShareSession:
@@ -77,20 +60,34 @@ class ShareSession:
 
     Args:
         member_id: the member.
+
+    Attributes:
+        correlation_id: of the last request.
+        epoch: of the last request.
+        silent_since_ms: when the member last sent a request or was answered.
+        partitions: the session's partitions, in the order in which they were added.
+        unknown: those of them that are not led here.
+        pending: the fetch that waits; `ShareSessions` sets it.
+        kept_answer: the answer to the last request as bytes, for a repeat; None while that is pending.
     """
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
         self.correlation_id = 0
-        self.last_request_ms = 0
         self.epoch = 0
+        self.silent_since_ms = 0
         self.partitions: list[PartitionKey] = []
-        self.first_partition = 0
+        self.unknown: set[PartitionKey] = set()
         self.pending: PendingFetch | None = None
-        self.kept_answer: ResponseEnvelope | None = None
+        self.kept_answer: bytes | None = None
+        self._position: dict[PartitionKey, int] = {}
+        self._first_partition = 0
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._position
 
     def is_repeat(self, envelope: RequestEnvelope, epoch: int) -> bool:
-        """Whether a request is the last one again, because its answer was late or lost."""
+        """Return True if a request is the last one again, because its answer was late or lost."""
         return epoch == self.epoch and envelope.correlation_id == self.correlation_id
 
     def check_epoch(self, epoch: int) -> None:
@@ -110,47 +107,37 @@ class ShareSession:
         """Go on to this request; the kept answer of the one before is given up."""
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
-        self.last_request_ms = now_ms
+        self.silent_since_ms = now_ms
         self.kept_answer = None
 
     def change_partitions(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
-        """Add partitions to the session and remove others."""
-        known = dict.fromkeys(self.partitions)
-        known.update(dict.fromkeys(added))
-        for key in forgotten:
-            known.pop(key, None)
-        self.partitions = list(known)
+        """Add partitions to the session and remove others; costs with these where none is removed."""
+        for key in added:
+            if key not in self._position:
+                self._position[key] = len(self.partitions)
+                self.partitions.append(key)
+        removed = {key for key in forgotten if key in self._position}
+        if removed:
+            self.partitions = [key for key in self.partitions if key not in removed]
+            self._position = {key: position for position, key in enumerate(self.partitions)}
+            self.unknown -= removed
 
-    def rotated_partitions(self) -> list[PartitionKey]:
-        """The partitions in this answer's order; the next answer begins one further on, so that none starves."""
-        if not self.partitions:
-            return []
-        start = self.first_partition % len(self.partitions)
-        return self.partitions[start:] + self.partitions[:start]
+    def rotated(self, keys: Collection[PartitionKey]) -> Iterator[PartitionKey]:
+        """Those of the session's partitions that are in `keys`, in this answer's order.
 
-    def to_plain(self) -> list[Any]:
-        """Lists, numbers and strings that hold the session."""
-        return [
-            self.member_id,
-            self.correlation_id,
-            self.last_request_ms,
-            self.epoch,
-            self.partitions,
-            self.first_partition,
-            self.kept_answer.encoded() if self.kept_answer else None,
-            self.pending.to_plain() if self.pending else None,
-        ]
+        The next answer begins one partition further on, so that none starves. Costs with the smaller of the two.
+        """
+        count = len(self.partitions)
+        start = self._first_partition % count if count else 0
+        if len(keys) * 4 < count:
+            mine = [key for key in keys if key in self._position]
+            yield from sorted(mine, key=lambda key: (self._position[key] - start) % count)
+            return
+        for turn in range(count):
+            key = self.partitions[(start + turn) % count]
+            if key in keys:
+                yield key
 
-    @classmethod
-    def from_plain(cls, plain: list[Any]) -> ShareSession:
-        """The session that `to_plain` wrote."""
-        member_id, correlation_id, last_request_ms, epoch, partitions, first_partition, kept_answer, pending = plain
-        session = cls(member_id)
-        session.correlation_id = correlation_id
-        session.last_request_ms = last_request_ms
-        session.epoch = epoch
-        session.partitions = [(topic_id, partition) for topic_id, partition in partitions]
-        session.first_partition = first_partition
-        session.kept_answer = ResponseEnvelope.model_validate_json(kept_answer) if kept_answer else None
-        session.pending = PendingFetch.from_plain(pending) if pending else None
-        return session
+    def rotate(self) -> None:
+        """Let the next answer begin one partition further on."""
+        self._first_partition += 1

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.due_times import DueTimes
 from sharegroup.actor.effects import ShareSessionsCounted
-from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, PartitionKey, ShareSession
+from sharegroup.actor.share_session import (
+    MAX_SESSION_PARTITIONS,
+    MAX_UNKNOWN_PARTITIONS,
+    PartitionKey,
+    PendingFetch,
+    ShareSession,
+)
 from sharegroup.errors import (
     InvalidRequestError,
     InvalidShareSessionEpochError,
@@ -18,47 +25,74 @@ from sharegroup.protocol.share_fetch import FINAL_EPOCH, FetchTopic
 
 
 class ShareSessions:
-    """The open share sessions, by member.
+    """The open share sessions, by member, with an index for each question that is asked in every cut.
 
     Args:
         limit: `group.share.max.share.sessions`.
-        sessions: those that are open.
+        led: the share-partitions that are led here.
+        timeout_ms: `share.session.timeout.ms`: the session of a member that is silent for so long ends.
 
     Attributes:
-        eviction_count: idle sessions that made room for another one.
+        fetch_deadlines: when each parked fetch is answered even without records, by member.
+        new_fetches: members whose fetch came in this cut.
+        unwatched: led partitions of sessions that are to be watched as soon as a fetch waits there.
+        left: partitions that were taken from a session in this cut.
     """
 
-    def __init__(self, limit: int, sessions: Iterable[ShareSession] = ()) -> None:
+    def __init__(self, limit: int, led: Container[PartitionKey], timeout_ms: int) -> None:
         self._limit = limit
-        self.eviction_count = 0
-        self._sessions = {session.member_id: session for session in sessions}
+        self._led = led
+        self._timeout_ms = timeout_ms
+        self._sessions: dict[str, ShareSession] = {}
+        self._by_partition: dict[PartitionKey, dict[str, ShareSession]] = {}
+        self.fetch_deadlines: DueTimes[str] = DueTimes()
+        self._timeouts: DueTimes[str] = DueTimes()
+        self.new_fetches: set[str] = set()
+        self.unwatched: set[PartitionKey] = set()
+        self.left: set[PartitionKey] = set()
+        self._partition_count = 0
+        self._ended_count = 0
+        self._counted: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[ShareSession]:
         return iter(self._sessions.values())
 
-    def counted(self, group_id: str, expired_fetch_count: int) -> ShareSessionsCounted:
-        """What metrics say of them at the end of a batch."""
-        partitions = sum(len(session.partitions) for session in self)
-        return ShareSessionsCounted(group_id, len(self._sessions), partitions, self.eviction_count, expired_fetch_count)
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next parked fetch is to be answered, or the next session ends."""
+        deadlines_ms = (self.fetch_deadlines.earliest_ms, self._timeouts.earliest_ms)
+        return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
+
+    def take_count(self, group_id: str, expired_fetch_count: int) -> list[ShareSessionsCounted]:
+        """The effect that counts the sessions for metrics; none when nothing changed since the last call."""
+        counted = (len(self._sessions), self._partition_count)
+        ended_count, self._ended_count = self._ended_count, 0
+        if counted == self._counted and not ended_count and not expired_fetch_count:
+            return []
+        self._counted = counted
+        return [ShareSessionsCounted(group_id, *counted, ended_count, expired_fetch_count)]
 
     def get(self, member_id: str) -> ShareSession | None:
         """The session of a member, None when it has none."""
         return self._sessions.get(member_id)
 
-    def close(self, session: ShareSession) -> None:
-        """Forget a session."""
-        del self._sessions[session.member_id]
+    def waiting_at(self, key: PartitionKey) -> Iterator[ShareSession]:
+        """The sessions with a fetch that waits for a partition."""
+        return (session for session in self._by_partition.get(key, {}).values() if session.pending is not None)
 
-    def opened(self, message: LoggedRequest, topics: Sequence[FetchTopic], idle_timeout_ms: int) -> ShareSession:
-        """A new session, in place of the one that its member may have.
+    def is_used(self, key: PartitionKey) -> bool:
+        """Return True if a session has the partition."""
+        return key in self._by_partition
 
-        A member that is gone leaves its session open. It makes room once the limit is reached: the session that
-        has been idle longest, if for longer than the timeout. What its member holds stays locked, as it would be.
+    def check_opening(self, message: LoggedRequest, topics: Sequence[FetchTopic]) -> None:
+        """Check that a request with epoch 0 can open a session.
 
         Args:
-            message: the request with epoch 0.
+            message: the request.
             topics: the partitions that it names.
-            idle_timeout_ms: `share.session.timeout.ms`.
 
         Raises:
             InvalidRequestError: the member has no id, the request carries acknowledgements, or names too many
@@ -73,15 +107,14 @@ class ShareSessions:
             raise InvalidShareSessionEpochError("A share session opens with a ShareFetch, not with a ShareAcknowledge.")
         if any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions):
             raise InvalidRequestError("The request that opens a share session cannot carry acknowledgements.")
-        _check_size((), topics)
+        self._check_size(None, topics)
         if envelope.member_id not in self._sessions and len(self._sessions) >= self._limit:
-            self._make_room(message.time_ms - idle_timeout_ms)
-        session = ShareSession(envelope.member_id)
-        self._sessions[envelope.member_id] = session
-        return session
+            raise ShareSessionLimitReachedError(
+                f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {self._limit}."
+            )
 
-    def continued(self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]) -> ShareSession:
-        """The session that a request with an epoch other than 0 goes on with.
+    def checked(self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]) -> ShareSession:
+        """The session that a request with an epoch other than 0 belongs to, once it is checked.
 
         Raises:
             InvalidRequestError: the session would have too many partitions.
@@ -95,24 +128,112 @@ class ShareSessions:
             )
         if epoch != FINAL_EPOCH:
             session.check_epoch(epoch)
-        if message.envelope.api_key == ApiKey.SHARE_FETCH:
-            _check_size(session.partitions, topics)
+            if message.envelope.api_key == ApiKey.SHARE_FETCH:
+                self._check_size(session, topics)
         return session
 
-    def _make_room(self, idle_since_ms: int) -> None:
-        idle = [session for session in self if session.pending is None and session.last_request_ms < idle_since_ms]
-        if not idle:
-            raise ShareSessionLimitReachedError(
-                f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {self._limit}."
+    def open(self, member_id: str) -> ShareSession:
+        """Open a session, in place of the one that its member may have."""
+        before = self._sessions.get(member_id)
+        if before is not None:
+            self.close(before)
+        session = ShareSession(member_id)
+        self._sessions[member_id] = session
+        return session
+
+    def close(self, session: ShareSession) -> None:
+        """Forget a session."""
+        self.unpark(session, session.silent_since_ms)
+        self._leave(session, session.partitions)
+        self._timeouts.set(session.member_id, None)
+        del self._sessions[session.member_id]
+
+    def end_silent(self, now_ms: int) -> None:
+        """End the sessions of members that were silent for too long; what they hold stays locked, as it would be."""
+        for member_id in self._timeouts.take_due(now_ms):
+            self.close(self._sessions[member_id])
+            self._ended_count += 1
+
+    def change_timeout(self, timeout_ms: int) -> None:
+        """Take in a changed `share.session.timeout.ms`."""
+        if timeout_ms == self._timeout_ms:
+            return
+        self._timeout_ms = timeout_ms
+        for session in self:
+            self.heard(session)
+
+    def heard(self, session: ShareSession) -> None:
+        """Let the timeout of a session begin when its member was last not silent; one with a parked fetch has none."""
+        ends_ms = session.silent_since_ms + self._timeout_ms if session.pending is None else None
+        self._timeouts.set(session.member_id, ends_ms)
+
+    def change_partitions(
+        self, session: ShareSession, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """Add partitions to a session and remove others."""
+        new = [key for key in dict.fromkeys(added) if key not in session]
+        for key in new:
+            self._by_partition.setdefault(key, {})[session.member_id] = session
+            if key in self._led:
+                self.unwatched.add(key)
+            else:
+                session.unknown.add(key)
+        session.change_partitions(new, ())
+        self._partition_count += len(new)
+        gone = [key for key in dict.fromkeys(forgotten) if key in session]
+        session.change_partitions((), gone)
+        self._leave(session, gone)
+
+    def park(self, session: ShareSession, fetch: PendingFetch) -> None:
+        """Let a fetch wait; it is served at the end of the cut, and then whenever its partitions change."""
+        session.pending = fetch
+        self.new_fetches.add(session.member_id)
+        self.fetch_deadlines.set(session.member_id, fetch.deadline_ms)
+        self.heard(session)
+
+    def unpark(self, session: ShareSession, now_ms: int) -> PendingFetch | None:
+        """Take the fetch that waits, because it is about to be answered; None when there is none."""
+        fetch, session.pending = session.pending, None
+        if fetch is not None:
+            self.new_fetches.discard(session.member_id)
+            self.fetch_deadlines.set(session.member_id, None)
+            session.silent_since_ms = max(session.silent_since_ms, now_ms)
+            self.heard(session)
+        return fetch
+
+    def led_changed(self, key: PartitionKey) -> None:
+        """Note that a share-partition is led from now on, or no more."""
+        for session in self._by_partition.get(key, {}).values():
+            if key in self._led:
+                session.unknown.discard(key)
+                self.unwatched.add(key)
+            else:
+                session.unknown.add(key)
+
+    def _leave(self, session: ShareSession, keys: Iterable[PartitionKey]) -> None:
+        for key in keys:
+            sessions = self._by_partition[key]
+            del sessions[session.member_id]
+            self._partition_count -= 1
+            if not sessions:
+                del self._by_partition[key]
+                self.unwatched.discard(key)
+                self.left.add(key)
+
+    def _check_size(self, session: ShareSession | None, topics: Iterable[FetchTopic]) -> None:
+        named = {(topic.topic_id, p.partition_index) for topic in topics for p in topic.partitions}
+        new = {key for key in named if session is None or key not in session}
+        known_count, unknown_count = (len(session.partitions), len(session.unknown)) if session else (0, 0)
+        if known_count + len(new) > MAX_SESSION_PARTITIONS:
+            raise InvalidRequestError(
+                f"The share session would have {known_count + len(new)} partitions; "
+                f"the most is {MAX_SESSION_PARTITIONS}.",
+                "Forget some before others are added.",
             )
-        self.close(min(idle, key=lambda session: session.last_request_ms))
-        self.eviction_count += 1
-
-
-def _check_size(known: Iterable[PartitionKey], topics: Iterable[FetchTopic]) -> None:
-    named = {*known, *((topic.topic_id, p.partition_index) for topic in topics for p in topic.partitions)}
-    if len(named) > MAX_SESSION_PARTITIONS:
-        raise InvalidRequestError(
-            f"The share session would have {len(named)} partitions; the most is {MAX_SESSION_PARTITIONS}.",
-            "Forget some before others are added.",
-        )
+        unknown_count += sum(key not in self._led for key in new)
+        if unknown_count > MAX_UNKNOWN_PARTITIONS:
+            raise InvalidRequestError(
+                f"The share session would have {unknown_count} partitions that are not led here; "
+                f"the most is {MAX_UNKNOWN_PARTITIONS}.",
+                "Fetch from assigned partitions, and forget those of deleted topics.",
+            )

@@ -1,9 +1,11 @@
-"""ProcessorConfig: where the processor keeps its logs and its state, and how much one micro-batch takes."""
+"""ProcessorConfig: where the processor keeps its logs and its state, and how much it takes at once."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -16,19 +18,32 @@ def _parse_path(value: object) -> object:
     return value
 
 
+def _parse_checkpoint_path(value: object) -> object:
+    """Return the path of a `file:` URI, and any other path as it is; a URI as a path would be a folder `file:`."""
+    if isinstance(value, str) and (scheme := re.match(r"[a-z][a-z0-9+.-]+:", value, re.IGNORECASE)):
+        uri = re.fullmatch(r"file:(?://(?:localhost)?)?(/[^/].*)", value, re.IGNORECASE)
+        if uri is None:
+            raise invalid_value(f"Must be a path of this machine or a URI file:///path, and {scheme[0]} is neither")
+        return unquote(uri[1])
+    return value
+
+
 class ProcessorConfig(Config):
-    """What the processor, and everything that speaks to it through its logs, is told.
+    """Configuration of the processor, and of everything that exchanges messages with it.
 
     Where the log and the state are has no default: state that appears in a new place because a program was started in
     another folder looks like state that is lost. Relative paths are relative to the working directory. Partition
-    counts and shuffle partitions are fixed by the first start.
+    counts are fixed by the first start.
     """
 
     log_path: Annotated[Path | None, BeforeValidator(_parse_path), Allowed("a path")] = Field(
         default=None, description="File of the embedded log; none with `bootstrap.servers`, where the log is in Kafka."
     )
     state_table_path: NonEmpty = Field(description="The Delta state table: a path or a URI.")
-    checkpoint_path: NonEmpty = Field(description="Folder of the streaming checkpoint: a path or a URI.")
+    checkpoint_path: Annotated[str, BeforeValidator(_parse_checkpoint_path), Allowed("a path")] = Field(
+        min_length=1,
+        description="Folder of Spark's streaming checkpoints on this machine; each start begins a new one.",
+    )
     request_topic_name: TopicName = Field(default="__share_requests", description="Topic of the request log.")
     request_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=1, description="Its partitions; all messages of a group are in one."
@@ -37,17 +52,22 @@ class ProcessorConfig(Config):
     response_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=4, description="Its partitions; a member reads the one that its answers are in."
     )
-    max_requests_per_batch: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
-        default=10_000, description="Messages of the request log that one micro-batch takes."
+    batch_duration_ms: Annotated[Int, Field(ge=0, le=3_600_000)] = Field(
+        default=60_000,
+        description="Duration of a micro-batch of the processor's query, in ms: the interval of Spark's checkpoints, "
+        "not a latency: answers leave while the batch runs. 0 ends a batch when its messages are applied.",
+    )
+    max_requests_per_cut: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000, description="Messages of the request log that are taken and applied at once."
+    )
+    max_request_bytes_per_cut: Annotated[Int, Field(ge=1, le=1_073_741_824)] = Field(
+        default=16_777_216,
+        description="Bytes of the messages that are taken and applied at once; one message always fits.",
     )
     audit_retention_ms: Annotated[Long, Field(ge=0, le=3_153_600_000_000)] = Field(
         default=604_800_000,
         description="Age below which the maintenance prunes no row of the state table and deletes no message, in ms.",
     )
-    shuffle_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
-        default=1, description="Spark tasks that the groups of a micro-batch are divided among."
-    )
-
     metrics_port: Annotated[Int, Field(ge=0, le=65_535)] = Field(
         default=0, description="Port at which the processor shows its metrics to Prometheus; 0 shows them nowhere."
     )

@@ -43,9 +43,12 @@ file; the worker's are written there with `worker.` before them, like `worker.ma
 YAML file the prefix is left out, except in `worker.ranges.in.flight`, which begins with it.
 """
 
-_GROUPS = """What one group sets for itself, under `groups` and the group id in the YAML file, or while it runs by an
-alter-configuration request. A key that is not set has the value of the broker's key. Values outside of the broker's
-limits are refused when they are set; when the limits change later, stored values are capped to them.
+_GROUPS = """What one group sets for itself. The YAML file has under `groups` and the group id what a group starts with:
+it is applied when a processor starts whose state table does not know the group. From then on `sharegroup groups
+configure` changes it, and as in Kafka what was changed persists: a start logs a warning that names the keys of the file
+which are not in force, and the command that applies them. A key that is not set has the value of the broker's key.
+Values outside of the broker's limits are refused when they are set; when the limits change later, stored values are
+capped to them.
 """
 
 

@@ -148,7 +148,7 @@ def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[
 
 @_state_invariant
 def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
-    """The delivery-complete count, the ripe count and every index say what the runs say.
+    """The delivery-complete count, the available count and every index say what the runs say.
 
     No exceptions.
     """
@@ -161,8 +161,12 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
     kept = share_partition.runs
     facts: list[tuple[str, object, object]] = [
         ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
-        ("ripe count", kept.ripe_count, sum(run.size for run in kept.ripe())),
-        ("index of ripe and delayed runs", sorted([*kept.ripe(), *kept.delayed()], key=_first_offset), available),
+        ("available count", kept.available_count, sum(run.size for run in kept.available())),
+        (
+            "index of available and delayed runs",
+            sorted([*kept.available(), *kept.delayed()], key=_first_offset),
+            available,
+        ),
         ("index of members", kept.member_ids, members),
         (
             "index of holders",

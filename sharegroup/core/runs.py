@@ -82,7 +82,7 @@ class RunMap:
     """An ordered map of runs that do not overlap, with an index for each question the engine asks.
 
     Every operation costs with the runs it touches, times the logarithm of all. The indexes and the counts
-    change in `_insert`, `_remove` and `ripen` only, so they cannot drift from the runs.
+    change in `_insert`, `_remove` and `make_available` only, so they cannot drift from the runs.
 
     Args:
         runs: ascending runs that do not overlap.
@@ -93,9 +93,9 @@ class RunMap:
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         self._runs: SortedDict[int, Run] = SortedDict((run.first_offset, run) for run in content)
         available = [run for run in content if run.state is RecordState.AVAILABLE]
-        # What waits is in one of the two, by the latest time that `ripen` was told.
-        self._ripe_until_ms = 0
-        self._ripe: SortedList[int] = SortedList(run.first_offset for run in available if not run.deadline_ms)
+        # An AVAILABLE run is in one of the two, by the latest time that `make_available` was called with.
+        self._available_until_ms = 0
+        self._available: SortedList[int] = SortedList(run.first_offset for run in available if not run.deadline_ms)
         self._delayed: SortedList[tuple[int, int]] = SortedList(
             (run.deadline_ms, run.first_offset) for run in available if run.deadline_ms
         )
@@ -106,7 +106,7 @@ class RunMap:
             (run.member_id, run.first_offset) for run in content if run.state is RecordState.ACQUIRED
         )
         self._terminal_count = sum(run.size for run in content if run.state.is_terminal)
-        self._ripe_count = sum(run.size for run in available if not run.deadline_ms)
+        self._available_count = sum(run.size for run in available if not run.deadline_ms)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -135,19 +135,19 @@ class RunMap:
         return self._terminal_count
 
     @property
-    def ripe_count(self) -> int:
+    def available_count(self) -> int:
         """Number of AVAILABLE offsets that need not wait any more."""
-        return self._ripe_count
+        return self._available_count
 
     @property
     def member_ids(self) -> list[str]:
         """Members that hold records, sorted."""
-        found: list[str] = []
+        members: list[str] = []
         index = 0
         while index < len(self._held):
-            found.append(self._held[index][0])
-            index = self._held.bisect_right((found[-1], _PAST_ALL_OFFSETS))
-        return found
+            members.append(self._held[index][0])
+            index = self._held.bisect_right((members[-1], _PAST_ALL_OFFSETS))
+        return members
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
         """The runs inside a range, in order, clipped to it."""
@@ -167,36 +167,36 @@ class RunMap:
         """Whether exactly this content is in the map at the run's offsets."""
         return self.overlapping(run.first_offset, run.last_offset) == [run]
 
-    def ripen(self, now_ms: int) -> None:
-        """Let AVAILABLE runs whose "not before" has come be among the ripe ones; time never goes back here."""
-        self._ripe_until_ms = max(self._ripe_until_ms, now_ms)
-        while self._delayed and self._delayed[0][0] <= self._ripe_until_ms:
+    def make_available(self, now_ms: int) -> None:
+        """Take AVAILABLE runs whose "not before" has come among the available ones; time never goes back here."""
+        self._available_until_ms = max(self._available_until_ms, now_ms)
+        while self._delayed and self._delayed[0][0] <= self._available_until_ms:
             first = self._delayed.pop(0)[1]
-            self._ripe.add(first)
-            self._ripe_count += self._runs[first].size
+            self._available.add(first)
+            self._available_count += self._runs[first].size
 
-    def ripe(self) -> Iterator[Run]:
+    def available(self) -> Iterator[Run]:
         """AVAILABLE runs that need not wait any more, by offset; the map must not change meanwhile."""
-        return (self._runs[first] for first in self._ripe)
+        return (self._runs[first] for first in self._available)
 
-    def ripe_below(self, end_offset: int) -> Iterator[Run]:
-        """As `ripe`, without what lies at or above an offset."""
-        for run in self.ripe():
+    def available_below(self, end_offset: int) -> Iterator[Run]:
+        """As `available`, without what lies at or above an offset."""
+        for run in self.available():
             if run.first_offset >= end_offset:
                 break
             yield run.clipped(run.first_offset, end_offset - 1)
 
-    def ripe_count_below(self, end_offset: int) -> int:
-        """As `ripe_count`, without what lies at or above an offset; costs with the runs there."""
+    def available_count_below(self, end_offset: int) -> int:
+        """As `available_count`, without what lies at or above an offset; costs with the runs there."""
         above = self.overlapping(end_offset, _PAST_ALL_OFFSETS)
-        return self._ripe_count - sum(run.size for run in above if self._is_ripe(run))
+        return self._available_count - sum(run.size for run in above if self._is_available(run))
 
     def delayed(self) -> Iterator[Run]:
         """AVAILABLE runs whose "not before" has not come, the earliest first; the map must not change meanwhile."""
         return (self._runs[first] for _, first in self._delayed)
 
     @property
-    def next_ripe_ms(self) -> int | None:
+    def next_available_ms(self) -> int | None:
         """The earliest "not before" to come, None when nothing waits."""
         return self._delayed[0][0] if self._delayed else None
 
@@ -204,14 +204,18 @@ class RunMap:
         """Runs ACQUIRED by a member, by offset."""
         return [self._runs[first] for _, first in self._held.irange((member_id, 0), (member_id, _PAST_ALL_OFFSETS))]
 
+    def is_held_by(self, member_id: str) -> bool:
+        """Return True if a member has ACQUIRED a run."""
+        return next(self._held.irange((member_id, 0), (member_id, _PAST_ALL_OFFSETS)), None) is not None
+
     def due(self, now_ms: int) -> list[Run]:
         """ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
-        found = []
+        due = []
         for deadline_ms, first in self._locks:
             if deadline_ms > now_ms:
                 break
-            found.append(self._runs[first])
-        return found
+            due.append(self._runs[first])
+        return due
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -263,14 +267,14 @@ class RunMap:
         run = self._runs.peekitem(index)[1]
         return run if run.last_offset == offset else None
 
-    def _is_ripe(self, run: Run) -> bool:
-        return run.state is RecordState.AVAILABLE and run.deadline_ms <= self._ripe_until_ms
+    def _is_available(self, run: Run) -> bool:
+        return run.state is RecordState.AVAILABLE and run.deadline_ms <= self._available_until_ms
 
     def _insert(self, run: Run) -> None:
         self._runs[run.first_offset] = run
-        if self._is_ripe(run):
-            self._ripe.add(run.first_offset)
-            self._ripe_count += run.size
+        if self._is_available(run):
+            self._available.add(run.first_offset)
+            self._available_count += run.size
         elif run.state is RecordState.AVAILABLE:
             self._delayed.add((run.deadline_ms, run.first_offset))
         elif run.state is RecordState.ACQUIRED:
@@ -281,9 +285,9 @@ class RunMap:
 
     def _remove(self, run: Run) -> None:
         del self._runs[run.first_offset]
-        if self._is_ripe(run):
-            self._ripe.remove(run.first_offset)
-            self._ripe_count -= run.size
+        if self._is_available(run):
+            self._available.remove(run.first_offset)
+            self._available_count -= run.size
         elif run.state is RecordState.AVAILABLE:
             self._delayed.remove((run.deadline_ms, run.first_offset))
         elif run.state is RecordState.ACQUIRED:

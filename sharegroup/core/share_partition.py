@@ -76,21 +76,25 @@ class SharePartition:
         return self._runs.next_deadline_ms
 
     @property
-    def next_ripe_ms(self) -> int | None:
+    def next_available_ms(self) -> int | None:
         """When the next record may be acquired that was released with a delay; None when none waits for its time."""
-        return self._runs.next_ripe_ms
+        return self._runs.next_available_ms
+
+    def make_available(self, now_ms: int) -> None:
+        """Let records be acquired that were released with a delay which is over at `now_ms`."""
+        self._runs.make_available(now_ms)
 
     def next_fetch_offset(self, now_ms: int) -> int:
         """The lowest offset that an acquire would take, were the log without end."""
-        self._runs.ripen(now_ms)
-        first = next(self._runs.ripe(), None)
+        self._runs.make_available(now_ms)
+        first = next(self._runs.available(), None)
         return first.first_offset if first else self.next_offset
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
         """How many records an acquire without limit would find."""
-        self._runs.ripen(now_ms)
+        self._runs.make_available(now_ms)
         fresh = self._fresh(limits, log_end_offset)
-        return self._runs.ripe_count_below(log_end_offset) + (fresh.size if fresh else 0)
+        return self._runs.available_count_below(log_end_offset) + (fresh.size if fresh else 0)
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -108,8 +112,8 @@ class SharePartition:
             The ranges for the answer, and the records that were applied.
         """
         fresh = self._fresh(limits, log_end_offset)
-        self._runs.ripen(now_ms)
-        chosen = chosen_runs(self._runs.ripe_below(log_end_offset), fresh, request, limits)
+        self._runs.make_available(now_ms)
+        chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
         return answer_ranges(chosen, request), self.take(request.member_id, chosen, limits, now_ms)
 
     def take(

@@ -29,7 +29,7 @@ from sharegroup.demo.spark_member import create_spark_sink, flights_handler
 from sharegroup.errors import LogUnavailableError, ShareGroupError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
-from sharegroup.spark.processor import Processor
+from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
 from sharegroup.state.reader import StateTableReader
 
@@ -83,7 +83,7 @@ class Drill:
             ShareGroupError: the processor or a worker failed, or the time is over.
         """
         create_spark_sink(spark, str(self._sinks[0]))
-        processor = Processor(spark, self.settings)
+        processor = ProcessorQuery(spark, self.settings)
         processor.start()
         live = LiveHistory(StateTableReader(self.settings.processor.state_table_path), GROUP)
         try:
@@ -141,7 +141,7 @@ class Drill:
         self._threads[-1].start()
 
     def _watch(
-        self, live: LiveHistory, processor: Processor, is_done: Callable[[GroupHistory], bool], deadline_s: float
+        self, live: LiveHistory, processor: ProcessorQuery, is_done: Callable[[GroupHistory], bool], deadline_s: float
     ) -> None:
         """Show progress until something is the case."""
         with self._log() as log:
@@ -183,7 +183,7 @@ class Drill:
             del self._processes[KILLED_MEMBER]
             self.console.print(f"killed {KILLED_MEMBER} (SIGKILL) while it held {held:,} records")
 
-    def _check_members(self, processor: Processor) -> None:
+    def _check_members(self, processor: ProcessorQuery) -> None:
         processor.raise_failure()
         for failure in self._worker_failures:
             raise failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from types import TracebackType
@@ -10,15 +10,18 @@ from typing import Self
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import TopicExistsError
+from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
+from sharegroup.logs.kafka_end_watch import KafkaEndWatch
+from sharegroup.logs.kafka_follower import KafkaFollower
+from sharegroup.logs.kafka_known_topics import KnownTopics
 from sharegroup.logs.kafka_pool import ClientPool
 from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, RangeReader
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.kafka_waiter import GrowthWaiter
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets, TopicDescription
+from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets, TopicDescription, TopicIdentity
 
 
 class KafkaLog:
@@ -37,8 +40,10 @@ class KafkaLog:
     """
 
     def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000) -> None:
+        self.config = config
         self._clients = KafkaClients(config, timeout_ms)
         self._topics = KafkaTopics(self._clients)
+        self._known_topics = KnownTopics(self._topics)
         self._appender = KafkaAppender(self._clients)
         self._clock = LogClock()
         self._readers = {
@@ -65,6 +70,7 @@ class KafkaLog:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises `UnknownTopicError`."""
         self._topics.delete(name)
+        self._known_topics.forget([name])
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe one topic; raises `UnknownTopicError`."""
@@ -81,17 +87,30 @@ class KafkaLog:
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
         """Append several batches, topic by topic; see `Log.append_all`."""
-        # A producer that asks for a topic that is missing may create it.
-        topics = self._topics.identities(topic for topic, _, _ in batches)
-        for topic, partition, _ in batches:
-            self._topics.check_partition(topic, partition, topics[topic])
+        self._known_topics.check_partitions((topic, partition) for topic, partition, _ in batches)
         filled = [batch for batch in batches if batch[2]]
-        firsts = iter(self._appender.append(filled) if filled else ())
+        try:
+            firsts = iter(self._appender.append(filled) if filled else ())
+        except LogError:
+            self._known_topics.forget(topic for topic, _, _ in batches)
+            raise
         return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
 
-    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
-        """Start, end and last stable offset by partition; raises `UnknownTopicError`."""
-        return self._topics.offsets(topic, range(self._topics.identity(topic).partition_count))
+    def identify(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return which topic has each name; see `Log.identify`."""
+        return self._topics.identify(names, timeout_ms)
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """Start, end and last stable offset by partition; see `Log.offsets`."""
+        if partitions is None:
+            partitions = range(self._topics.identity(topic).partition_count)
+        if timeout_ms is None:
+            return self._topics.offsets(topic, partitions)
+        return self._topics.reachable_offsets(topic, partitions, timeout_ms)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """The first offset as young as a time; see `Log.offset_for_time`."""
@@ -130,6 +149,14 @@ class KafkaLog:
         """
         with self._waiters.lent(methodcaller("follows", positions)) as waiter:
             return waiter.wait(positions, timeout_ms)
+
+    def watch_ends(self) -> KafkaEndWatch:
+        """Make a watch of the ends of partitions; see `Log.watch_ends`."""
+        return KafkaEndWatch(self._clients)
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> KafkaFollower:
+        """Follow the tails of some partitions; see `Log.follow`. The take of a closed log ends."""
+        return KafkaFollower(self._clients, self._topics, self._clock, topic, positions)
 
     def now_ms(self) -> int:
         """The log's time; see `Log.now_ms`. It is this machine's, or the brokers' by the latest stamp that was read."""

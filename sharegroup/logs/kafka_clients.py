@@ -6,9 +6,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import wait as wait_for
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -20,6 +21,7 @@ from sharegroup.logs.kafka_errors import AUTHENTICATION, TRANSIENT, translated
 from sharegroup.logs.kafka_outage import Outage
 
 T = TypeVar("T")
+Key = TypeVar("Key")
 
 LOOK_S = 0.1
 """After this time a blocked operation looks whether the log was closed or refused."""
@@ -126,6 +128,50 @@ class KafkaClients:
             lambda deadline: [self._awaited(action, future, deadline) for future in start(self._admin).values()],
         )
 
+    def ask_each(
+        self,
+        action: str,
+        keys: Sequence[Key],
+        start: Callable[[AdminClient, Sequence[Key], float], Mapping[Key, Future[Any]]],
+        timeout_ms: int | None = None,
+    ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
+        """Return the answers to the parts of an administrative request, and the errors of the other parts.
+
+        Args:
+            action: the request, after "cannot", such as "look at topics".
+            keys: the parts.
+            start: sends a request for some parts that may take so many seconds; may be called again.
+            timeout_ms: how long to go on trying; None for as long as any operation.
+
+        Raises:
+            LogError: the log is closed, or it refuses the client.
+        """
+        deadline = self.deadline() if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        answers: dict[Key, Any] = {}
+        errors: dict[Key, KafkaError] = {}
+        pause_s = _FIRST_PAUSE_S
+        waiting = list(keys)
+        self._admin_connection.reset()
+        while waiting:
+            futures = start(self._admin, waiting, max(deadline - time.monotonic(), LOOK_S))
+            self._wait_for_all(action, futures, deadline)
+            for key, future in futures.items():
+                failure = future.exception() if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                if failure is None:
+                    answers[key] = future.result()
+                elif isinstance(failure, KafkaException):
+                    errors[key] = kafka_error(failure)
+                else:
+                    raise failure
+            waiting = [key for key in waiting if key not in answers and errors[key].code() in TRANSIENT]
+            if time.monotonic() + pause_s > deadline:
+                break
+            if waiting and self.closed.wait(pause_s):
+                self.check_usable()
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        failed = {key: error for key, error in errors.items() if key not in answers}
+        return answers, {key: self.error(action, error, self._admin_connection) for key, error in failed.items()}
+
     def topic_names(self) -> list[str]:
         """The names of all topics, Kafka's own included."""
 
@@ -176,6 +222,17 @@ class KafkaClients:
         seconds = time.monotonic() - (deadline - self.timeout_ms / 1000)
         error = connection.last_error
         self._outage.lasts(action, seconds, self._config.without_secrets(error.str()) if error else "")
+
+    def _wait_for_all(self, action: str, futures: Mapping[Key, Future[Any]], deadline: float) -> None:
+        """Wait until all parts of a request are answered, or the time is over."""
+        while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
+            # The admin client tells of its connections only when it is polled.
+            self._admin.poll(0)
+            self.check_usable()
+            if self._admin_connection.refusal is not None:
+                raise self.error(action, self._admin_connection.refusal, self._admin_connection)
+            if time.monotonic() > deadline:
+                return
 
     def _awaited(self, action: str, future: Future[T], deadline: float) -> T:
         while True:

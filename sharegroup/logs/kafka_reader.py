@@ -103,7 +103,7 @@ class RangeReader:
 
     def _records(self, place: Place, limits: Limits) -> list[LogRecord]:
         found: list[LogRecord] = []
-        size_bytes = 0
+        read_bytes = 0
         last: Message | None = None
         deadline = self._clients.deadline()
         action = f"read partition {place.topic}-{place.partition}"
@@ -118,12 +118,12 @@ class RangeReader:
                 self._fetched.popleft()
                 self._heed(action, error, message, limits.end_offset)
                 continue
-            record = _record(place, message)
+            record = log_record(place.topic, place.partition, message)
             if record.offset >= limits.end_offset:
                 self._position = limits.end_offset
                 break
-            size_bytes += _size_bytes(record) if limits.size_bytes is not None else 0
-            if found and limits.size_bytes is not None and size_bytes > limits.size_bytes:
+            read_bytes += size_bytes(record) if limits.size_bytes is not None else 0
+            if found and limits.size_bytes is not None and read_bytes > limits.size_bytes:
                 break
             found.append(record)
             last = self._fetched.popleft()
@@ -162,22 +162,18 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _size_bytes(record: LogRecord) -> int:
-    size_bytes = len(record.key or b"") + len(record.value or b"")
+def size_bytes(record: LogRecord) -> int:
+    """Return the size of a record's key, value and headers."""
+    read_bytes = len(record.key or b"") + len(record.value or b"")
     for key, value in record.headers:
-        size_bytes += len(key) + len(value or b"")
-    return size_bytes
+        read_bytes += len(key) + len(value or b"")
+    return read_bytes
 
 
-def _record(place: Place, message: Message) -> LogRecord:
+def log_record(topic: str, partition: int, message: Message) -> LogRecord:
+    """Return a message that is no error as a record."""
     # The type of headers has more: what a producer may be given, too.
     headers = cast(Headers, tuple(message.headers() or ()))
     return LogRecord(
-        place.topic,
-        place.partition,
-        _offset(message),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        headers,
+        topic, partition, _offset(message), message.timestamp()[1], message.key(), message.value(), headers
     )

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 from confluent_kafka import IsolationLevel as KafkaIsolationLevel
 from confluent_kafka import TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # re-exports
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exports
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
+from confluent_kafka.admin import TopicDescription as ClusterTopic  # type: ignore[attr-defined]
 
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import ConfigurationError, OffsetOutOfRangeError, UnknownTopicError
+from sharegroup.errors import (
+    ConfigurationError,
+    LogUnavailableError,
+    OffsetOutOfRangeError,
+    ShareGroupError,
+    UnknownTopicError,
+)
 from sharegroup.logs.kafka_clients import KafkaClients
-from sharegroup.logs.port import PartitionOffsets, TopicDescription
+from sharegroup.logs.port import PartitionOffsets, TopicDescription, TopicIdentity
 
 _CLUSTER_DEFAULT = -1
 _NO_RECORD = -1
@@ -25,15 +39,12 @@ _ISOLATION_LEVELS = {
     IsolationLevel.READ_UNCOMMITTED: KafkaIsolationLevel.READ_UNCOMMITTED,
     IsolationLevel.READ_COMMITTED: KafkaIsolationLevel.READ_COMMITTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TopicIdentity:
-    """Which topic a name stands for now."""
-
-    topic_id: str
-    partition_count: int
-    is_internal: bool = False
+# Asked in this order, so that changes in between leave start <= last stable <= end.
+_START_STABLE_END = (
+    (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+    (_LATEST, IsolationLevel.READ_COMMITTED),
+    (_LATEST, IsolationLevel.READ_UNCOMMITTED),
+)
 
 
 class KafkaTopics:
@@ -71,10 +82,10 @@ class KafkaTopics:
 
     def delete(self, name: str) -> None:
         """Delete a topic, and wait until the brokers know it no more."""
-        doomed = self.identity(name)
+        doomed = self.identity(name).topic_id
         self._clients.ask(f"delete topic {name}", lambda admin: admin.delete_topics([name]))
         deadline = self._clients.deadline()
-        while self._found(name) == doomed and time.monotonic() < deadline:
+        while self._topic_id(name) == doomed and time.monotonic() < deadline:
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)
 
     def describe(self, names: Iterable[str]) -> list[TopicDescription]:
@@ -102,13 +113,22 @@ class KafkaTopics:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        found = self._clients.ask(
+        topics = self._clients.ask(
             f"describe {_listed(wanted)}", lambda admin: admin.describe_topics(TopicCollection(wanted))
         )
-        return {
-            topic.name: TopicIdentity(_kafka_form(str(topic.topic_id)), len(topic.partitions), topic.is_internal)
-            for topic in found
-        }
+        return {topic.name: _identity(topic) for topic in topics}
+
+    def identify(self, names: Iterable[str], timeout_ms: int | None) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return which topic has each name, or the error in the way."""
+        topics, errors = self._clients.ask_each(
+            "look at topics",
+            list(dict.fromkeys(names)),
+            lambda admin, names, timeout_s: admin.describe_topics(
+                TopicCollection(list(names)), request_timeout=timeout_s
+            ),
+            timeout_ms,
+        )
+        return {**{name: _identity(topic) for name, topic in topics.items()}, **errors}
 
     def check_partition(self, topic: str, partition: int, identity: TopicIdentity) -> None:
         """Raise `UnknownTopicError` when the topic has no such partition."""
@@ -121,17 +141,11 @@ class KafkaTopics:
     def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
         """Start and end offsets of partitions that exist."""
         found = {partition: TopicPartition(topic, partition) for partition in partitions}
-        # Asked in this order, so that what happens in between leaves start <= last stable <= end.
-        wanted = (
-            (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
-            (_LATEST, IsolationLevel.READ_COMMITTED),
-            (_LATEST, IsolationLevel.READ_UNCOMMITTED),
-        )
         answers = self._clients.ask(
             f"tell the offsets of topic {topic}",
             lambda admin: {
                 (place, number): future
-                for number, (spec, isolation_level) in enumerate(wanted)
+                for number, (spec, isolation_level) in enumerate(_START_STABLE_END)
                 for place, future in admin.list_offsets(
                     dict.fromkeys(found.values(), spec), isolation_level=_ISOLATION_LEVELS[isolation_level]
                 ).items()
@@ -142,6 +156,31 @@ class KafkaTopics:
         return {
             partition: PartitionOffsets(start, end, min(last_stable, end))
             for partition, start, last_stable, end in zip(found, starts, stable, ends, strict=True)
+        }
+
+    def reachable_offsets(self, topic: str, partitions: Iterable[int], timeout_ms: int) -> dict[int, PartitionOffsets]:
+        """Start and end offsets of those partitions that can be looked at within a time.
+
+        Raises:
+            ShareGroupError: the error of a partition, when trying again does not help.
+        """
+        answers, errors = self._clients.ask_each(
+            f"tell the offsets of topic {topic}",
+            [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions],
+            partial(_list_offsets, topic),
+            timeout_ms,
+        )
+        for error in errors.values():
+            if not isinstance(error, LogUnavailableError):
+                raise error
+        unreachable = {partition for _, partition in errors}
+        starts, stable, ends = (
+            {p: answer.offset for (n, p), answer in answers.items() if n == number} for number in range(3)
+        )
+        return {
+            partition: PartitionOffsets(starts[partition], end, min(stable[partition], end))
+            for partition, end in ends.items()
+            if partition not in unreachable
         }
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
@@ -169,15 +208,35 @@ class KafkaTopics:
             f"Give an offset from 0 to the end offset, {end}.",
         )
 
-    def _found(self, name: str) -> TopicIdentity | None:
+    def _topic_id(self, name: str) -> str | None:
         try:
-            return self.identity(name)
+            return self.identity(name).topic_id
         except UnknownTopicError:
             return None
 
 
 def _listed(names: Iterable[str]) -> str:
     return f"topic {', '.join(names)}"
+
+
+def _identity(topic: ClusterTopic) -> TopicIdentity:
+    leaderless = frozenset(partition.id for partition in topic.partitions if partition.leader is None)
+    return TopicIdentity(_kafka_form(str(topic.topic_id)), len(topic.partitions), leaderless, topic.is_internal)
+
+
+def _list_offsets(
+    topic: str, admin: AdminClient, places: Sequence[tuple[int, int]], timeout_s: float
+) -> dict[tuple[int, int], Future[Any]]:
+    """Ask for starts, last stable offsets and ends: (number in `_START_STABLE_END`, partition) each."""
+    futures: dict[tuple[int, int], Future[Any]] = {}
+    for number, (spec, isolation_level) in enumerate(_START_STABLE_END):
+        wanted = {TopicPartition(topic, partition): spec for n, partition in places if n == number}
+        if wanted:
+            answers = admin.list_offsets(
+                wanted, isolation_level=_ISOLATION_LEVELS[isolation_level], request_timeout=timeout_s
+            )
+            futures |= {(number, place.partition): future for place, future in answers.items()}
+    return futures
 
 
 def _kafka_form(topic_id: str) -> str:

@@ -5,34 +5,40 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import (
     OffsetOutOfRangeError,
+    ShareGroupError,
     TopicExistsError,
-    UnknownTopicError,
 )
 from sharegroup.logs.local_bounds import check_size, check_topic
+from sharegroup.logs.local_end_watch import LocalEndWatch
 from sharegroup.logs.local_file import LocalFile
+from sharegroup.logs.local_follower import LocalFollower
 from sharegroup.logs.local_headers import decode_headers, encode_headers
+from sharegroup.logs.local_partition import (
+    StoredPartition,
+    StoredRow,
+    data_version,
+    find_partition,
+    read_rows,
+    unknown_topic,
+)
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import (
-    LOG_APPEND_TIME,
-    TIMESTAMP_TYPE_CONFIG,
     LogRecord,
     NewRecord,
     PartitionOffsets,
     TopicDescription,
+    TopicIdentity,
 )
 from sharegroup.logs.topic_id import new_topic_id
-
-StoredRow = tuple[int, int, bytes | None, bytes | None, bytes | None]
-"""A record as stored: offset, timestamp in milliseconds, key, value, encoded headers."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 6.0
@@ -106,7 +112,7 @@ class LocalLog:
         with self._file.transaction() as connection:
             row = connection.execute("DELETE FROM topics WHERE name = ? RETURNING rowid", (name,)).fetchone()
             if row is None:
-                raise self._unknown_topic(name)
+                raise unknown_topic(self.path, name)
             connection.execute("DELETE FROM records WHERE topic = ?", row)
             connection.execute("DELETE FROM partitions WHERE topic = ?", row)
 
@@ -115,7 +121,7 @@ class LocalLog:
         with self._file.snapshot() as connection:
             description = _find_topic(connection, name)
         if description is None:
-            raise self._unknown_topic(name)
+            raise unknown_topic(self.path, name)
         return description
 
     def topics(self) -> list[TopicDescription]:
@@ -133,18 +139,37 @@ class LocalLog:
         with self._file.transaction() as connection:
             return [self._append(connection, topic, partition, records) for topic, partition, records in batches]
 
-    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
+    def identify(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return which topic has each name; see `Log.identify`."""
+        with self._file.snapshot() as connection:
+            rows = {
+                name: connection.execute(
+                    "SELECT topic_id, partition_count FROM topics WHERE name = ?", (name,)
+                ).fetchone()
+                for name in names
+            }
+        return {name: TopicIdentity(*row) if row else unknown_topic(self.path, name) for name, row in rows.items()}
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
         """Start and end offsets by partition; the last stable offset is the end, since all here is committed."""
+        condition, parameters = "", [topic]
+        if partitions is not None:
+            condition = "AND partition IN (SELECT value FROM json_each(?))"
+            parameters.append(json.dumps(list(partitions)))
         with self._file.snapshot() as connection:
             rows = connection.execute(
-                """
+                f"""
                 SELECT partition, start_offset, end_offset FROM partitions
-                WHERE topic = (SELECT rowid FROM topics WHERE name = ?) ORDER BY partition
+                WHERE topic = (SELECT rowid FROM topics WHERE name = ?) {condition} ORDER BY partition
                 """,
-                (topic,),
+                parameters,
             ).fetchall()
-        if not rows:
-            raise self._unknown_topic(topic)
+            if not rows and _find_topic(connection, topic) is None:
+                raise unknown_topic(self.path, topic)
         return {partition: PartitionOffsets(start, end, end) for partition, start, end in rows}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
@@ -170,9 +195,7 @@ class LocalLog:
         """Read records of a range of offsets, end exclusive; see `Log.read`. All records are committed."""
         with self._file.snapshot() as connection:
             found = self._partition(connection, topic, partition)
-            rows = _read_rows(
-                connection, found.topic_rowid, partition, start_offset, end_offset, max_records, max_bytes
-            )
+            rows = read_rows(connection, found.topic_rowid, partition, start_offset, end_offset, max_records, max_bytes)
         return [
             LogRecord(topic, partition, offset, timestamp_ms, key, value, decode_headers(headers))
             for offset, timestamp_ms, key, value, headers in rows
@@ -204,7 +227,7 @@ class LocalLog:
                         f"{found.start_offset}: records were deleted before they were read.",
                         "Read from the start offset on, or allow for missing records.",
                     )
-                rows = _read_rows(
+                rows = read_rows(
                     connection, found.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
                 )
             if not rows:
@@ -221,18 +244,26 @@ class LocalLog:
         with self._file.connection() as connection:
             while True:
                 # The version is taken before the look at the offsets, so no commit can fall in between.
-                version = _data_version(connection)
+                version = data_version(connection)
                 if any(
                     self._partition(connection, topic, partition).end_offset > position
                     for (topic, partition), position in positions.items()
                 ):
                     return True
                 pause_ms = _FIRST_PAUSE_MS
-                while _data_version(connection) == version:
+                while data_version(connection) == version:
                     remaining_ms = (deadline - time.monotonic()) * 1000
                     if remaining_ms <= 0 or self._file.closed.wait(min(pause_ms, remaining_ms) / 1000):
                         return False
                     pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+    def watch_ends(self) -> LocalEndWatch:
+        """Make a watch of the ends of partitions; see `Log.watch_ends`."""
+        return LocalEndWatch(self._file, data_version)
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> LocalFollower:
+        """Follow the tails of some partitions; see `Log.follow`. The take of a closed log returns."""
+        return LocalFollower(self._file, self._clock, topic, positions)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""
@@ -315,33 +346,11 @@ class LocalLog:
         )
         return found.end_offset
 
-    def _partition(self, connection: sqlite3.Connection, topic: str, partition: int) -> _Partition:
-        row = connection.execute(
-            """
-            SELECT topics.rowid, config, start_offset, end_offset, last_timestamp_ms
-            FROM topics JOIN partitions ON partitions.topic = topics.rowid WHERE name = ? AND partition = ?
-            """,
-            (topic, partition),
-        ).fetchone()
-        if row is None:
-            raise self._unknown_topic(f"{topic}-{partition}", "partition")
-        return _Partition(*row)
-
-    def _unknown_topic(self, name: str, kind: str = "topic") -> UnknownTopicError:
-        return UnknownTopicError(
-            f"The {kind} {name} is not in the local log {self.path}.", "Create it, or check the name and the path."
-        )
-
-
-class _Partition(NamedTuple):
-    topic_rowid: int
-    topic_config: str
-    start_offset: int
-    end_offset: int
-    last_timestamp_ms: int
-
-    def is_log_append_time(self) -> bool:
-        return bool(json.loads(self.topic_config).get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME)
+    def _partition(self, connection: sqlite3.Connection, topic: str, partition: int) -> StoredPartition:
+        found = find_partition(connection, topic, partition)
+        if found is None:
+            raise unknown_topic(self.path, f"{topic}-{partition}", "partition")
+        return found
 
 
 def _find_topic(connection: sqlite3.Connection, name: str) -> TopicDescription | None:
@@ -354,35 +363,3 @@ def _find_topic(connection: sqlite3.Connection, name: str) -> TopicDescription |
 def _description(row: tuple[str, str, int, str]) -> TopicDescription:
     name, topic_id, partition_count, config = row
     return TopicDescription(name, topic_id, partition_count, json.loads(config))
-
-
-def _data_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA data_version").fetchone()[0])
-
-
-def _read_rows(
-    connection: sqlite3.Connection,
-    topic_rowid: int,
-    partition: int,
-    start_offset: int,
-    end_offset: int,
-    max_records: int | None,
-    max_bytes: int | None,
-) -> list[StoredRow]:
-    cursor = connection.execute(
-        """
-        SELECT offset, timestamp_ms, key, value, headers FROM records
-        WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ? ORDER BY offset LIMIT ?
-        """,
-        (topic_rowid, partition, start_offset, end_offset, -1 if max_records is None else max_records),
-    )
-    if max_bytes is None:
-        return cursor.fetchall()
-    rows: list[StoredRow] = []
-    size_bytes = 0
-    for row in cursor:
-        size_bytes += len(row[2] or b"") + len(row[3] or b"") + len(row[4] or b"")
-        if rows and size_bytes > max_bytes:
-            break
-        rows.append(row)
-    return rows

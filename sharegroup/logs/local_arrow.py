@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sharegroup.logs.local import LocalLog, StoredRow
+from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_headers import decode_headers
+from sharegroup.logs.local_partition import StoredRow
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 

@@ -104,6 +104,11 @@ class LocalFile:
                 self._create_tables(connection)
             self._check_format(connection)
 
+    @property
+    def write_ahead_log_path(self) -> Path:
+        """The file that every commit is written to; there while the log is open."""
+        return self.path.with_name(f"{self.path.name}-wal")
+
     @contextmanager
     def connection(self, create: bool = False) -> Iterator[sqlite3.Connection]:
         """Lend a connection outside of any transaction; SQLite's errors leave as this package's."""
@@ -171,8 +176,8 @@ class LocalFile:
             isolation_level=None,
             check_same_thread=False,
         )
-        # In WAL mode a killed process loses nothing with NORMAL; a power failure may take the last commits.
-        connection.execute("PRAGMA synchronous=NORMAL")
+        # With NORMAL, a power failure may take the last commits, and their offsets would be given out again.
+        connection.execute("PRAGMA synchronous=FULL")
         return connection
 
     def _create_tables(self, connection: sqlite3.Connection) -> None:

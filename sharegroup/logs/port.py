@@ -7,12 +7,13 @@ and never by counting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.errors import ShareGroupError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in their order; a key may occur more than once."""
@@ -61,6 +62,23 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """The topic that a name stands for now.
+
+    Attributes:
+        topic_id: Kafka's base64 form; differs after delete and re-create.
+        partition_count: partitions that it has.
+        leaderless: partitions that cannot be looked at now.
+        is_internal: whether it is one of Kafka's own.
+    """
+
+    topic_id: str
+    partition_count: int
+    leaderless: frozenset[int] = frozenset()
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionOffsets:
     """Where a partition starts and ends: the end offset is that of the next record to come."""
 
@@ -94,6 +112,46 @@ class Follower(Protocol):
 
     def wake(self) -> None:
         """Let the `take` at hand, or the next one, return without waiting; any thread may call it."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The result of a wait for growth.
+
+    Attributes:
+        partitions: topic → partitions that may end past their position: look at their offsets.
+        failures: topic → the error that ended the watch of its partitions.
+    """
+
+    partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    failures: Mapping[str, ShareGroupError] = field(default_factory=dict)
+
+
+class EndWatch(Protocol):
+    """Watches where partitions of many topics end, for one thread; made by `Log.watch_ends`.
+
+    It goes by topic names: a topic that was deleted, or created again, has to be forgotten.
+    """
+
+    def watch(self, topic: str, end_offsets: Mapping[int, int]) -> None:
+        """Watch partitions, or watch them from other offsets on: each until it is returned by `wait`, once."""
+        ...
+
+    def forget(self, topic: str, partitions: Iterable[int]) -> None:
+        """Watch partitions no more; those that are not watched are ignored."""
+        ...
+
+    def wait(self, timeout_ms: int) -> Growth:
+        """Block until watched partitions have grown or failed; empty when the time is over, and after `wake`."""
+        ...
+
+    def wake(self) -> None:
+        """Let the `wait` at hand, or the next one, return within some milliseconds; any thread may call it."""
         ...
 
     def close(self) -> None:
@@ -154,8 +212,26 @@ class Log(Protocol):
         """
         ...
 
-    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
-        """Start and end offsets by partition; raises `UnknownTopicError`."""
+    def identify(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return which topic has each name, or the error in the way, `UnknownTopicError` when there is none.
+
+        An error with one topic keeps back no other. It raises what concerns the log as a whole.
+        """
+        ...
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """Start and end offsets of all partitions, or of some that exist; raises `UnknownTopicError`.
+
+        Args:
+            topic: topic name.
+            partitions: those to look at; None for all.
+            timeout_ms: how long to go on trying; partitions that cannot be looked at in this time are left out. None
+                for as long as any operation takes, and all partitions.
+        """
         ...
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
@@ -194,6 +270,10 @@ class Log(Protocol):
 
         Raises `UnknownTopicError`.
         """
+        ...
+
+    def watch_ends(self) -> EndWatch:
+        """Make a watch of the ends of partitions, which watches none yet."""
         ...
 
     def now_ms(self) -> int:

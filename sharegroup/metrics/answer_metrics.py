@@ -1,4 +1,4 @@
-"""What metrics say of the answers to members, and of the share sessions behind them."""
+"""Metrics of the answers to members, and of the share sessions behind them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER_COUNTERS = (
 
 
 class AnswerMetrics:
-    """Metrics of requests and share sessions; only a processor has them, since no row tells of either.
+    """Metrics of requests and share sessions; only a processor has them, since no row holds either.
 
     Args:
         registry: where they are kept.
@@ -44,8 +44,8 @@ class AnswerMetrics:
         registry.add(Increment(metric, (), 0) for metric in ANSWER_COUNTERS)
         registry.add_gauges(self._gauges)
 
-    def told(self, effects: Iterable[Effect]) -> None:
-        """Take in the effects of a batch."""
+    def published(self, effects: Iterable[Effect]) -> None:
+        """Update from the effects of a published commit."""
         effects = list(effects)
         self._registry.add(answer_increments(effects))
         with self._lock:
@@ -59,13 +59,13 @@ class AnswerMetrics:
         with self._lock:
             counted = list(self._sessions.values())
         return [
-            Gauge(SHARE_SESSIONS_COUNT, (), sum(found.session_count for found in counted)),
-            Gauge(SHARE_PARTITIONS_COUNT, (), sum(found.share_partition_count for found in counted)),
+            Gauge(SHARE_SESSIONS_COUNT, (), sum(effect.session_count for effect in counted)),
+            Gauge(SHARE_PARTITIONS_COUNT, (), sum(effect.share_partition_count for effect in counted)),
         ]
 
 
 def answer_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
-    """What the answers of a batch add to the counters."""
+    """Return what the answers of a commit add to the counters."""
     for effect in effects:
         match effect:
             case Respond(response=response):
@@ -85,7 +85,9 @@ def _increments(response: ResponseEnvelope) -> Iterator[Increment]:
         is_failed = is_refused or any(partition.get("error_code") for partition in partitions)
         yield Increment(TOTAL_SHARE_FETCH_REQUESTS, (), 1)
         yield Increment(FAILED_SHARE_FETCH_REQUESTS, (), int(is_failed))
-    if response.api_key == ApiKey.SHARE_ACKNOWLEDGE or any(found.get("is_acknowledged") for found in partitions):
+    if response.api_key == ApiKey.SHARE_ACKNOWLEDGE or any(
+        partition.get("is_acknowledged") for partition in partitions
+    ):
         is_failed = is_refused or any(partition.get("acknowledge_error_code") for partition in partitions)
         yield Increment(TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS, (), 1)
         yield Increment(FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS, (), int(is_failed))

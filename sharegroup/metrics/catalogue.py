@@ -76,7 +76,7 @@ SHARE_SESSION_EVICTIONS = yammer(
     "ShareSessionEvictionsPerSec",
     (),
     Source.ANSWERS,
-    "Idle share sessions that made room for another one.",
+    "Share sessions that ended because their member was silent for too long.",
 )
 TOTAL_SHARE_FETCH_REQUESTS = yammer(
     Kind.COUNTER,
@@ -182,14 +182,14 @@ EVENT_QUEUE_SIZE = attribute(
     "event-queue-size",
     (),
     Source.STATE,
-    "Messages of the request log that no batch has applied yet.",
+    "Messages of the request log that are not applied yet.",
 )
 EVENT_QUEUE_TIME = "event-queue-time-ms"
 EVENT_PROCESSING_TIME = "event-processing-time-ms"
 BATCH_FLUSH_TIME = "batch-flush-time-ms"
 LATENCIES = {
-    EVENT_QUEUE_TIME: "the oldest message of each actor waited from its append to its batch",
-    EVENT_PROCESSING_TIME: "a batch took, from the actors' start to the last answer",
+    EVENT_QUEUE_TIME: "the oldest message of each group waited from its append to its cut",
+    EVENT_PROCESSING_TIME: "a commit took, from its first message to its last answer",
     BATCH_FLUSH_TIME: "a commit to the state table took",
 }
 """Name of a latency → what it measures; Kafka has five figures of each."""
@@ -213,7 +213,7 @@ THREAD_IDLE_RATIO_AVG = attribute(
     "thread-idle-ratio-avg",
     (),
     Source.PROCESSOR,
-    "Part of the last minute in which no batch was at work, 0 to 1.",
+    "Part of the last minute in which the loop had nothing to do, 0 to 1.",
 )
 PARTITION_LOAD_TIME_MAX = attribute(
     Kind.GAUGE,
@@ -240,7 +240,7 @@ ARCHIVING_RECORDS = own(
     "archiving_records",
     SHARE_PARTITION,
     Source.STATE,
-    "Records that wait for their dead letter; the start offset waits with them.",
+    "Records that wait for their dead-letter record; the start offset waits with them.",
 )
 TRANSITIONS = own(
     Kind.COUNTER, "transitions", ("group", "topic", "cause"), Source.ROWS, "Changes of a record's state, by cause."
@@ -264,26 +264,30 @@ DEAD_LETTERS_FAILING = own(
     "dead_letters_failing",
     ("group",),
     Source.STATE,
-    "1 when dead letters of the group cannot be written, 0 else.",
+    "1 when dead-letter records of the group cannot be written, 0 else.",
 )
 LEADER_EPOCH = own(
     Kind.GAUGE, "leader_epoch", (), Source.STATE, "Epoch of the processor that took the state table over last."
 )
-BATCHES = own(Kind.COUNTER, "batches", (), Source.ROWS, "Micro-batches committed.")
-REPEATED_BATCHES = own(
-    Kind.COUNTER,
-    "repeated_batches",
-    (),
-    Source.PROCESSOR,
-    "Micro-batches executed again, because a processor ended between their commit and its checkpoint.",
+COMMITS = own(Kind.COUNTER, "commits", (), Source.ROWS, "Commits to the state table.")
+CUTS = own(
+    Kind.COUNTER, "cuts", (), Source.PROCESSOR, "Cuts that were applied: messages that were taken and applied together."
 )
 MESSAGES = own(Kind.COUNTER, "messages", (), Source.PROCESSOR, "Messages of the request log that were applied.")
+ANSWERS = own(Kind.COUNTER, "answers", (), Source.PROCESSOR, "Answers that were published.")
+LOOP_MILLISECONDS = own(
+    Kind.COUNTER,
+    "loop_milliseconds",
+    ("step",),
+    Source.PROCESSOR,
+    "Time that the loop spent in each of its steps: take (waiting for messages apart), apply, commit and publish.",
+)
 UNDECODABLE_MESSAGES = own(
     Kind.COUNTER,
     "undecodable_messages",
     (),
     Source.PROCESSOR,
-    "Messages that could not be read, and did not say who is to be answered.",
+    "Messages that could not be read, and did not name whom to answer.",
 )
 UNANSWERABLE_RESPONSES = own(
     Kind.COUNTER,
@@ -292,11 +296,21 @@ UNANSWERABLE_RESPONSES = own(
     Source.PROCESSOR,
     "Answers to a partition that the response log does not have.",
 )
+UPKEEP_FAILURES = own(
+    Kind.COUNTER, "upkeep_failures", (), Source.PROCESSOR, "Runs of the state table's upkeep that failed."
+)
 DEAD_LETTERS_WRITTEN = own(
-    Kind.COUNTER, "dead_letters_written", (), Source.PROCESSOR, "Dead letters that were appended."
+    Kind.COUNTER, "dead_letters_written", (), Source.PROCESSOR, "Dead-letter records that were appended."
 )
 DEAD_LETTER_APPENDS_FAILED = own(
-    Kind.COUNTER, "dead_letter_appends_failed", (), Source.PROCESSOR, "Appends of dead letters that failed."
+    Kind.COUNTER,
+    "dead_letter_appends_failed",
+    (),
+    Source.PROCESSOR,
+    "Appends of dead-letter records that failed.",
+)
+PROCESSOR_INFO = own(
+    Kind.GAUGE, "processor_info", ("state_table",), Source.PROCESSOR, "1, with the state table of this processor."
 )
 
 METRICS: tuple[Metric, ...] = tuple(found for found in list(globals().values()) if isinstance(found, Metric)) + tuple(
@@ -317,7 +331,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "state topic; `sharegroup_quarantined` says which groups stand still.",
     "kafka.server:type=share-coordinator-metrics event-purgatory-time-ms": "No event waits in a purgatory for "
     "replicas; a commit is durable when it ends.",
-    "kafka.server:type=share-coordinator-metrics batch-linger-time-ms": "A batch takes what waits, and never lingers.",
+    "kafka.server:type=share-coordinator-metrics batch-linger-time-ms": "A cut takes what waits, and never lingers.",
     "kafka.server:type=share-coordinator-metrics batch-buffer-cache-size-bytes": "There is no buffer cache.",
     "kafka.server:type=share-coordinator-metrics batch-buffer-cache-discard-count": "There is no buffer cache.",
     "kafka.server:type=share-coordinator-metrics background-queue-time-ms": "There are no background threads.",

@@ -1,4 +1,4 @@
-"""What metrics say of the groups: counters from committed rows, gauges from the state that the rows add up to."""
+"""Metrics of the groups: counters from committed rows, gauges from the state that the rows add up to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATES = ("Empty", "Stable", "Dead")
 class GroupMetrics:
     """Metrics of all groups.
 
-    Costs with the ranges that a batch changed, and when somebody looks with what is in flight.
+    Costs with the ranges that a commit changed, and when somebody asks for the metrics with what is in flight.
 
     Args:
         registry: where they are kept.
@@ -54,9 +54,9 @@ class GroupMetrics:
         self._lock = threading.Lock()
         registry.add(NO_ROWS_YET)
         registry.add(
-            Increment(ACQUISITION_LOCK_TIMEOUT, (group.group_id, found.topic, str(found.partition)), 0)
+            Increment(ACQUISITION_LOCK_TIMEOUT, (group.group_id, folded.topic, str(folded.partition)), 0)
             for group in state.groups.values()
-            for found in group.partitions.values()
+            for folded in group.partitions.values()
         )
         registry.add_gauges(self._gauges)
 
@@ -68,7 +68,7 @@ class GroupMetrics:
                 self._registry.observe(IN_FLIGHT_BATCH_MESSAGE_COUNT, share_partition_labels(row), size)
 
     def committed(self, rows: Iterable[StateRow]) -> None:
-        """Take in the rows of a batch that follows the state."""
+        """Update from the rows of a commit that follows the state."""
         rows = sorted(rows, key=fold_order)
         self.count(rows)
         with self._lock:
@@ -103,7 +103,7 @@ class GroupMetrics:
         try:
             return self._end_offsets(topics)
         except LogError:
-            # Whoever looks is told everything but the lag.
+            # Without the ends only the lag is unknown.
             return {}
 
 
@@ -112,9 +112,9 @@ def _group_gauges(group: FoldedGroup, ends: EndOffsets) -> Iterator[Gauge]:
     yield Gauge(MEMBERS, labels, len(group.metadata.members))
     yield Gauge(QUARANTINED, labels, bool(group.failures))
     yield Gauge(DEAD_LETTERS_FAILING, labels, bool(group.dead_letter_failure))
-    for key, found in group.partitions.items():
+    for key, folded in group.partitions.items():
         end_offset = ends.get(key)
-        yield from _partition_gauges((*labels, found.topic, str(found.partition)), found.share_partition, end_offset)
+        yield from _partition_gauges((*labels, folded.topic, str(folded.partition)), folded.share_partition, end_offset)
 
 
 def _partition_gauges(labels: Labels, engine: SharePartition, end_offset: int | None) -> Iterator[Gauge]:

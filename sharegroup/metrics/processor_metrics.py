@@ -1,4 +1,4 @@
-"""What the processor measures of its own work: how long messages wait, batches take and commits last."""
+"""Latencies of the processor: how long messages wait, and how long commits and their processing take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sharegroup.metrics.catalogue import (
     BATCH_FLUSH_RATE,
     BATCH_FLUSH_TIME,
-    BATCHES,
     EVENT_PROCESSING_TIME,
     EVENT_QUEUE_TIME,
     LATENCIES,
@@ -24,24 +23,24 @@ from sharegroup.metrics.catalogue import (
     WRITE_LATENCY_MAX,
     WRITE_RATE,
 )
-from sharegroup.metrics.recent_values import WINDOW_S, quantile
-from sharegroup.metrics.registry import Gauge, Increment, MetricsRegistry
+from sharegroup.metrics.recent_values import quantile
+from sharegroup.metrics.registry import Gauge, MetricsRegistry
 from sharegroup.metrics.row_increments import WRITES, group_epoch_count
 from sharegroup.protocol.rows import StateRow
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTimes:
-    """How long the parts of a micro-batch took.
+class CommitTimes:
+    """Durations of a published commit.
 
     Attributes:
-        waited_ms: for each actor, how long its oldest message had waited for the batch.
-        flush_ms: the commit to the state table.
-        processing_ms: the whole, from the actors' start to the last answer.
+        waited_ms: for each group and cut, how long its oldest message had waited for the cut.
+        commit_ms: the commit to the state table; None when nothing durable happened.
+        processing_ms: from the first message taken to everything published.
     """
 
     waited_ms: Sequence[float]
-    flush_ms: float
+    commit_ms: float | None
     processing_ms: float
 
 
@@ -63,22 +62,22 @@ class ProcessorMetrics:
         registry.observe(PARTITION_LOAD_TIME, (), load_ms)
         registry.add_gauges(self._gauges)
 
-    def committed(self, rows: Iterable[StateRow], times: BatchTimes) -> None:
-        """Take in a batch whose commit is new."""
+    def published(self, rows: Iterable[StateRow], times: CommitTimes) -> None:
+        """Update from the rows and durations of a published commit."""
         rows = list(rows)
-        self._registry.add([Increment(BATCHES, (), 1)])
         with self._lock:
             for waited_ms in times.waited_ms:
                 self._latencies[EVENT_QUEUE_TIME].add(waited_ms)
-            self._latencies[BATCH_FLUSH_TIME].add(times.flush_ms)
+            if times.commit_ms is not None:
+                self._latencies[BATCH_FLUSH_TIME].add(times.commit_ms)
             self._latencies[EVENT_PROCESSING_TIME].add(times.processing_ms)
             self._writes.add(sum(row.record_type in WRITES for row in rows))
             self._rebalances.add(sum(map(group_epoch_count, rows)))
 
     def _gauges(self) -> list[Gauge]:
         with self._lock:
-            flushes = self._latencies[BATCH_FLUSH_TIME].of_window()
-            busy_ms = sum(self._latencies[EVENT_PROCESSING_TIME].of_window())
+            commits = self._latencies[BATCH_FLUSH_TIME]
+            busy_share = self._latencies[EVENT_PROCESSING_TIME].rate() / 1000
             figures = [
                 Gauge(LATENCY_METRICS[name, suffix], (), quantile(values, share))
                 for name, recent in self._latencies.items()
@@ -87,12 +86,12 @@ class ProcessorMetrics:
             ]
             return [
                 *figures,
-                Gauge(WRITE_LATENCY_AVG, (), self._latencies[BATCH_FLUSH_TIME].average()),
-                Gauge(WRITE_LATENCY_MAX, (), quantile(flushes, 1.0)),
-                Gauge(BATCH_FLUSH_RATE, (), len(flushes) / WINDOW_S),
+                Gauge(WRITE_LATENCY_AVG, (), commits.average()),
+                Gauge(WRITE_LATENCY_MAX, (), quantile(commits.of_window(), 1.0)),
+                Gauge(BATCH_FLUSH_RATE, (), commits.frequency()),
                 Gauge(WRITE_RATE, (), self._writes.rate()),
                 Gauge(SHARE_GROUP_REBALANCE_RATE, (), self._rebalances.rate()),
-                Gauge(THREAD_IDLE_RATIO_AVG, (), max(0.0, 1.0 - busy_ms / 1000 / WINDOW_S)),
+                Gauge(THREAD_IDLE_RATIO_AVG, (), max(0.0, 1.0 - busy_share)),
                 Gauge(PARTITION_LOAD_TIME_AVG, (), self._load_ms),
                 Gauge(PARTITION_LOAD_TIME_MAX, (), self._load_ms),
             ]

@@ -10,38 +10,36 @@ from collections.abc import Iterable, Iterator
 
 from sharegroup.metrics.catalogue import METRICS, WITHOUT_MEANING
 from sharegroup.metrics.metric import Metric
-from sharegroup.metrics.progress import BATCH_FIGURES, OBSERVATION
+from sharegroup.metrics.progress import LOOP_FIGURES, OBSERVATION
 from sharegroup.metrics.recent_values import WINDOW_S
 
 _INTRODUCTION = f"""# Metrics
 
 Every metric that Kafka 4.3.1 has for share groups and their coordinators is here under Kafka's name, if it has a
 meaning. A processor shows them to Prometheus at [`metrics.port`](configuration.md); `sharegroup metrics` prints those
-that the state table and the log tell. [Operations](operations.md#metrics-and-alerts) says what to alert on.
+that come from the state table and the log. [Operations](operations.md#metrics-and-alerts) says what to alert on.
 
 **Names** in Prometheus are those that the JMX exporter's usual rules for Kafka make, so that dashboards made for Kafka
 show them: a bean's type and name in small letters, `_total` in place of `PerSec`. Labels are Kafka's tags. Metrics
 whose names begin with `sharegroup_` are not in Kafka.
 
 **Values.** Counters begin at 0 when a processor starts; `rate()` gives what Kafka's meters give as rates. Averages,
-maxima, rates and quantiles look back {WINDOW_S:.0f} s, over at most 1,024 values; without a value they are NaN, as in
-Kafka. A summary has the last 1,024 values, however old. What a group did is counted after its commit, and once, however
-often the batch is executed. `sharegroup metrics` counts the last 60 minutes, or as many as `--minutes` says: for
-`rate()`, let Prometheus ask the processor.
+maxima, rates and quantiles look back {WINDOW_S:.0f} s, maxima and quantiles over at most 1,024 values; without a value
+they are NaN, as in Kafka. A summary has the last 1,024 values, however old. What a group did is counted once, after its
+commit. `sharegroup metrics` counts the last 60 minutes, or as many as `--minutes` says: for `rate()`, let Prometheus
+ask the processor.
 
 **Number of series.** A metric is shown with at most `metrics.max.series` label sets. When there are more, labels are
 left out from the last to the first and the values added up: share-partitions become topics, topics groups.
 
-**Cost.** Counting costs with the ranges that a batch changed, not with records. Without `metrics.port` only the
-progress is. The lag is looked up in the log when somebody asks. `sharegroup metrics` reads the rows of its minutes:
-10,000 rows with three ranges each took 0.7 s.
+**Cost.** Counting costs with the ranges that a commit changed, not with records. Without `metrics.port` only the loop's
+own figures are counted. The lag is read from the log when somebody asks for the metrics. `sharegroup metrics` reads the
+rows of its minutes: 10,000 rows with three ranges each took 0.7 s.
 """
 
-_PROGRESS = f"""The progress of the processor's query has the counters of each micro-batch as observed metrics named
-`{OBSERVATION}`, of all groups together: `query.lastProgress.observedMetrics["{OBSERVATION}"]`, and the same for a
-`StreamingQueryListener`. Names are Kafka's, with the acknowledgement type or the cause after a dot. The value is what
-the micro-batch added; a batch that is executed again says it again. How long the parts of the batch took is in
-`durationMs`.
+_PROGRESS = f"""The progress of the processor's query has the figures of the loop as observed metrics named
+`{OBSERVATION}`: `query.lastProgress.observedMetrics["{OBSERVATION}"]`, and the same for a `StreamingQueryListener`.
+Each is what the loop added to it in the micro-batch.
 """
 
 _EARLIER_NAMES = (
@@ -70,7 +68,7 @@ def metrics_reference() -> str:
         ("## Names of the first text of KIP-932\n",),
         _table(("There", "Here"), _EARLIER_NAMES),
         ("## The progress of the streaming query\n", _PROGRESS),
-        (", ".join(f"`{name}`" for name in BATCH_FIGURES) + ".\n",),
+        _table(("Figure", "Meaning"), ((f"`{name}`", meaning) for name, meaning in LOOP_FIGURES.items())),
     )
     return "\n".join(line for section in sections for line in section)
 

@@ -1,8 +1,8 @@
-"""How many messages of the request log no batch has applied yet."""
+"""Number of messages of the request log that are not applied yet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from sharegroup.errors import LogError
 from sharegroup.logs.port import Log
@@ -22,19 +22,18 @@ class RequestBacklog:
         self._topic = topic
         self._ends = dict(ends)
 
-    def applied(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Take in how far a batch came: (partition, offset after its last message)."""
-        for partition, end_offset in ends:
+    def applied(self, end_offsets: Mapping[int, int]) -> None:
+        """Update the applied part: partition → offset after the last message that was applied."""
+        for partition, end_offset in end_offsets.items():
             self._ends[partition] = max(self._ends.get(partition, 0), end_offset)
 
     def size(self) -> int | None:
-        """Messages that wait; None when the log does not say."""
+        """Return the number of messages that wait; None when the log does not answer."""
         try:
             offsets = self._log.offsets(self._topic)
         except LogError:
             return None
         waiting = (
-            found.end_offset - max(self._ends.get(partition, 0), found.start_offset)
-            for partition, found in offsets.items()
+            log.end_offset - max(self._ends.get(partition, 0), log.start_offset) for partition, log in offsets.items()
         )
         return sum(max(count, 0) for count in waiting)

@@ -1,4 +1,4 @@
-"""What the rows of a batch add to the counters."""
+"""What the rows of a commit add to the counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState
 from sharegroup.metrics.catalogue import (
     ACQUISITION_LOCK_TIMEOUT,
-    BATCHES,
+    COMMITS,
     DELIVERY_LIMIT_REACHED,
     RECORD_ACKNOWLEDGEMENTS,
     REDELIVERIES,
@@ -33,7 +33,7 @@ WRITES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE})
 
 NO_ROWS_YET: tuple[Increment, ...] = (
     *(Increment(RECORD_ACKNOWLEDGEMENTS, (found,), 0) for found in ACKNOWLEDGE_TYPES),
-    *(Increment(metric, (), 0) for metric in (WRITE_TOTAL, SHARE_GROUP_REBALANCE_COUNT, BATCHES)),
+    *(Increment(metric, (), 0) for metric in (WRITE_TOTAL, SHARE_GROUP_REBALANCE_COUNT, COMMITS)),
 )
 """Counters that are there from the start, so that their first step is seen."""
 
@@ -49,7 +49,7 @@ def row_increments(row: StateRow) -> Iterator[Increment]:
     elif row.record_type is RecordType.GROUP_METADATA:
         yield Increment(SHARE_GROUP_REBALANCE_COUNT, (), group_epoch_count(row))
     elif row.record_type is RecordType.COMMIT_MARKER:
-        yield Increment(BATCHES, (), 1)
+        yield Increment(COMMITS, (), 1)
 
 
 def group_epoch_count(row: StateRow) -> int:

@@ -1,4 +1,4 @@
-"""The metrics that the state table and the log tell, with or without a running processor."""
+"""The metrics that come from the state table and the log, with or without a running processor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COUNTED_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.
 def table_metrics(
     log: Log, state_table_path: str, request_topic: str, max_series: int, since_ms: int
 ) -> MetricsRegistry:
-    """A registry of what can be known without the processor: neither requests, sessions nor latencies.
+    """Return a registry of the metrics that need no processor: neither requests, sessions nor latencies.
 
     Args:
-        log: where requests and records are, for what waits and for the lag.
+        log: the log of requests and records, for the backlog and the lag.
         state_table_path: the state table.
         request_topic: topic of the request log.
         max_series: label sets of one metric.

@@ -1,4 +1,4 @@
-"""What the dead-letter writer tells the leader of a group (KIP-1191): which letters are written, and if they fail."""
+"""Messages of the dead-letter writer to the leader of a group (KIP-1191): what is written, and if writing fails."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class WrittenDeadLetters(Message):
     partition_index: Int32 = Field(ge=0, description="Their partition.")
     first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
     last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
+    state_epoch: Int32 = Field(description="Epoch of the share-partition's state that gave the records up.")
 
 
 class DlqWritten(Message):
-    """Dead letters are written. Names its ranges, so a repeat does no harm: it finds nothing that is ARCHIVING."""
+    """Dead letters are written. Names its ranges, so a repeat does no harm: nothing there is ARCHIVING any more."""
 
     ranges: list[WrittenDeadLetters] = Field(max_length=MAX_WRITTEN_RANGES, description="Ranges of offsets.")
 

@@ -52,7 +52,7 @@ class TopicLogOffsets(Message):
 
 
 class LogOffsets(Message):
-    """Offsets of the record log; within one topic id they merge by maximum, so a repeat does no harm."""
+    """Offsets of the record log; within one topic id they merge by maximum, so that repeats are harmless."""
 
     topics: list[TopicLogOffsets] = Field(default_factory=list, description="Topics.")
 

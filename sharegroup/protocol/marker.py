@@ -1,4 +1,4 @@
-"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and what is to be published."""
+"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and the outbox."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ class CommitMarkerPayload(Message):
     )
     messages: list[str] = Field(
         default_factory=list, description="Outbox: internal messages, request envelopes in JSON, in order."
+    )
+    unapplied_groups: dict[str, int] = Field(
+        default_factory=dict,
+        description="Group that is being rebuilt to the first of its messages that is not applied.",
     )
     group_epoch_floor: int = Field(
         default=0, description="Group epochs of new groups are above it: the highest epoch of any removed group."

@@ -122,7 +122,7 @@ class StateRow(Message):
 
     record_type: RecordType = Field(description="What the row is.")
     date: str = Field(default="", description="UTC date of time_ms, the table's partition column.")
-    commit_id: int = Field(default=-1, description="The commit; rises for the life of the table; -1 in rows of no processor's commit.")
+    commit_id: int = Field(default=-1, description="The commit; rises for the table's life; -1 outside of commits.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that wrote the row.")
     group_id: str = Field(default="", description="Share group; empty for Fence and CommitMarker.")
     topic_id: str = Field(default="", description="Topic id of the share-partition.")

@@ -14,16 +14,6 @@ from pydantic import Field, create_model
 
 from sharegroup.protocol.api_key import INTERNAL_KEYS, LATEST_VERSION, ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
-from sharegroup.protocol.internal_messages import (
-    DeleteShareGroupState,
-    InitializeShareGroupState,
-    LogOffsets,
-    ProcessorStarted,
-    ShareGroupConfigChanged,
-    ShareGroupStateDeleted,
-    ShareGroupStateInitialized,
-    Tick,
-)
 from sharegroup.protocol.group_administration import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -38,6 +28,16 @@ from sharegroup.protocol.group_messages import (
     ShareGroupHeartbeatResponse,
 )
 from sharegroup.protocol.group_status import GroupStatusPayload
+from sharegroup.protocol.internal_messages import (
+    DeleteShareGroupState,
+    InitializeShareGroupState,
+    LogOffsets,
+    ProcessorStarted,
+    ShareGroupConfigChanged,
+    ShareGroupStateDeleted,
+    ShareGroupStateInitialized,
+    Tick,
+)
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope
 from sharegroup.protocol.row_payloads import (
@@ -114,7 +114,8 @@ def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     for envelope in (RequestEnvelope, ResponseEnvelope):
         yield f"envelopes/{envelope.__name__}.json", _schema(envelope, envelope.__name__)
     for api_key, body in BODIES.items():
-        name, folder = (_name(api_key), "internal") if api_key in INTERNAL_KEYS else (f"{_name(api_key)}Request", "requests")
+        is_internal = api_key in INTERNAL_KEYS
+        name, folder = (_name(api_key), "internal") if is_internal else (f"{_name(api_key)}Request", "requests")
         yield f"{folder}/{name}.json", _schema(body, name, api_key)
     for api_key, body in ANSWERS.items():
         name = f"{_name(api_key)}Response"

@@ -1,4 +1,4 @@
-"""What the programs for spark-submit share: flags, signals, the session, the log, and how they end."""
+"""The common part of the programs for spark-submit: flags, signals, the session, the log, and the exit code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +40,7 @@ def job_parser(description: str, once: str, wait: str, wait_s: float) -> argpars
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--wait", type=float, default=wait_s, metavar="SECONDS", help=f"{wait} (default %(default)g)")
-    parser.add_argument("--verbose", action="store_true", help="log every batch, and what Spark has to say")
+    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and what Spark logs")
     return parser
 
 
@@ -71,7 +72,7 @@ class Job:
         return self._spark
 
     def run(self, work: Callable[[Job], None]) -> int:
-        """Do the work, and say how it ended: in the log, and as an exit code."""
+        """Do the work, log how it ended, and return the exit code."""
         try:
             work(self)
             code = ExitCode.OK
@@ -84,11 +85,16 @@ class Job:
         logger.info(Event("ended", exit_code=code.value, signal=self._signals.signal_name or None))
         if self._spark is not None and is_running(self._spark):
             self._spark.stop()
-        if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-            # A handler that does not end would keep the interpreter from ending, too.
-            sys.stdout.flush()
-            os._exit(code)
+        self._signals.close()
         return code
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process, even if a handler of a worker does not end: its thread would keep the interpreter."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def load_handler(name: str) -> Handler:

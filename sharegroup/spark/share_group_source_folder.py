@@ -9,11 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import IO
+
+from sharegroup.errors import ConfigurationError
 
 _LOOK_S = 0.05
 
@@ -30,7 +34,11 @@ class MemberFolder:
         self._file: IO[str] | None = None
 
     def acquire(self, timeout_s: float) -> bool:
-        """Be the member on this machine; false when another process is it for longer than the time."""
+        """Become the member on this machine; return False if another process is it for longer than the timeout.
+
+        Raises:
+            ConfigurationError: the folder is not only this user's.
+        """
         give_up_at_s = time.monotonic() + timeout_s
         while not self._try_acquire():
             if time.monotonic() >= give_up_at_s:
@@ -52,9 +60,11 @@ class MemberFolder:
         self._file = None
 
     def _try_acquire(self) -> bool:
-        self._path.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            self._path.mkdir(mode=0o700)
         path = self._path / "lock"
         try:
+            _check_owned(self._path)
             file = path.open("a")
         except FileNotFoundError:
             return False
@@ -69,3 +79,21 @@ class MemberFolder:
         else:
             file.close()
         return is_held
+
+
+def _check_owned(path: Path) -> None:
+    """Refuse a folder that another user made or may change: everybody may write among the temporary files."""
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is no folder"
+    elif status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"has mode {mode:o}: other users may write to it"
+    else:
+        return
+    raise ConfigurationError(
+        f"The member's folder {path} {problem}.",
+        "Delete it, or set TMPDIR to a folder that only this user may write to.",
+    )

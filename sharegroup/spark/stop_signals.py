@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Listens from the time it is made; to be made by the main thread.
+    """Listens from the time it is made until `close`; to be made by the main thread.
 
     Attributes:
         requested: set when the program shall drain and end.
@@ -33,9 +33,8 @@ class StopSignals:
         # A handler that sets an event could wait for ever for the thread that it interrupts; a thread cannot.
         self._received, self._sent = socket.socketpair()
         self._sent.setblocking(False)
-        for number in _SIGNALS:
-            signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
+        self._handlers_before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._wakeup_before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
 
     def listen_in_jvm(self) -> None:
@@ -47,6 +46,14 @@ class StopSignals:
         java_signals = gateway.jvm.sun.misc.Signal
         for number in _SIGNALS:
             java_signals.handle(java_signals(number.name.removeprefix("SIG")), _JvmListener(self))
+
+    def close(self) -> None:
+        """Give the signals of this process back to whoever handled them before."""
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        # Ends the thread, which closes its own end.
+        self._sent.close()
 
     def told(self, listener: str, number: int) -> None:
         """A process of the program got a signal.
@@ -63,9 +70,10 @@ class StopSignals:
         self.requested.set()
 
     def _listen(self) -> None:
-        while number := self._received.recv(1):
-            if number[0] in _SIGNALS:
-                self.told("python", number[0])
+        with self._received:
+            while number := self._received.recv(1):
+                if number[0] in _SIGNALS:
+                    self.told("python", number[0])
 
 
 class _JvmListener:

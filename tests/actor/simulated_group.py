@@ -1,7 +1,6 @@
 """A processor for one group, in memory: request log, clock, record log and both actors.
 
-Between two batches the actors are nothing but their state bytes, as in a streaming query; and every batch is executed
-twice, as it may be there: the second time must give the same.
+The actors live between two batches; after a restart they begin with what the rows of the state table add up to.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sharegroup.actor.answers import response_to
-from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
+from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
+from sharegroup.actor.decoding import decoded_message
 from sharegroup.actor.effects import (
     DeadLetters,
     Effect,
@@ -26,15 +25,11 @@ from sharegroup.actor.effects import (
     WatchTopics,
     WriteDeadLetters,
 )
-from sharegroup.actor.leader import Leader
-from sharegroup.actor.led_partition import LedPartition
-from sharegroup.actor.mailbox import ActorState, run_batch
-from sharegroup.actor.undecodable import judged
+from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import ApiError
-from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
+from sharegroup.processor.groups import leader_of
+from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.group_messages import (
     AlterGroupConfigRequest,
@@ -47,9 +42,9 @@ from sharegroup.protocol.internal_messages import (
     Tick,
     TopicLogOffsets,
 )
-from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, request
+from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
+from sharegroup.state.fold import FoldedGroup, fold
 
 GROUP_ID = "group-1"
 START_MS = 1_767_225_600_000
@@ -122,13 +117,15 @@ class Group:
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
         }
         self.log: list[LoggedBytes] = []
-        self.coordinator = Coordinator(self.context)
-        self.states: dict[ActorRole, bytes] = {role: ActorState().encoded() for role in ActorRole}
+        self._begin(FoldedGroup(group_id))
+        self._last_time_ms = 0
         self.rows: list[StateRow] = []
         self.responses: list[ResponseEnvelope] = []
         self.wakes: dict[ActorRole, int] = {}
         self.topic_watch: WatchTopics | None = None
-        self.log_watch: WatchLog | None = None
+        self.log_watch: dict[tuple[str, str, int], int] = {}
+        """(topic, topic id, partition) → offset above which the leader is to be woken."""
+        self.watched_level = IsolationLevel.READ_UNCOMMITTED
         self.dead_letters: list[WriteDeadLetters] = []
         """What the leader wanted written, in order."""
         self.after_batch: list[Callable[[Batch], None]] = []
@@ -151,8 +148,8 @@ class Group:
         return len(self.log) - 1
 
     def tell(self, api_key: ApiKey, body: Message) -> int:
-        """Append a message that asks for no answer."""
-        return self.append(request(api_key, self.group_id, body))
+        """Append a message that asks for no answer, as the processor does."""
+        return self.append(request(api_key, self.group_id, body, leader_epoch=self.context.leader_epoch))
 
     def append_tick(self) -> None:
         self.tell(ApiKey.TICK, Tick())
@@ -180,26 +177,33 @@ class Group:
         return outcome
 
     def effects_of(self, offsets: Iterable[int], cut_ms: int) -> list[Effect]:
-        """Let both actors apply messages; their new states are kept, the effects are returned."""
-        inboxes: dict[ActorRole, list[LoggedRequest]] = {role: [] for role in ActorRole}
+        """Let both actors apply messages in one cut."""
+        messages: list[LoggedRequest] = []
         effects: list[Effect] = []
         for offset in offsets:
-            judgement = judged(self.log[offset].value, offset, self.group_id, self.log[offset].time_ms)
-            if isinstance(judgement, LoggedRequest):
-                for role in RECIPIENTS[ApiKey(judgement.envelope.api_key)]:
-                    inboxes[role].append(judgement)
+            self._last_time_ms = max(self._last_time_ms, self.log[offset].time_ms)
+            message = decoded_message(self.log[offset].value, offset, self._last_time_ms)
+            if isinstance(message, LoggedRequest):
+                messages.append(message)
             else:
-                effects.append(judgement)
-        if inboxes[ActorRole.COORDINATOR]:
-            effects += self._coordinate(inboxes.pop(ActorRole.COORDINATOR), cut_ms)
-        for role, messages in inboxes.items():
-            if messages:
-                after, more = run_batch(role, self.context, self.state(role), messages, cut_ms)
-                again = run_batch(role, self.context, self.state(role), messages, cut_ms)
-                assert (again[0].encoded(), again[1]) == (after.encoded(), more)
-                self.states[role] = after.encoded()
-                effects += more
-        return effects
+                effects.append(message)
+        return effects + self._applied_by_actors(messages, cut_ms)
+
+    def _applied_by_actors(self, messages: Sequence[LoggedRequest], cut_ms: int) -> list[Effect]:
+        """Apply messages in one cut; a group that fails is rebuilt from its rows, as the processor does."""
+        bad: tuple[int, ActorRole, str] | None = None
+        while True:
+            try:
+                for index, message in enumerate(messages):
+                    if bad is not None and index == bad[0]:
+                        self.actors.quarantine(bad[1], message, bad[2])
+                    else:
+                        self.actors.receive(message)
+                return self.actors.finish(cut_ms)
+            except ActorFailedError as failed:
+                index = 0 if failed.message is None else messages.index(failed.message)
+                bad = (index, failed.role, repr(failed.__cause__))
+                self._begin(fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id)))
 
     def settle(self) -> Outcome:
         """Run batches until nothing is pending; what they did together."""
@@ -224,18 +228,23 @@ class Group:
         self.now_ms = until_ms
 
     def restart(self) -> None:
-        """Lose the actors' state bytes and their wishes; begin anew from what the state table says."""
-        folded = fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id))
+        """Lose the actors; a processor of the next epoch begins with what the state table says."""
+        self.context = replace(self.context, leader_epoch=self.context.leader_epoch + 1)
         removed = [record["epoch"] for record in self._metadata_records() if record["type"] == "ShareGroupRemoved"]
         self.context = replace(self.context, group_epoch_floor=max(removed, default=0))
-        self.coordinator = Coordinator(self.context, folded.metadata)
-        leader = Leader(
-            self.context, folded.metadata.config_overrides, [_led(led) for led in folded.partitions.values()]
-        )
-        state = ActorState(leader.to_plain(), self.log[self._applied - 1].time_ms)
-        self.states = {role: (state if role is ActorRole.LEADER else ActorState()).encoded() for role in ActorRole}
-        self.wakes, self.topic_watch, self.log_watch = {}, None, None
+        self._begin(fold(self.rows).groups.get(self.group_id, FoldedGroup(self.group_id)))
+        self.wakes, self.topic_watch, self.log_watch = {}, None, {}
         self.append_tick()
+
+    def _begin(self, folded: FoldedGroup) -> None:
+        """Make the actors anew, from the state that the rows fold to."""
+        self.coordinator = Coordinator(self.context, folded.metadata)
+        self.leader = leader_of(self.context, folded)
+        failure = next(iter(folded.failures.values()), "")
+        self.actors = GroupActors(self.context, self.coordinator, self.leader, failure)
+
+    def _metadata_records(self) -> list[dict[str, Any]]:
+        return [record for row in self.rows_of(RecordType.GROUP_METADATA) for record in row.payload["records"]]
 
     def drop_pending(self) -> None:
         """Lose the messages that no batch has applied yet, as if the driver had died before it sent them."""
@@ -310,38 +319,13 @@ class Group:
     # The dead-letter queue.
 
     def write_dead_letters(self) -> None:
-        """Tell the leader that all letters that it asked for are written, as the processor's writer does."""
-        letters = [found for wish in self.dead_letters for found in wish.letters]
+        """Tell the leader that all dead letters that it asked for are written, as the processor's writer does."""
+        ranges = [written(dead_letters) for effect in self.dead_letters for dead_letters in effect.letters]
         self.dead_letters = []
-        if letters:
-            self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written(found) for found in letters]))
+        if ranges:
+            self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=ranges))
 
     # What is inside.
-
-    def state(self, role: ActorRole) -> ActorState:
-        return ActorState.decoded(self.states[role])
-
-    @property
-    def leader(self) -> Leader:
-        """The leader that the state bytes hold."""
-        plain = self.state(ActorRole.LEADER).plain
-        return Leader(self.context, {}) if plain is None else Leader.from_plain(self.context, plain)
-
-    def _coordinate(self, messages: Iterable[LoggedRequest], cut_ms: int) -> list[Effect]:
-        """Let the coordinator apply messages; refused ones are answered, as the mailbox does."""
-        effects: list[Effect] = []
-        for message in messages:
-            last = message
-            try:
-                self.coordinator.receive(message)
-            except ApiError as error:
-                body = ErrorResponse(error_code=error.code, error_message=str(error))
-                if message.envelope.reply_partition >= 0:
-                    effects.append(Respond(message.envelope.reply_partition, response_to(message.envelope, body)))
-        return effects + self.coordinator.finish(last.offset, CutTime(cut_ms, last.time_ms))
-
-    def _metadata_records(self) -> list[dict[str, Any]]:
-        return [record for row in self.rows_of(RecordType.GROUP_METADATA) for record in row.payload["records"]]
 
     def rows_of(self, *record_types: RecordType) -> list[StateRow]:
         return [row for row in self.rows if row.record_type in record_types]
@@ -354,7 +338,7 @@ class Group:
                 assert effect.partition >= 0, effect
                 outcome.responses.append(effect.response)
             case Send():
-                self.append(effect.request)
+                self.append(effect.request.model_copy(update={"leader_epoch": self.context.leader_epoch}))
             case Wake(at_ms=None):
                 self.wakes.pop(effect.role, None)
             case Wake(at_ms=int(at_ms)):
@@ -362,7 +346,10 @@ class Group:
             case WatchTopics():
                 self.topic_watch = replace(effect, topics=dict(effect.topics))
             case WatchLog():
-                self.log_watch = replace(effect, above_offset=dict(effect.above_offset))
+                assert not effect.forgotten & effect.above_offset.keys()
+                self.log_watch = {key: at for key, at in self.log_watch.items() if key not in effect.forgotten}
+                self.log_watch.update(effect.above_offset)
+                self.watched_level = effect.isolation_level
             case WriteDeadLetters():
                 self.dead_letters.append(effect)
             case Undecodable():
@@ -375,14 +362,12 @@ class Group:
             self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
 
     def _grown(self) -> Iterator[TopicLogOffsets]:
-        if self.log_watch is None:
-            return
-        watched, level = self.log_watch.above_offset, self.log_watch.isolation_level
+        watched = self.log_watch
         for (topic, topic_id, partition), above in list(watched.items()):
             present_id, partitions = self.topics.get(topic, ("", []))
             if present_id != topic_id or partition >= len(partitions):
                 continue
-            if partitions[partition].readable_end(level) > above:
+            if partitions[partition].readable_end(self.watched_level) > above:
                 del watched[topic, topic_id, partition]
                 yield self._topic_offsets(topic, [partition])
 
@@ -417,20 +402,14 @@ class Group:
         )
 
 
-def _led(folded: FoldedPartition) -> LedPartition:
-    epochs = SnapshotEpochs(folded.snapshot_epoch, folded.updates_since_snapshot)
-    return LedPartition(
-        folded.topic, folded.topic_id, folded.partition, folded.share_partition, epochs, rejected=folded.rejected
-    )
-
-
-def written(letters: DeadLetters) -> WrittenDeadLetters:
-    """What the writer says of letters when it has written them."""
+def written(dead_letters: DeadLetters) -> WrittenDeadLetters:
+    """The range that the writer reports when it has written dead letters."""
     return WrittenDeadLetters(
-        topic_id=letters.topic_id,
-        partition_index=letters.partition,
-        first_offset=letters.first_offset,
-        last_offset=letters.last_offset,
+        topic_id=dead_letters.topic_id,
+        partition_index=dead_letters.partition,
+        first_offset=dead_letters.first_offset,
+        last_offset=dead_letters.last_offset,
+        state_epoch=dead_letters.state_epoch,
     )
 
 

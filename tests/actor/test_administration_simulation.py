@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import (
     AlterShareGroupOffsetsRequest,
     DeleteGroupsRequest,
@@ -105,7 +105,7 @@ class AdministeredGroup(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 4))
     def repeat_fact(self, back: int) -> None:
-        """As a batch does that is executed again after its messages were sent."""
+        """As a log does that appends a message twice."""
         value = self.group.log[-min(back, len(self.group.log))].value
         if decoded_request(value).api_key in (ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.TICK, ApiKey.LOG_OFFSETS):
             self.group.append(value)
@@ -135,7 +135,7 @@ class AdministeredGroup(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The checkpoint is lost, and so is what the last batch wanted sent."""
+        """The processor ends before it sends the messages of the last cut."""
         if self.group.rows:
             self.group.drop_pending()
             self.group.restart()
@@ -156,7 +156,7 @@ class AdministeredGroup(RuleBasedStateMachine):
         group = self.group
         group.append_tick()
         group.settle()
-        assert [group.state(role).failure for role in ActorRole] == ["", ""]
+        assert group.actors.failure == ""
         answers = Counter(answer.correlation_id for answer in group.responses if answer.member_id == "admin")
         asked = Counter(found.correlation_id for found in map(_logged_request, group.log) if found.member_id == "admin")
         assert all(answers[number] <= count for number, count in asked.items())
@@ -168,10 +168,9 @@ class AdministeredGroup(RuleBasedStateMachine):
         assert ([] if folded is None else folded.metadata.records()) == group.coordinator.group.state.records()
         assert not any(topic.deleting or topic.initializing for topic in topics.values())
         has_state = {(topic_id, partition) for topic_id, topic in topics.items() for partition in topic.initialized}
-        if group.state(ActorRole.LEADER).plain is not None:
-            led = {key: found.share_partition for key, found in group.leader.partitions.items()}
-            assert live.keys() == led.keys() == has_state
-            assert [found.runs for found in live.values()] == [led[key].runs for key in live]
+        led = {key: partition.share_partition for key, partition in group.leader.partitions.items()}
+        assert live.keys() == led.keys() == has_state
+        assert [share_partition.runs for share_partition in live.values()] == [led[key].runs for key in live]
         present = {topic_id for topic_id, _ in group.topics.values()}
         assert topics.keys() <= present
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from sharegroup.actor import log_offsets
+from sharegroup.actor.decoding import MAX_REQUEST_BYTES, judged
 from sharegroup.actor.effects import Respond, Undecodable
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
-from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS
-from sharegroup.actor.undecodable import MAX_REQUEST_BYTES, judged
+from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, MAX_UNKNOWN_PARTITIONS
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError, MessageTooLargeError, ShareSessionLimitReachedError
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 from sharegroup.protocol.internal_messages import (
     InitializeShareGroupState,
     LogOffsets,
@@ -24,10 +25,9 @@ from sharegroup.protocol.internal_messages import (
     StateTopic,
     TopicLogOffsets,
 )
-from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 from sharegroup.protocol.messages import MAX_NAME_LENGTH
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
-from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined
+from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined, leader_state
 
 INVALID, TOO_LARGE = InvalidRequestError.code, MessageTooLargeError.code
 ORDERS_0 = ("orders-id", 0)
@@ -97,15 +97,15 @@ class TestShareSessions:
     def partitions(self, first: int, count: int) -> list[tuple[str, int]]:
         return [("other-id", partition) for partition in range(first, first + count)]
 
-    def test_a_session_has_no_more_partitions(self, group: Group, anna: Member) -> None:
-        most = self.partitions(0, MAX_SESSION_PARTITIONS)
+    def test_a_session_has_no_more_partitions_that_are_not_led(self, group: Group, anna: Member) -> None:
+        most = self.partitions(0, MAX_UNKNOWN_PARTITIONS)
         assert anna.fetch(most, max_records=0).error_code == 0
-        sessions = group.leader.to_plain()
-        assert anna.fetch([ORDERS_0], max_records=0).error_code == INVALID
-        assert group.leader.to_plain() == sessions
+        sessions = leader_state(group)
+        assert anna.fetch([("other-id", MAX_UNKNOWN_PARTITIONS)], max_records=0).error_code == INVALID
+        assert leader_state(group) == sessions
         assert anna.fetch(most[:5], max_records=0, epoch=1).error_code == 0
 
-    def test_nor_does_it_open_with_more(self, group: Group, anna: Member) -> None:
+    def test_it_opens_with_no_more_than_these(self, group: Group, anna: Member) -> None:
         assert anna.fetch(self.partitions(0, MAX_SESSION_PARTITIONS + 1)).error_code == INVALID
         assert list(group.leader.sessions) == []
 
@@ -169,7 +169,7 @@ class TestGroups:
         monkeypatch.setattr(log_offsets, "MAX_GROUP_PARTITIONS", 3)
         group = group_with(10)
         joined(group, "anna")
-        before = group.leader.to_plain()
+        before = leader_state(group)
         offsets = [
             PartitionLogOffsets(partition_index=index, start_offset=0, end_offset=0, last_stable_offset=0)
             for index in range(3)
@@ -181,7 +181,7 @@ class TestGroups:
         group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=1, topics=[state_topic]))
         # Offsets are a message for both actors, and the coordinator, which keeps none, speaks for them.
         assert ["the most is 3" in counted.reason for counted in group.settle().undecodable] == [True]
-        assert group.leader.to_plain() == before
+        assert leader_state(group) == before
 
 
 def test_a_topic_that_cannot_start_causes_no_messages_without_end() -> None:
@@ -191,5 +191,4 @@ def test_a_topic_that_cannot_start_causes_no_messages_without_end() -> None:
     topic = StateTopic(topic="orders", topic_id="orders-id", partitions=wanted)
     group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=1, topics=[topic]))
     group.settle()
-    assert group.log_watch is not None
-    assert group.log_watch.above_offset == {("orders", "orders-id", 7): -1}
+    assert group.log_watch == {("orders", "orders-id", 7): -1}

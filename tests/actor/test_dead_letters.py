@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sharegroup.actor.dead_letters import all_waiting
@@ -12,14 +10,14 @@ from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
-from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo, Recovery
 from sharegroup.state.table_snapshot import table_snapshot_rows
-from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
+from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)
@@ -66,8 +64,14 @@ def start_offset(group: Group, partition: int = 0) -> int:
 
 
 def tell_written(group: Group, first_offset: int, last_offset: int, topic_id: str = "orders-id") -> None:
-    found = WrittenDeadLetters(topic_id=topic_id, partition_index=0, first_offset=first_offset, last_offset=last_offset)
-    group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[found]))
+    written = WrittenDeadLetters(
+        topic_id=topic_id,
+        partition_index=0,
+        first_offset=first_offset,
+        last_offset=last_offset,
+        state_epoch=group.leader.partitions[ORDERS_0].share_partition.state_epoch,
+    )
+    group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written]))
     group.settle()
 
 
@@ -80,7 +84,7 @@ class TestGivenUp:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
         assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ACKNOWLEDGED)]
         assert group.dead_letters == [
-            WriteDeadLetters("group-1", "dlq", False, (DeadLetters("orders", "orders-id", 0, 0, 4, 1, REJECTED),))
+            WriteDeadLetters("group-1", "dlq", False, (DeadLetters("orders", "orders-id", 0, 0, 4, 1, REJECTED, 2),))
         ]
         assert start_offset(group) == 0
 
@@ -150,9 +154,9 @@ class TestWritten:
 
     def test_a_repeat_changes_nothing(self, group: Group) -> None:
         tell_written(group, 0, 2)
-        before, rows = group.leader.to_plain(), len(group.rows)
+        before, rows = leader_state(group), len(group.rows)
         tell_written(group, 0, 2)
-        assert (group.leader.to_plain(), len(group.rows)) == (before, rows)
+        assert (leader_state(group), len(group.rows)) == (before, rows)
 
     @pytest.mark.parametrize(
         ("first_offset", "last_offset", "topic_id"),
@@ -162,9 +166,9 @@ class TestWritten:
     def test_what_is_not_archiving_stays_as_it_is(
         self, group: Group, first_offset: int, last_offset: int, topic_id: str
     ) -> None:
-        before = group.leader.to_plain()
+        before = leader_state(group)
         tell_written(group, first_offset, last_offset, topic_id)
-        assert group.leader.to_plain() == before
+        assert leader_state(group) == before
 
     def test_the_log_start_passes_a_record_whose_letter_is_not_written(self, group: Group) -> None:
         group.set_offsets("orders", 0, LogPartition(start=3, end=20))
@@ -222,21 +226,17 @@ class TestRecovery:
         assert asked[0] == (0, 0, 1, 2, REJECTED)
         waiting = [(0, 4, 4, 2, EXCEEDED), *asked[2:]]
         assert letters(group) == waiting
-        # The leader says the same when an administrator lets it go on.
-        group.states[ActorRole.LEADER] = replace(group.state(ActorRole.LEADER), failure="it failed").encoded()
+        # The leader asks for the same when an administrator resumes the group.
         group.dead_letters.clear()
         assert group.resume() == 0
         assert letters(group) == waiting
 
-    def test_a_group_that_was_quarantined_asks_again_for_all_that_it_did_not_hear_of(
+    def test_a_group_that_is_resumed_asks_again_for_all_that_it_did_not_hear_of(
         self, group: Group, anna: Member
     ) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
         asked = letters(group)
-        before = group.state(ActorRole.LEADER)
-        group.states[ActorRole.LEADER] = replace(before, failure="it failed").encoded()
-        group.write_dead_letters()
-        group.settle()
+        group.dead_letters.clear()
         assert states(group)[0] == (0, 4, RecordState.ARCHIVING)
         assert group.resume() == 0
         assert letters(group) == asked

@@ -21,6 +21,7 @@ ACCEPT, RELEASE, REJECT, UNREAD = (
 )
 ORDERS_0 = ("orders-id", 0)
 LOCK_MS = 30_000
+SESSION_TIMEOUT_MS = 45_000
 
 
 def orders(*partitions: int) -> list[PartitionKey]:
@@ -55,7 +56,7 @@ class TestParking:
         assert answered.acquired == {}
         assert answered.response is not None
         assert answered.response.lock_deadline_ms == 0
-        assert ActorRole.LEADER not in group.wakes
+        assert group.wakes[ActorRole.LEADER] == group.now_ms + SESSION_TIMEOUT_MS
 
     def test_a_late_batch_answers_a_fetch_whose_deadline_is_over_by_then(self, group: Group, anna: Member) -> None:
         sent = anna.send_fetch(max_wait_ms=500)
@@ -95,14 +96,18 @@ class TestParking:
         assert answered.acknowledge_errors == {ORDERS_0: 0}
         assert answered.acquired == {}
 
-    def test_growth_of_the_log_is_asked_for_only_while_a_fetch_waits(self, group: Group, anna: Member) -> None:
+    def test_the_log_is_watched_from_the_first_fetch_that_waits_until_no_session_has_the_partition(
+        self, group: Group, anna: Member
+    ) -> None:
+        anna.fetch(max_wait_ms=0)
+        assert group.log_watch == {}
         sent = anna.send_fetch(max_wait_ms=1_000)
         group.settle()
-        assert group.log_watch is not None
-        assert group.log_watch.above_offset == {("orders", "orders-id", 0): 0}
+        assert group.log_watch == {("orders", "orders-id", 0): 0}
         group.advance(1_000)
         assert not anna.answer_to(sent).is_parked
-        assert group.log_watch.above_offset == {}
+        anna.close()
+        assert group.log_watch == {}
 
     def test_growth_of_a_partition_that_nobody_waits_for_causes_no_message(self) -> None:
         group = group_with(0, 0)
@@ -142,7 +147,7 @@ class TestLockTimes:
     def test_new_locks_run_from_the_later_of_append_and_batch_time(self, batch_delay_ms: int, from_ms: int) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
-        sent = anna.send_fetch()
+        sent = anna.send_fetch(max_wait_ms=60_000)
         group.run_batch(cut_ms=group.now_ms + batch_delay_ms)
         response = anna.answer_to(sent).response
         assert response is not None

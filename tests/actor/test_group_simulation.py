@@ -7,18 +7,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from sharegroup.actor.mailbox import ActorState
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.invariants import check_state
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchResponse
 from sharegroup.state.fold import FoldedGroup, fold
 from tests.actor.delivery_ledger import DeliveryLedger
 from tests.actor.group_harness import Acknowledgement, Batch, Group, LogPartition, Member, PartitionKey, group_with
+from tests.actor.simulated_group import last_requests
 from tests.support.examples import examples
 
 LOCK_MS = 15_000
@@ -193,8 +193,6 @@ class GroupMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.group.settle()
         self.group.advance(200_000)
-        for role in ActorRole:
-            assert self.group.state(role).failure == ""
 
     def reopen_refused_sessions(self, batch: Batch) -> None:
         for member in self.members:
@@ -217,6 +215,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert stored.state_epoch == share_partition.state_epoch
             assert SnapshotEpochs(stored.snapshot_epoch, stored.updates_since_snapshot) == led.epochs
         assert folded.metadata.records() == self.group.coordinator.group.state.records()
+        assert self.group.leader.last_requests == last_requests(self.group.rows)
         assert self.group.leader.overrides == folded.metadata.config_overrides
 
 
@@ -233,7 +232,8 @@ def test_the_ledger_sees_a_record_that_two_members_hold() -> None:
     anna.join()
     assert anna.fetch(PARTITIONS[:1]).record_count == 5
     assert len(ledger.held_by("anna", group.now_ms)) == 5
-    group.states = {role: ActorState().encoded() for role in ActorRole}
+    group.rows.clear()
+    group.restart()
     group.alter_config(share_auto_offset_reset="earliest")
     anna.join()
     with pytest.raises(AssertionError, match="anna"):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.actor.leader import Leader
-from sharegroup.actor.mailbox import ActorState
 from sharegroup.audit.verify import verify
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.runs import Run
-from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, InitializeShareGroupState
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import JOIN_EPOCH
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, InitializeShareGroupState
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
@@ -202,8 +200,7 @@ class TestAnInterruptedInitialisation:
         assert start_offsets(group) == {}
         group.append_tick()
         group.run_batch()
-        assert group.log_watch is not None
-        assert group.log_watch.above_offset == {("orders", "orders-id", 0): -1}
+        assert group.log_watch == {("orders", "orders-id", 0): -1}
         group.create_topic("orders", "orders-id", [LogPartition(end=50)])
         group.settle()
         assert start_offsets(group) == {ORDERS_0: 0}
@@ -223,18 +220,6 @@ class TestAnInterruptedInitialisation:
         _ask(group, 30)
         group.settle()
         assert list(group.leader.partitions[ORDERS_0].share_partition.runs) == runs
-
-    def test_it_is_asked_for_again_when_a_quarantined_leader_goes_on(self) -> None:
-        group = group_with(10)
-        group.states[ActorRole.LEADER] = ActorState([], failure="broken by the test").encoded()
-        anna = Member(group, "anna")
-        anna.join()
-        assert metadata(group).topics["orders-id"].initializing.keys() == {0}
-        group.states[ActorRole.LEADER] = ActorState(Leader(group.context, {}).to_plain(), failure="mended").encoded()
-        assert group.resume() == 0
-        group.advance(1_000)
-        assert start_offsets(group) == {ORDERS_0: 0}
-        assert metadata(group).topics["orders-id"].initialized == {0}
 
 
 def _ask(group: Group, start_offset: int) -> None:

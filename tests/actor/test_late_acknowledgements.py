@@ -8,7 +8,7 @@ from sharegroup.audit.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import InvalidRecordStateError
-from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
+from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 ORDERS_0 = ("orders-id", 0)
@@ -40,10 +40,10 @@ def state_of(group: Group, offset: int) -> tuple[RecordState, int, str]:
 
 def check_unchanged(group: Group, member: Member, expected: dict[tuple[str, int], int]) -> None:
     """Every type of acknowledgement of record 5 is answered like this, and changes nothing."""
-    before = group.leader.to_plain()[1]
+    before = leader_state(group)[0]
     for kind in AcknowledgeType:
         assert member.acknowledge({ORDERS_0: [(5, 5, kind)]}).acknowledge_errors == expected, kind
-    assert group.leader.to_plain()[1] == before
+    assert leader_state(group)[0] == before
     assert verify(group.rows, BrokerConfig()).findings == []
 
 
@@ -76,9 +76,9 @@ def test_a_record_that_somebody_else_has_got_meanwhile_is_refused(group: Group, 
     (ben,) = joined(group, "ben")
     ben.fetch()
     assert state_of(group, 5)[2] == "ben"
-    before = group.leader.to_plain()[1]
+    before = leader_state(group)[0]
     assert anna.acknowledge({ORDERS_0: [(5, 5, ACCEPT)]}).acknowledge_errors == REFUSED
-    assert group.leader.to_plain()[1] == before
+    assert leader_state(group)[0] == before
 
 
 @pytest.mark.parametrize(("dead_letter_topic", "state"), [("", RecordState.ARCHIVED), ("dlq", RecordState.ARCHIVING)])

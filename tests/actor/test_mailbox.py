@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from sharegroup.actor.undecodable import judged
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import Effect, Persist, Respond, Undecodable
 from sharegroup.actor.mailbox import ActorState, run_batch
-from sharegroup.actor.undecodable import judged
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import (
     GroupQuarantinedError,
@@ -19,9 +19,9 @@ from sharegroup.errors import (
     UnsupportedVersionError,
 )
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_status import GroupStatus
+from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_fetch import ShareFetchRequest

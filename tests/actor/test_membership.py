@@ -317,13 +317,12 @@ class TestConfiguration:
     )
     def test_an_unacceptable_value_is_refused_and_changes_nothing(self, values: dict[str, str]) -> None:
         group = group_with(10)
-        before = dict(group.states)
         rows = len(group.rows)
         changed = {**values, "share.delivery.count.limit": "7"}
         assert group.alter_config(**changed) == InvalidConfigError.code
         assert len(group.rows) == rows
         assert group.coordinator.group.state.config_overrides == {"share.auto.offset.reset": "earliest"}
-        assert group.states[ActorRole.LEADER] == before[ActorRole.LEADER]
+        assert group.leader.overrides == {"share.auto.offset.reset": "earliest"}
 
     def test_a_change_is_recorded_told_to_the_leader_and_answered(self) -> None:
         group = group_with(10)

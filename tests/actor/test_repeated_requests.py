@@ -15,7 +15,7 @@ from sharegroup.errors import (
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, ShareGroupHeartbeatRequest
 from sharegroup.protocol.share_fetch import FINAL_EPOCH
-from tests.actor.group_harness import group_with, joined
+from tests.actor.group_harness import group_with, joined, leader_state
 
 ORDERS_0 = ("orders-id", 0)
 ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
@@ -120,11 +120,11 @@ def test_who_acknowledges_for_another_changes_nothing(acknowledge_type: Acknowle
     anna, ben = joined(group, "anna", "ben")
     anna.fetch([ORDERS_0], max_records=5)
     ben.fetch([], max_records=0)
-    before = group.leader.partitions[ORDERS_0].to_plain()
+    before = leader_state(group)[0]
     assert ben.acknowledge({ORDERS_0: [(0, 4, acknowledge_type)]}).acknowledge_errors == {
         ORDERS_0: InvalidRecordStateError.code
     }
-    assert group.leader.partitions[ORDERS_0].to_plain() == before
+    assert leader_state(group)[0] == before
 
 
 class TestHeartbeats:

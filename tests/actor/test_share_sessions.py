@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.actor.leader import Leader
-from sharegroup.actor.mailbox import ActorState
-from sharegroup.actor.share_session import ShareSession
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
@@ -15,9 +12,9 @@ from sharegroup.errors import (
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
 )
-from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchRequest
-from tests.actor.group_harness import Group, Member, group_with, joined
+from tests.actor.group_harness import Group, Member, group_with, joined, leader_state
 
 ACCEPT = AcknowledgeType.ACCEPT
 ORDERS_0 = ("orders-id", 0)
@@ -46,12 +43,12 @@ def test_epochs_go_up_by_one_and_each_answer_names_its_request(anna: Member) -> 
 def test_an_epoch_out_of_turn_is_refused_and_changes_nothing(group: Group, anna: Member, offered: int) -> None:
     for _ in range(2):
         anna.fetch(max_records=5)
-    before = [*group.leader.to_plain()]
+    before = leader_state(group)
     if offered:
         assert anna.fetch(epoch=offered).error_code == InvalidShareSessionEpochError.code
     else:
         assert anna.acknowledge({}, epoch=offered).error_code == InvalidShareSessionEpochError.code
-    assert group.leader.to_plain() == before
+    assert leader_state(group) == before
     anna.session_epoch = 2
     assert anna.fetch(max_records=5).acquired == {ORDERS_0: [(10, 14, 1)]}
 
@@ -64,11 +61,9 @@ def test_without_a_session_only_epoch_0_is_accepted(anna: Member, epoch: int) ->
 
 
 def test_the_epoch_after_the_highest_is_1(group: Group, anna: Member) -> None:
-    session = ShareSession("anna")
-    session.epoch, session.partitions = MAX_EPOCH - 1, [ORDERS_0]
-    leader = Leader(group.context, {}, group.leader.partitions.values(), [session])
-    group.states[ActorRole.LEADER] = ActorState(leader.to_plain(), group.now_ms).encoded()
-    group.tell_offsets("orders")
+    anna.fetch(max_records=1)
+    (session,) = group.leader.sessions
+    session.epoch = MAX_EPOCH - 1
     assert anna.fetch(max_records=1, epoch=MAX_EPOCH).record_count == 1
     assert anna.fetch(max_records=1, epoch=-(2**31)).error_code == InvalidShareSessionEpochError.code
     assert anna.fetch(max_records=1, epoch=1).record_count == 1
@@ -108,12 +103,12 @@ def test_a_repeated_request_gets_the_kept_answer_and_acquires_nothing(group: Gro
     envelope = anna.envelope(ApiKey.SHARE_FETCH, body, 77)
     group.append(envelope)
     first = group.settle().responses
-    locks = group.leader.to_plain()
+    locks = leader_state(group)
     group.append(envelope)
     repeated = group.settle()
     assert repeated.responses == first
     assert repeated.rows == []
-    assert group.leader.to_plain() == locks
+    assert leader_state(group) == locks
 
 
 def test_a_repeat_of_a_parked_fetch_is_answered_once(group: Group, anna: Member) -> None:

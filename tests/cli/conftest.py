@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from sharegroup.cli.main import program
 from sharegroup.client.admin import AdminClient
 from sharegroup.logs.local import LocalLog
-from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import ProcessorPeer
 
 CONFIG = """
@@ -83,8 +82,7 @@ def log(cli: CommandLine) -> Iterator[LocalLog]:
 @pytest.fixture
 def processor(cli: CommandLine, log: LocalLog) -> Iterator[ProcessorPeer]:
     """A processor on that log, which keeps the state table."""
-    table = StateTableWriter.open(str(cli.folder / "state"), {})
-    with ProcessorPeer(log, table=table) as processor:
+    with ProcessorPeer(log, table_path=str(cli.folder / "state")) as processor:
         yield processor
 
 

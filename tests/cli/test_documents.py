@@ -17,7 +17,6 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import eventually
@@ -38,8 +37,7 @@ def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     shown = re.split(r"^\$ ", TRANSCRIPT, flags=re.MULTILINE)[1:]
     assert len(shown) >= 6
     with LocalLog(tmp_path / "build" / "local" / "log.db") as log:
-        table = StateTableWriter.open(str(tmp_path / "build" / "local" / "state"), {})
-        with ProcessorPeer(log, table=table):
+        with ProcessorPeer(log, table_path=str(tmp_path / "build" / "local" / "state")):
             for entry in shown:
                 command, _, output = entry.replace("\\\n", " ").partition("\n")
                 ran = subprocess.run(

@@ -147,7 +147,7 @@ def test_json_has_everything(cli: CommandLine, member: ShareConsumer) -> None:
 def test_without_a_processor_groups_are_read_all_the_same_and_reading_costs_no_tick(
     cli: CommandLine, log: LocalLog
 ) -> None:
-    with ProcessorPeer(log, table=StateTableWriter.open(str(cli.folder / "state"), {})):
+    with ProcessorPeer(log, table_path=str(cli.folder / "state")):
         AdminClient(log).alter_group_config("packers", {"share.delivery.count.limit": "3"})
 
     def everything() -> tuple[object, ...]:
@@ -239,7 +239,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     assert "sharegroup groups resume --group packers" in shown
     assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
     assert "packers: QUARANTINED: leader failed on message 7" in cli.out("top", "--once")
-    with ProcessorPeer(log, table=table):
+    with ProcessorPeer(log, table_path=table):
         assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
 

@@ -16,7 +16,7 @@ from sharegroup.protocol.messages import decoded_request, parsed
 from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.share_fetch import FetchPartition, ShareAcknowledgeRequest, ShareFetchRequest
 from tests.crash.ledger import Delivery, Ledger
-from tests.spark.site import BROKER
+from tests.support.site import BROKER
 
 _MOST_FINDINGS = 20
 _LAST_WORDS = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)

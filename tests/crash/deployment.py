@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sharegroup.protocol.rows import RecordType
 from tests.crash.processor_process import ProcessorProcess
-from tests.spark.site import RESPONSES, Site
+from tests.support.site import RESPONSES, Site
 from tests.support.eventually import eventually
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from sharegroup.spark.processor import Processor
 from sharegroup.spark.session import build_session
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup
-from tests.spark.site import Site
+from tests.support.site import Site
 from tests.support.fast_start import JAVA_OPTIONS
 
 _NUMBERS = itertools.count(1)

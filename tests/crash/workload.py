@@ -16,7 +16,7 @@ from tests.crash.auditor import Evidence
 from tests.crash.deployment import Deployment
 from tests.crash.ledger import read_ledger
 from tests.crash.member_process import MemberProcess, Specification, ledgers_folder
-from tests.spark.site import REQUEST_PARTITIONS, REQUESTS
+from tests.support.site import REQUEST_PARTITIONS, REQUESTS
 
 _PARTITIONS = 2
 _RECORDS_AT_ONCE = 5

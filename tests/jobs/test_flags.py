@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import logging
+import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from jobs import share_group_processor, share_worker
 from sharegroup.exit_code import MEANINGS, ExitCode
 from tests.conftest import ROOT
 
+Main = Callable[[Sequence[str]], int]
+
 CONFIG = str(ROOT / "conf" / "local.yaml")
-PROCESSOR = "share_group_processor.py"
-WORKER = "share_worker.py"
+PROCESSOR = share_group_processor.main
+WORKER = share_worker.main
 MEMBER = ("--group", "orders", "--topic", "orders")
 
-# Each is a process of its own that imports PySpark, even if it ends before Spark starts.
-pytestmark = pytest.mark.spark
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give back what a program changes for its whole process: the log, and the modules that it loads handlers from."""
+    root = logging.getLogger()
+    handlers, level, path, modules = list(root.handlers), root.level, list(sys.path), set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    yield
+    root.handlers[:], sys.path[:] = handlers, path
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    for name in {"handlers", "broken"} - modules:
+        sys.modules.pop(name, None)
 
 
-def run(folder: Path, program: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """The program in a folder, where it finds no Java to start."""
-    environment = {**os.environ, "JAVA_HOME": str(folder / "no-java")}
-    command = [sys.executable, str(ROOT / "jobs" / program), *flags]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+def run(main: Main, *flags: str) -> int:
+    """Run a program and return its exit code."""
+    try:
+        return main(flags)
+    except SystemExit as end:
+        return int(end.code or 0)
 
 
 @pytest.mark.parametrize(
-    ("program", "flags", "complaint"),
+    ("main", "flags", "complaint"),
     [
         (PROCESSOR, [], "--config"),
         (PROCESSOR, ["--config", "missing.yaml"], "missing.yaml"),
-        (PROCESSOR, ["--config", CONFIG, "--set", "shuffle.partition=1"], "Did you mean shuffle.partitions?"),
-        (PROCESSOR, ["--config", CONFIG, "--set", "shuffle.partitions=0"], "at least 1"),
+        (PROCESSOR, ["--config", CONFIG, "--set", "batch.duration=1"], "Did you mean batch.duration.ms?"),
+        (PROCESSOR, ["--config", CONFIG, "--set", "max.requests.per.cut=0"], "at least 1"),
+        (PROCESSOR, ["--config", CONFIG, "--set", "checkpoint.path=s3a://b/c"], "checkpoint.path"),
         (WORKER, ["--config", CONFIG, *MEMBER], "--handler"),
         (WORKER, ["--config", CONFIG, "--topic", "orders", "--handler", "handlers:work"], "group.id"),
         (WORKER, ["--config", CONFIG, "--group", "orders", "--handler", "handlers:work"], "topics"),
@@ -47,16 +62,26 @@ def run(folder: Path, program: str, *flags: str) -> subprocess.CompletedProcess[
         (WORKER, ["--config", CONFIG, *MEMBER, "--handler", "handlers:NUMBER"], "not callable: NUMBER"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, program: str, flags: list[str], complaint: str) -> None:
+def test_what_is_wrong_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], main: Main, flags: list[str], complaint: str
+) -> None:
     (tmp_path / "handlers.py").write_text("NUMBER = 5\ndef work(records): ...\n")
     (tmp_path / "broken.py").write_text("1 / 0\n")
-    result = run(tmp_path, program, *flags)
-    assert result.returncode == ExitCode.USAGE
-    assert complaint in result.stderr
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(main, *flags) == ExitCode.USAGE
+    assert complaint in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("program", [PROCESSOR, WORKER])
-def test_help_tells_every_exit_code(tmp_path: Path, program: str) -> None:
-    text = run(tmp_path, program, "--help").stdout
+@pytest.mark.parametrize("main", [PROCESSOR, WORKER])
+def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str], main: Main) -> None:
+    assert run(main, "--help") == ExitCode.OK
+    text = capsys.readouterr().out
     assert [code for code, meaning in MEANINGS.items() if f"{code.value:<4} {meaning}" not in text] == []
+
+
+def test_help_of_the_processor_explains_an_older_state(capsys: pytest.CaptureFixture[str]) -> None:
+    run(PROCESSOR, "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--accept-older-state start although the state table is an older copy than the request log" in text

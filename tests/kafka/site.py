@@ -12,8 +12,8 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
 from sharegroup.logs.open import open_log
-from tests.spark import site as local
-from tests.spark.site import BROKER
+from tests.support import site as local
+from tests.support.site import BROKER
 
 KAFKA = KafkaConfig()
 

@@ -18,7 +18,6 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
@@ -98,7 +97,7 @@ def site(broker: KafkaBroker, log: KafkaLog, tmp_path: Path) -> Iterator[Site]:
         "share.acknowledgement.mode": "explicit",
         "fetch.max.wait.ms": 1_000,
     }
-    with ProcessorPeer(log, table=StateTableWriter.open(table, {})), ShareConsumer(config) as consumer:
+    with ProcessorPeer(log, table_path=table), ShareConsumer(config) as consumer:
         yield Site(group_id, AdminClient(log), consumer, StateTableReader(table))
     for topic in (REQUESTS, RESPONSES):
         log.delete_topic(topic)

@@ -1,4 +1,4 @@
-"""Answers that are larger than what the response topic takes, told to a broker."""
+"""Answers that the response topic of a real broker does not take."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from sharegroup.actor.effects import Respond
 from sharegroup.config.processor import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.processor.answer_records import AnswerRecords
+from sharegroup.processor.topics import MAX_MESSAGE_BYTES, ensure_topics
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_response
-from sharegroup.spark.actor_function import ActorOutput
-from sharegroup.spark.bootstrap import CheckpointIdentity
-from sharegroup.spark.committer import Committer, CommitterMetrics
-from sharegroup.spark.facts import FactSource
-from sharegroup.spark.link_topics import MAX_MESSAGE_BYTES, ensure_topics
-from sharegroup.state.writer import StateTableWriter
 
 
-@pytest.mark.parametrize("of_others", [False, True], ids=["the processor's topic", "a topic with Kafka's own bound"])
-def test_everyone_is_answered(log: KafkaLog, tmp_path: Path, of_others: bool) -> None:
+@pytest.mark.parametrize("is_own", [True, False], ids=["topic of the processor", "topic with Kafka's bound"])
+def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, is_own: bool) -> None:
     stem = uuid4().hex[:8]
     config = ProcessorConfig(
         state_table_path=str(tmp_path / "state"),
@@ -31,21 +28,22 @@ def test_everyone_is_answered(log: KafkaLog, tmp_path: Path, of_others: bool) ->
         response_topic_name=f"responses-{stem}",
         response_topic_partitions=1,
     )
-    limit = 1_048_588 if of_others else MAX_MESSAGE_BYTES
-    if of_others:
+    limit = MAX_MESSAGE_BYTES if is_own else 1_048_588
+    if not is_own:
         bounds = {"retention.ms": "-1", "max.message.bytes": str(limit)}
         log.create_topic(config.response_topic_name, 1, bounds)
-    request_topic = ensure_topics(log, config)
-    writer = StateTableWriter.open(config.state_table_path, {})
-    identity = CheckpointIdentity("checkpoint", request_topic.topic_id, {0: 0})
-    committer = Committer(log, writer, config, identity, None, CommitterMetrics())
+    ensure_topics(log, config)
+    records = AnswerRecords(log, config, leader_epoch=1)
     # Sizes about the bound, with what an envelope has besides.
-    effects = [answer(number, limit + size) for number, size in enumerate([-900_000, -9_000, 0, 2_000_000])]
-    output = ActorOutput("group", "leader", 0, 1, 1, 0, 0, effects)
-    committer.commit(0, [output], FactSource(log, committer.send, lambda failure: None))
-    told = [decoded_response(r.value) for r in log.read(config.response_topic_name, 0, 0, len(effects))]
+    for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
+        answer = records.outbox_answer(respond(number, limit + size))
+        assert answer is not None
+        log.append(
+            config.response_topic_name, answer.partition, [NewRecord(answer.member_id.encode(), answer.value.encode())]
+        )
+    answers = [decoded_response(r.value) for r in log.read(config.response_topic_name, 0, 0, 4)]
     too_large = MessageTooLargeError.code
-    assert [(found.correlation_id, found.body.get("error_code", 0)) for found in told] == [
+    assert [(answer.correlation_id, answer.body.get("error_code", 0)) for answer in answers] == [
         (0, 0),
         (1, 0),
         (2, too_large),
@@ -53,7 +51,7 @@ def test_everyone_is_answered(log: KafkaLog, tmp_path: Path, of_others: bool) ->
     ]
 
 
-def answer(correlation_id: int, size: int) -> Respond:
+def respond(correlation_id: int, size: int) -> Respond:
     body = {"error_message": "x" * size}
     envelope = ResponseEnvelope(
         api_key=ApiKey.SHARE_FETCH, correlation_id=correlation_id, group_id="group", member_id="member", body=body

@@ -26,13 +26,13 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import ConfigurationError, LogAccessDeniedError, UnknownTopicError
 from sharegroup.logs.port import NewRecord
+from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.rows import RecordType
-from sharegroup.spark.link_topics import ensure_topics
 from sharegroup.spark.worker import process
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
-from tests.spark.site import BROKER, places
 from tests.support.kafka_broker import USERS, KafkaBroker
+from tests.support.site import BROKER, places
 
 pytestmark = pytest.mark.slow
 

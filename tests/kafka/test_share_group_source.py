@@ -18,7 +18,6 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.share_group_source import ShareGroupDataSource
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
@@ -31,7 +30,7 @@ TIMEOUT_S = 60.0
 def table(log: KafkaLog, tmp_path: Path) -> Iterator[StateTableReader]:
     """The state table of a processor that runs."""
     path = str(tmp_path / "state")
-    with ProcessorPeer(log, table=StateTableWriter.open(path, {})):
+    with ProcessorPeer(log, table_path=path):
         yield StateTableReader(path)
     for topic in (REQUESTS, RESPONSES):
         log.delete_topic(topic)

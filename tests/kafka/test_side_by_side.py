@@ -20,7 +20,6 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.side_by_side.broker_side import BrokerSide
 from tests.kafka.side_by_side.outcome import Outcome, disagreements
@@ -48,7 +47,7 @@ def own_side(
     """Ours; what the state table says is verified at the end."""
     log, path = kafka_log_4_3_1, str(tmp_path_factory.mktemp("side-by-side") / "state")
     table = StateTableReader(path)
-    with ProcessorPeer(log, table=StateTableWriter.open(path, {})):
+    with ProcessorPeer(log, table_path=path):
         yield OwnSide(kafka_4_3_1.bootstrap_servers, log, table)
     for topic in (REQUESTS, RESPONSES):
         log.delete_topic(topic)

@@ -3,76 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
-from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, LogError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
-from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
-from tests.support.kafka_broker import KafkaBroker
-
-WAIT_MS = 20_000
-"""Far longer than any test needs; only a failure takes that long."""
-
-STAMPED = {"message.timestamp.type": "LogAppendTime"}
-
-
-@dataclass(frozen=True)
-class Site:
-    """A log that can be opened several times; topics of other tests may be in it.
-
-    Attributes:
-        open: opens it anew.
-        opened: open for the whole run, where opening takes its time.
-    """
-
-    open: Callable[[], Log]
-    opened: Log | None = None
-
-    def name(self, stem: str) -> str:
-        """A topic name that no other test has."""
-        return f"{stem}-{uuid4().hex[:8]}"
-
-
-@pytest.fixture(
-    params=[
-        "local",
-        pytest.param("4.3.1", marks=pytest.mark.kafka, id="kafka-4.3.1"),
-        pytest.param("3.9.2", marks=pytest.mark.kafka, id="kafka-3.9.2"),
-    ]
-)
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    if request.param == "local":
-        return Site(lambda: LocalLog(tmp_path / "events.log"))
-    version = request.param.replace(".", "_")
-    broker: KafkaBroker = request.getfixturevalue(f"kafka_{version}")
-    return Site(broker.open_log, request.getfixturevalue(f"kafka_log_{version}"))
-
-
-@pytest.fixture
-def log(site: Site) -> Iterator[Log]:
-    if site.opened is not None:
-        yield site.opened
-        return
-    with site.open() as opened:
-        yield opened
-
-
-@pytest.fixture
-def events(site: Site, log: Log) -> str:
-    """A topic of two partitions."""
-    return log.create_topic(site.name("events"), 2).name
-
-
-def values(*texts: str) -> list[NewRecord]:
-    return [NewRecord(None, text.encode()) for text in texts]
+from tests.support.log_sites import STAMPED, WAIT_MS, Site, values
 
 
 def read_values(log: Log, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -35,7 +35,7 @@ def counted(group: Group) -> MetricsRegistry:
 
     def effects_of(*arguments: object) -> list[Effect]:
         effects = run(*arguments)  # type: ignore[arg-type]
-        metrics.told(effects)
+        metrics.published(effects)
         return effects
 
     group.effects_of = effects_of  # type: ignore[method-assign]

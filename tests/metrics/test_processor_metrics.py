@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.metrics import catalogue
 from sharegroup.metrics.metric import Metric
-from sharegroup.metrics.processor_metrics import BatchTimes, ProcessorMetrics
+from sharegroup.metrics.processor_metrics import CommitTimes, ProcessorMetrics
 from sharegroup.metrics.registry import MetricsRegistry
 from sharegroup.metrics.request_backlog import RequestBacklog
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -28,10 +30,11 @@ def test_latencies_and_rates_are_those_of_the_last_minute() -> None:
 
     assert math.isnan(value(catalogue.WRITE_LATENCY_AVG))
     assert value(catalogue.THREAD_IDLE_RATIO_AVG) == 1
-    metrics.committed([WRITE], BatchTimes([5_000], flush_ms=900, processing_ms=9_000))
+    metrics.published([WRITE], CommitTimes([5_000], commit_ms=900, processing_ms=9_000))
     clock[0] = 61.0
-    for flush_ms in (10, 30):
-        metrics.committed([WRITE] * 30, BatchTimes([100, 200], flush_ms, processing_ms=3_000))
+    for commit_ms in (10, 30):
+        metrics.published([WRITE] * 30, CommitTimes([100, 200], commit_ms, processing_ms=2_500))
+    metrics.published([], CommitTimes([], commit_ms=None, processing_ms=1_000))
     expected = {
         catalogue.WRITE_LATENCY_AVG: 20,
         catalogue.WRITE_LATENCY_MAX: 30,
@@ -39,16 +42,33 @@ def test_latencies_and_rates_are_those_of_the_last_minute() -> None:
         catalogue.BATCH_FLUSH_RATE: 2 / 60,
         catalogue.THREAD_IDLE_RATIO_AVG: 0.9,
         catalogue.PARTITION_LOAD_TIME_MAX: 250,
-        catalogue.BATCHES: 3,
         catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "p50"]: 100,
         catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "max"]: 200,
-        catalogue.LATENCY_METRICS[catalogue.EVENT_PROCESSING_TIME, "p99"]: 3_000,
+        catalogue.LATENCY_METRICS[catalogue.EVENT_PROCESSING_TIME, "p99"]: 2_500,
         catalogue.LATENCY_METRICS[catalogue.BATCH_FLUSH_TIME, "p999"]: 30,
     }
     assert {metric: value(metric) for metric in expected} == expected
 
 
-def test_the_backlog_is_what_no_batch_has_applied(tmp_path: Path) -> None:
+def test_rates_count_more_commits_than_are_kept_for_quantiles() -> None:
+    clock = [0.0]
+    registry = MetricsRegistry(max_series=10, now_s=lambda: clock[0])
+    metrics = ProcessorMetrics(registry, load_ms=0)
+    for number in range(6_000):
+        clock[0] = number / 100
+        metrics.published([WRITE], CommitTimes([], commit_ms=5, processing_ms=8))
+    shown = {
+        metric: values(registry, metric)[()]
+        for metric in (catalogue.BATCH_FLUSH_RATE, catalogue.WRITE_RATE, catalogue.THREAD_IDLE_RATIO_AVG)
+    }
+    assert shown == {
+        catalogue.BATCH_FLUSH_RATE: 100,
+        catalogue.WRITE_RATE: 100,
+        catalogue.THREAD_IDLE_RATIO_AVG: pytest.approx(0.2),
+    }
+
+
+def test_the_backlog_is_what_is_not_applied(tmp_path: Path) -> None:
     with LocalLog(tmp_path / "log.db") as log:
         assert RequestBacklog(log, "requests", {}).size() is None
         log.create_topic("requests", 2)
@@ -56,7 +76,7 @@ def test_the_backlog_is_what_no_batch_has_applied(tmp_path: Path) -> None:
         log.append("requests", 1, [NewRecord(None, b"v")] * 2)
         backlog = RequestBacklog(log, "requests", {0: 3})
         assert backlog.size() == 6
-        backlog.applied([(0, 7), (1, 1)])
+        backlog.applied({0: 7, 1: 1})
         assert backlog.size() == 1
         log.delete_records("requests", 1, 2)
         assert backlog.size() == 0

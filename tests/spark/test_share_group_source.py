@@ -19,8 +19,8 @@ from sharegroup.core.record_state import Cause
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark.share_group_source import acknowledge
-from tests.spark.site import BROKER, Site
 from tests.support.eventually import eventually
+from tests.support.site import BROKER, Site
 
 Place = tuple[int, int]
 """Partition and offset."""

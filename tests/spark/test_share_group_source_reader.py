@@ -27,7 +27,6 @@ from sharegroup.spark.share_group_source import ShareGroupDataSource, ShareGroup
 from sharegroup.spark.share_group_source_config import ShareGroupSourceConfig, source_options
 from sharegroup.spark.share_group_source_offset import AcquiredOffset
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import eventually
 
@@ -111,7 +110,7 @@ def short_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
     group = Group(tmp_path)
-    with ProcessorPeer(group.log, table=StateTableWriter.open(group.state_path, {})):
+    with ProcessorPeer(group.log, table_path=group.state_path):
         group.set(share_auto_offset_reset="earliest")
         yield group
     assert verify(StateTableReader(group.state_path).rows(), BROKER).findings == []

@@ -18,7 +18,7 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark import worker, worker_end
 from sharegroup.spark.worker import Handler, process
-from tests.spark.site import Site
+from tests.support.site import Site
 
 Place = tuple[int, int]
 """Partition and offset."""

@@ -490,16 +490,16 @@ def test_configurations_and_their_errors_can_be_sent_to_other_processes() -> Non
 
 
 def test_precedence_is_flag_environment_file_default(tmp_path: Path) -> None:
-    keys = ("max.requests.per.batch", "request.topic.partitions", "response.topic.partitions", "shuffle.partitions")
+    keys = ("max.requests.per.cut", "request.topic.partitions", "response.topic.partitions", "metrics.port")
     path = yaml_file(tmp_path, "processor: {" + ", ".join(f"{key}: 11" for key in keys[:3]) + "}")
     environ = {environment_variable(key): "22" for key in keys[:2]}
     processor = load_settings(path, environ, (*FLAGS, f"{keys[0]}=33")).processor
-    assert [processor.value(key) for key in keys] == [33, 22, 11, 1]
+    assert [processor.value(key) for key in keys] == [33, 22, 11, 0]
 
 
 def test_last_of_repeated_flags_counts() -> None:
-    settings = load_settings(None, {}, (*FLAGS, "shuffle.partitions=2", "shuffle.partitions = 3 "))
-    assert settings.processor.shuffle_partitions == 3
+    settings = load_settings(None, {}, (*FLAGS, "batch.duration.ms=2", "batch.duration.ms = 3 "))
+    assert settings.processor.batch_duration_ms == 3
 
 
 # Values that differ from the default and are acceptable beside the defaults of all other keys.
@@ -729,6 +729,30 @@ def test_any_value_is_taken_or_refused_by_name(key: str, value: str) -> None:
     except ConfigurationError as error:
         refusal = error.message
     assert not refusal or (FLAT_KEYS[key].key in refusal and f"flag --set {key}=" in refusal)
+
+
+# --- The folder of the checkpoint ---
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("build/checkpoint", "build/checkpoint"),
+        ("/data/a:b", "/data/a:b"),
+        ("file:///data/checkpoint", "/data/checkpoint"),
+        ("file:/data/checkpoint", "/data/checkpoint"),
+        ("file://localhost/data/checkpoint", "/data/checkpoint"),
+        ("FILE:///data/a%20b", "/data/a b"),
+    ],
+)
+def test_the_checkpoint_is_a_path(value: str, path: str) -> None:
+    assert ProcessorConfig.from_mapping({**REQUIRED, "checkpoint.path": value}).checkpoint_path == path
+
+
+@pytest.mark.parametrize("value", ["s3a://bucket/checkpoint", "hdfs://name/c", "file:c", "file://host/c", "dbfs:/c"])
+def test_a_checkpoint_that_is_no_path_is_refused(value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Invalid value {value} for configuration checkpoint.path: .*path"):
+        ProcessorConfig.from_mapping({**REQUIRED, "checkpoint.path": value})
 
 
 # --- Files of the project ---

@@ -17,9 +17,9 @@ def formatted(message: object, *arguments: object, error: Exception | None = Non
 
 
 def test_a_line_has_time_level_part_and_event() -> None:
-    line = formatted(Event("batch_committed", batch=17, epoch=3))
+    line = formatted(Event("commit_published", commit=17, epoch=3))
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO worker event=batch_committed batch=17 epoch=3", line
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO worker event=commit_published commit=17 epoch=3", line
     )
 
 

@@ -68,9 +68,9 @@ def test_equal_neighbours_that_are_not_merged_are_found() -> None:
     ("attribute", "value", "words"),
     [
         ("_terminal_count", 3, "the delivery-complete count is 3, the runs say 2"),
-        ("_ripe_count", 1, "the ripe count is 1, the runs say 2"),
-        ("_ripe", [], "the ripe count is 2, the runs say 0"),
-        ("_delayed", [(9, 10)], "the index of ripe and delayed runs is [Run("),
+        ("_available_count", 1, "the available count is 1, the runs say 2"),
+        ("_available", [], "the available count is 2, the runs say 0"),
+        ("_delayed", [(9, 10)], "the index of available and delayed runs is [Run("),
     ],
 )
 def test_an_index_that_drifted_is_found(attribute: str, value: object, words: str) -> None:

@@ -65,7 +65,7 @@ def test_a_session_that_closes_gives_back_at_once() -> None:
 
 def test_delayed_records_are_passed_over_until_their_time_has_come() -> None:
     share_partition = partition("0..3 AVAILABLE 1 @150", "4..5 AVAILABLE 0", "6..9 AVAILABLE 1 @120")
-    assert share_partition.next_ripe_ms == 120
+    assert share_partition.next_available_ms == 120
 
     def acquired(now_ms: int) -> list[str]:
         return shown_ranges(share_partition.acquire(AcquireRequest("m1", 10), OFF, LOG_END, now_ms)[0])
@@ -74,9 +74,9 @@ def test_delayed_records_are_passed_over_until_their_time_has_come() -> None:
     assert acquired(119) == ["4..5 #1"]
     assert acquired(119) == []
     assert acquired(120) == ["6..9 #2"]
-    assert share_partition.next_ripe_ms == 150
+    assert share_partition.next_available_ms == 150
     assert acquired(150) == ["0..3 #2"]
-    assert share_partition.next_ripe_ms is None
+    assert share_partition.next_available_ms is None
 
 
 def test_delayed_records_hold_the_start_offset() -> None:

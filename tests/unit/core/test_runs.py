@@ -68,13 +68,13 @@ def test_a_run_map_answers_as_a_dictionary_of_offsets_would(
     assert runs.overlapping(*looked_at) == model.runs(*looked_at)
     assert runs.first_offset == (expected[0].first_offset if expected else None)
     assert runs.last_offset == (expected[-1].last_offset if expected else None)
-    runs.ripen(now_ms)
+    runs.make_available(now_ms)
     available = [run for run in expected if run.state is AVAILABLE]
     delayed = sorted((run.deadline_ms, run.first_offset) for run in available if run.deadline_ms > now_ms)
-    assert list(runs.ripe()) == [run for run in available if run.deadline_ms <= now_ms]
-    assert runs.ripe_count == sum(run.size for run in runs.ripe())
+    assert list(runs.available()) == [run for run in available if run.deadline_ms <= now_ms]
+    assert runs.available_count == sum(run.size for run in runs.available())
     assert [(run.deadline_ms, run.first_offset) for run in runs.delayed()] == delayed
-    assert runs.next_ripe_ms == (delayed[0][0] if delayed else None)
+    assert runs.next_available_ms == (delayed[0][0] if delayed else None)
     assert runs.terminal_count == sum(content[0].is_terminal for content in model.content.values())
     assert runs.member_ids == sorted({content[2] for content in model.content.values()} - {""})
     for member_id in ("a", "b"):
@@ -100,9 +100,9 @@ def test_filling_at_once_gives_what_assigning_one_by_one_gives(steps: list[tuple
     assert at_once == one_by_one
     assert at_once.held_by("a") == one_by_one.held_by("a")
     assert at_once.due(3) == one_by_one.due(3)
-    assert list(at_once.ripe()) == list(one_by_one.ripe())
+    assert list(at_once.available()) == list(one_by_one.available())
     assert list(at_once.delayed()) == list(one_by_one.delayed())
-    assert at_once.ripe_count == one_by_one.ripe_count
+    assert at_once.available_count == one_by_one.available_count
     assert at_once.terminal_count == one_by_one.terminal_count
 
 

@@ -136,8 +136,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), member_id=members)
     def take_another_choice(self, data: st.DataObject, member_id: str) -> None:
-        self.engine.runs.ripen(self.now_ms)
-        available = list(self.engine.runs.ripe())
+        self.engine.runs.make_available(self.now_ms)
+        available = list(self.engine.runs.available())
         room = self.model.start_offset + self.limits.max_record_locks - self.model.next_offset
         if room > 0:
             available.append(Run(self.model.next_offset, self.model.next_offset + room - 1, RecordState.AVAILABLE, 0))

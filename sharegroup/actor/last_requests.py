@@ -1,0 +1,62 @@
+"""The last request of each member that had a durable effect, so that it is not applied twice (re-application).
+
+After a takeover messages are applied again that were applied before it. Most of them do no harm; a release or an
+unread that is applied twice would free a lock that the member, or another one, has got meanwhile. So the rows of
+share-partitions name the last requests of the members that caused their transitions, and the fold keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause
+from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.row_payloads import LastRequest
+
+REQUEST_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
+"""Causes of the transitions that a member asks for."""
+
+
+class LastRequests(Mapping[str, LastRequest]):
+    """Last requests with a durable effect, by member.
+
+    Args:
+        last_requests: those that the fold kept.
+        limit: most members; the one whose request is the oldest makes room.
+    """
+
+    def __init__(self, last_requests: Mapping[str, LastRequest], limit: int) -> None:
+        self._requests = dict(last_requests)
+        self._limit = limit
+
+    def __getitem__(self, member_id: str) -> LastRequest:
+        return self._requests[member_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def note(self, envelope: RequestEnvelope, share_session_epoch: int) -> None:
+        """Keep a request that had a durable effect."""
+        member_id = envelope.member_id
+        self._requests.pop(member_id, None)
+        self._requests[member_id] = LastRequest(
+            member_id=member_id, share_session_epoch=share_session_epoch, correlation_id=envelope.correlation_id
+        )
+        while len(self._requests) > self._limit:
+            del self._requests[next(iter(self._requests))]
+
+    def is_last(self, envelope: RequestEnvelope, share_session_epoch: int) -> bool:
+        """Return True if a request is the member's last one with a durable effect, sent or applied again."""
+        last = self._requests.get(envelope.member_id)
+        return (
+            last is not None
+            and last.share_session_epoch == share_session_epoch
+            and last.correlation_id == envelope.correlation_id
+        )
+
+    def of(self, member_ids: Iterable[str]) -> list[LastRequest]:
+        """The last requests of some members, by member id."""
+        return [self._requests[member_id] for member_id in sorted(set(member_ids)) if member_id in self._requests]

@@ -1,0 +1,154 @@
+"""One consumer at the tails of a topic's partitions of a Kafka cluster, with one waiting fetch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
+
+from sharegroup.errors import UnknownTopicError
+from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
+from sharegroup.logs.kafka_errors import TRANSIENT, UNKNOWN_TOPIC
+from sharegroup.logs.kafka_reader import log_record
+from sharegroup.logs.kafka_topics import KafkaTopics
+from sharegroup.logs.log_clock import LogClock
+from sharegroup.logs.port import LogRecord
+
+_SETTINGS = {
+    "auto.offset.reset": "error",
+    # The broker answers when there is a record, or after this time.
+    "fetch.min.bytes": 1,
+    "fetch.wait.max.ms": 500,
+    # What waits in memory is bounded, but one batch of records always fits, however large.
+    "fetch.max.bytes": 8 * 1024 * 1024,
+    "queued.max.messages.kbytes": 8 * 1024,
+    "queued.min.messages": 10_000,
+    "receive.message.max.bytes": 1_000_000_000,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.error.backoff.ms": 50,
+}
+
+_RECORDS_AT_ONCE = 1_000
+_TOPIC_CHECK_INTERVAL_S = 1.0
+_MISSING_CHECK_INTERVAL_S = 0.2
+"""A topic that one broker does not know may be one that it does not know yet: ask twice."""
+
+_MOVED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+"""Codes of a position that the partition does not have."""
+
+
+class KafkaTail:
+    """Fetches records from some positions on, for one thread.
+
+    Raises:
+        UnknownTopicError: there is no such topic or partition.
+    """
+
+    def __init__(
+        self, clients: KafkaClients, topics: KafkaTopics, clock: LogClock, topic: str, positions: Mapping[int, int]
+    ) -> None:
+        identity = topics.identity(topic)
+        for partition in positions:
+            topics.check_partition(topic, partition, identity)
+        self._clients = clients
+        self._topics = topics
+        self._clock = clock
+        self._topic = topic
+        self._topic_id = identity.topic_id
+        self._is_missing = False
+        self._next_topic_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+        self._positions = dict(positions)
+        self._misplaced: set[int] = set()
+        self._connection = Connection()
+        self._consumer = clients.consumer(self._connection, _SETTINGS)
+        self._assign(positions)
+
+    def fetch(self) -> list[LogRecord]:
+        """Return the next records; wait for them a short time.
+
+        Raises:
+            UnknownTopicError: the topic was deleted, or created again; noticed within about a second.
+            LogUnavailableError: Kafka cannot be reached; the next fetch tries again.
+        """
+        self._clients.check_usable()
+        action = f"follow topic {self._topic}"
+        try:
+            if time.monotonic() >= self._next_topic_check_s:
+                self._check_topic()
+                self._place()
+            first = self._consumer.poll(LOOK_S)
+            messages = [] if first is None else [first, *self._consumer.consume(_RECORDS_AT_ONCE, 0)]
+        except KafkaException as failure:
+            raise self._clients.error(action, kafka_error(failure), self._connection) from None
+        if self._connection.refusal is not None:
+            refusal, self._connection.refusal = self._connection.refusal, None
+            raise self._clients.error(action, refusal, self._connection)
+        return self._records(messages)
+
+    def close(self) -> None:
+        """Give the consumer back."""
+        self._consumer.close()
+
+    def _records(self, messages: list[Message]) -> list[LogRecord]:
+        records: list[LogRecord] = []
+        last: Message | None = None
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._handle_error(error, message)
+                continue
+            partition = message.partition() or 0
+            record = log_record(self._topic, partition, message)
+            if record.offset >= self._positions[partition]:
+                self._positions[partition] = record.offset + 1
+                records.append(record)
+                last = message
+        if last is not None and last.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+            self._clock.now_ms(last.timestamp()[1])
+        return records
+
+    def _handle_error(self, error: KafkaError, message: Message) -> None:
+        if error.code() in _MOVED:
+            self._misplaced.add(message.partition() or 0)
+            self._next_topic_check_s = 0.0
+        elif error.code() in UNKNOWN_TOPIC:
+            self._next_topic_check_s = 0.0
+        elif error.code() in TRANSIENT or message.topic() is None:
+            # What concerns no partition is about the group, which is none.
+            self._connection.failed(error)
+        else:
+            raise self._clients.error(f"follow partition {self._topic}-{message.partition()}", error, self._connection)
+
+    def _check_topic(self) -> None:
+        self._next_topic_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+        try:
+            identity = self._topics.identity(self._topic)
+        except UnknownTopicError:
+            if self._is_missing:
+                raise
+            self._is_missing = True
+            self._next_topic_check_s = time.monotonic() + _MISSING_CHECK_INTERVAL_S
+            return
+        self._is_missing = False
+        if identity.topic_id != self._topic_id:
+            raise UnknownTopicError(
+                f"The topic {self._topic} of {self._clients.name} was deleted and created again.", "Follow the new one."
+            )
+
+    def _place(self) -> None:
+        """Go on at the start of partitions whose positions were deleted; wait where a log ends before its position."""
+        if self._is_missing or not self._misplaced:
+            return
+        for partition, offsets in self._topics.offsets(self._topic, sorted(self._misplaced)).items():
+            position = max(self._positions[partition], offsets.start_offset)
+            if position <= offsets.end_offset:
+                self._misplaced.discard(partition)
+                self._positions[partition] = position
+                self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+                self._assign({partition: position})
+
+    def _assign(self, positions: Mapping[int, int]) -> None:
+        self._consumer.incremental_assign(
+            [TopicPartition(self._topic, partition, offset) for partition, offset in positions.items()]
+        )

@@ -1,0 +1,302 @@
+"""Waits for growth of all watched partitions at once, in a thread of its own, and answers the groups that watch them.
+
+One turn of the thread:
+
+1. wait until a partition has grown, a watch is new, a topic changed, or a last stable offset is due to be asked;
+2. look at the offsets of just those partitions, topic by topic;
+3. answer the groups whose watch these offsets satisfy, all in one append;
+4. wait for the other partitions from the ends that were seen.
+
+The identity of a topic is that of the latest look of `TopicWatch`. When a topic was created again since, offsets of the
+new one may be told as of the old one, which is harmless: readers compare the id before they read.
+
+A topic that cannot be looked at is handed to `TopicWatch`, which says when to look again; its watches are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+
+from sharegroup.actor.effects import WatchLog
+from sharegroup.errors import LogCorruptedError, ShareGroupError
+from sharegroup.logs.port import EndWatch, Log, PartitionOffsets, TopicIdentity
+from sharegroup.processor.offset_messages import log_offsets_messages, reset_offsets, topic_log_offsets
+from sharegroup.processor.topic_watch import TopicWatch
+from sharegroup.processor.watched_partitions import WatchedPartitions, WatchKey
+from sharegroup.protocol.internal_messages import TopicLogOffsets
+from sharegroup.protocol.messages import RequestEnvelope
+
+LOOK_TIMEOUT_MS = 1_000
+"""How long partitions that do not answer may hold up the others, once for each time that they become silent."""
+
+_STABLE_INTERVAL_S = 0.1
+_LONGEST_WAIT_MS = 60_000
+_LONGEST_REST_S = 0.01
+"""A look at Kafka takes some milliseconds of the processor: watches that come in quick succession share looks."""
+
+_Answer = tuple[str, tuple[int, ...], int | None]
+"""Topic, its partitions that have grown, and how far back those without an offset start, if by duration."""
+
+
+class GrowthWatch:
+    """Answers log watches; any thread may use it.
+
+    Args:
+        log: the record log.
+        send: appends messages to the request log.
+        leader_epoch: epoch of the processor.
+        topics: the topics of the log.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        send: Callable[[list[RequestEnvelope]], None],
+        leader_epoch: int,
+        topics: TopicWatch,
+    ) -> None:
+        self._log = log
+        self._send = send
+        self._leader_epoch = leader_epoch
+        self._topics = topics
+        self._inbox: deque[WatchLog | str] = deque()
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._watched = WatchedPartitions()
+        self._wanted_topics: set[str] = set()
+        self._end_watch: EndWatch | None = None
+        self._ends: dict[tuple[str, int], int] = {}
+        self._due: defaultdict[str, set[WatchKey]] = defaultdict(set)
+        self._unstable: set[WatchKey] = set()
+        self._next_stable_look_s = 0.0
+        self._stable_interval_s = _STABLE_INTERVAL_S
+
+    def update(self, watch: WatchLog) -> None:
+        """Take in what changed of a group's watches; returns at once."""
+        self._post(watch)
+
+    def topic_changed(self, topic: str) -> None:
+        """Take in that a topic's identity or available partitions changed."""
+        self._post(topic)
+
+    def run(self) -> None:
+        """Answer watches until `stop`; the body of the thread."""
+        try:
+            while not self._stopped.is_set():
+                self._wait()
+                self._take_inbox()
+                if not self._stopped.is_set():
+                    self._look()
+        finally:
+            if self._end_watch is not None:
+                self._end_watch.close()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopped.set()
+        self._wake()
+
+    def _post(self, item: WatchLog | str) -> None:
+        self._inbox.append(item)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._woken.set()
+        end_watch = self._end_watch
+        if end_watch is not None:
+            end_watch.wake()
+
+    # 1. Wait.
+
+    def _wait(self) -> None:
+        timeout_s: float | None = None
+        if self._unstable:
+            timeout_s = max(self._next_stable_look_s - time.monotonic(), 0)
+        # A post that came before the end watch was made has not woken it.
+        if self._inbox or self._stopped.is_set():
+            pass
+        elif not self._ends or self._end_watch is None:
+            self._woken.wait(timeout_s)
+        else:
+            growth = self._end_watch.wait(_LONGEST_WAIT_MS if timeout_s is None else int(timeout_s * 1000))
+            for topic, partitions in growth.partitions.items():
+                self._forget_ends(topic, partitions)
+                self._due[topic] |= {key for key in self._watched.of_topic(topic) if key[2] in partitions}
+            for topic, error in growth.failures.items():
+                self._hold(topic)
+                self._topics.fail(topic, error)
+        self._woken.clear()
+        if self._unstable and time.monotonic() >= self._next_stable_look_s:
+            self._next_stable_look_s = time.monotonic() + self._stable_interval_s
+            for key in self._unstable:
+                self._due[key[0]].add(key)
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            item = self._inbox.popleft()
+            if isinstance(item, WatchLog):
+                self._take_watch(item)
+            else:
+                self._take_topic(item)
+
+    def _take_watch(self, watch: WatchLog) -> None:
+        for key in self._watched.update(watch):
+            topic, _, partition = key
+            self._want(topic)
+            end = self._ends.get((topic, partition))
+            # At an end that is waited for there is nothing to see.
+            if end is None or end > self._watched.lowest(key) or key in self._unstable:
+                self._due[topic].add(key)
+        unwatched: defaultdict[str, set[int]] = defaultdict(set)
+        for key in watch.forgotten:
+            if not self._watched.is_watched(key):
+                self._unstable.discard(key)
+                unwatched[key[0]].add(key[2])
+        for topic, partitions in unwatched.items():
+            self._unwatch(topic, partitions)
+
+    def _take_topic(self, topic: str) -> None:
+        seen = self._topics.identity(topic)
+        for key in self._watched.of_topic(topic):
+            is_available = seen is not None and _is_available(key, seen[0])
+            if is_available and (topic, key[2]) not in self._ends:
+                self._due[topic].add(key)
+            elif not is_available:
+                self._unwatch(topic, [key[2]])
+
+    # 2. Look.
+
+    def _look(self) -> None:
+        if not self._due:
+            return
+        began_s = time.monotonic()
+        due, self._due = self._due, defaultdict(set)
+        answers: defaultdict[str, list[_Answer]] = defaultdict(list)
+        contents: dict[_Answer, TopicLogOffsets] = {}
+        for topic, keys in due.items():
+            self._look_at(topic, {key for key in keys if self._watched.is_watched(key)}, answers, contents)
+        # 3. Answer.
+        groups_of: defaultdict[tuple[_Answer, ...], list[str]] = defaultdict(list)
+        for group_id, of_group in answers.items():
+            groups_of[tuple(of_group)].append(group_id)
+        messages: list[RequestEnvelope] = []
+        for grown, group_ids in groups_of.items():
+            messages += log_offsets_messages(group_ids, self._leader_epoch, [contents[answer] for answer in grown])
+        if messages:
+            self._send(messages)
+        took_s = time.monotonic() - began_s
+        self._stable_interval_s = max(_STABLE_INTERVAL_S, 10 * took_s)
+        self._stopped.wait(min(2 * took_s, _LONGEST_REST_S))
+
+    def _look_at(
+        self,
+        topic: str,
+        keys: set[WatchKey],
+        answers: defaultdict[str, list[_Answer]],
+        contents: dict[_Answer, TopicLogOffsets],
+    ) -> None:
+        seen = self._topics.identity(topic)
+        if seen is None:
+            self._hold(topic)
+            return
+        identity, sequence = seen
+        available = {key[2] for key in keys if _is_available(key, identity)}
+        if not available:
+            return
+        try:
+            offsets = self._log.offsets(topic, available, LOOK_TIMEOUT_MS)
+            grown = self._grown(topic, identity, offsets)
+            for answer, group_ids in grown.items():
+                _, partitions, duration_ms = answer
+                contents[answer] = topic_log_offsets(
+                    topic,
+                    identity.topic_id,
+                    identity.partition_count,
+                    sequence,
+                    {partition: offsets[partition] for partition in partitions},
+                    reset_offsets(self._log, topic, partitions, duration_ms),
+                )
+                for group_id in group_ids:
+                    answers[group_id].append(answer)
+                    for partition in partitions:
+                        self._watched.remove(group_id, (topic, identity.topic_id, partition))
+        except LogCorruptedError:
+            raise
+        except ShareGroupError as error:
+            self._hold(topic)
+            self._topics.fail(topic, error)
+            return
+        self._wait_from(topic, identity.topic_id, offsets)
+        if silent := available - offsets.keys():
+            self._unwatch(topic, silent)
+            self._topics.fail_partitions(topic, silent)
+
+    def _grown(
+        self, topic: str, identity: TopicIdentity, offsets: Mapping[int, PartitionOffsets]
+    ) -> dict[_Answer, list[str]]:
+        """Return what is to be answered about a topic, and to which groups."""
+        grown: defaultdict[tuple[str, int | None], list[int]] = defaultdict(list)
+        for partition, seen in sorted(offsets.items()):
+            for group_id, above in self._watched.answerable((topic, identity.topic_id, partition), seen):
+                # A watch below all offsets is of a share-partition that has no start offset yet.
+                duration_ms = self._topics.reset_duration_ms(group_id) if above < 0 else None
+                grown[group_id, duration_ms].append(partition)
+        groups_of: defaultdict[_Answer, list[str]] = defaultdict(list)
+        for (group_id, duration_ms), partitions in grown.items():
+            groups_of[topic, tuple(partitions), duration_ms].append(group_id)
+        return groups_of
+
+    # 4. Wait from the ends that were seen.
+
+    def _wait_from(self, topic: str, topic_id: str, offsets: Mapping[int, PartitionOffsets]) -> None:
+        waiting: dict[int, int] = {}
+        answered: list[int] = []
+        for partition, seen in offsets.items():
+            key = (topic, topic_id, partition)
+            if self._watched.waits_for_stable(key, seen):
+                self._unstable.add(key)
+            else:
+                self._unstable.discard(key)
+            if not self._watched.is_watched(key):
+                answered.append(partition)
+            elif self._ends.get((topic, partition)) != seen.end_offset:
+                waiting[partition] = seen.end_offset
+        self._unwatch(topic, answered)
+        if waiting:
+            if self._end_watch is None:
+                self._end_watch = self._log.watch_ends()
+            self._end_watch.watch(topic, waiting)
+            self._ends |= {(topic, partition): end for partition, end in waiting.items()}
+
+    def _unwatch(self, topic: str, partitions: Iterable[int]) -> None:
+        ended = [partition for partition in partitions if (topic, partition) in self._ends]
+        if ended and self._end_watch is not None:
+            self._end_watch.forget(topic, ended)
+        self._forget_ends(topic, ended)
+        self._want(topic)
+
+    def _hold(self, topic: str) -> None:
+        """Wait for no growth of a topic until it changes."""
+        self._unwatch(topic, [partition for name, partition in self._ends if name == topic])
+        self._unstable = {key for key in self._unstable if key[0] != topic}
+
+    def _forget_ends(self, topic: str, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._ends.pop((topic, partition), None)
+
+    def _want(self, topic: str) -> None:
+        """Let a topic be looked at for as long as partitions of it are watched."""
+        is_wanted = bool(self._watched.of_topic(topic))
+        if is_wanted != (topic in self._wanted_topics):
+            (self._wanted_topics.add if is_wanted else self._wanted_topics.discard)(topic)
+            self._topics.want(topic, is_wanted)
+
+
+def _is_available(key: WatchKey, identity: TopicIdentity) -> bool:
+    _, topic_id, partition = key
+    return (
+        topic_id == identity.topic_id and partition < identity.partition_count and partition not in identity.leaderless
+    )

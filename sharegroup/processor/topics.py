@@ -1,0 +1,128 @@
+"""The request and response topics: created at the first start, checked at every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sharegroup.audit.message_retention import SHORTEST_RETENTION_MS
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+
+RETENTION_CONFIG = "retention.ms"
+RETENTION_BYTES_CONFIG = "retention.bytes"
+CLEANUP_CONFIG = "cleanup.policy"
+MAX_MESSAGE_CONFIG = "max.message.bytes"
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""An acknowledgement of many thousand ranges, and a description of large groups, have more than Kafka's megabyte."""
+
+_UNLIMITED = "-1"
+
+
+def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
+    """Create the request and response topics when they are missing, and check them; return the request topic.
+
+    Raises:
+        ConfigurationError: a topic has another partition count, its messages are not stamped by the log, or they are
+            deleted too soon.
+        LogError: the log cannot be read or written.
+    """
+    request_topic = _ensured(log, config, config.request_topic_name, "request.topic.partitions")
+    response_topic = _ensured(log, config, config.response_topic_name, "response.topic.partitions")
+    _check(
+        request_topic,
+        TIMESTAMP_TYPE_CONFIG,
+        LOG_APPEND_TIME,
+        lambda value: value == LOG_APPEND_TIME,
+        "locks end by the log's own time, not by a producer's clock",
+    )
+    if not isinstance(log, LocalLog):
+        for topic in (request_topic, response_topic):
+            _check_retention(topic, config)
+    return request_topic
+
+
+def ensure_response_topic(log: Log, config: ProcessorConfig) -> None:
+    """Create the response topic again: members ask again for the answers that were lost with it.
+
+    Raises:
+        ConfigurationError: somebody else created it, with another partition count.
+        LogError: the log cannot be read or written.
+    """
+    _ensured(log, config, config.response_topic_name, "response.topic.partitions")
+
+
+def check_request_topic(log: Log, config: ProcessorConfig, topic_id: str) -> None:
+    """Check that the request topic is still the one that the processor reads.
+
+    Raises:
+        UnknownTopicError: it is not; a processor that is started again goes on from the state table.
+        LogError: the log cannot be read.
+    """
+    try:
+        present_id = log.describe_topic(config.request_topic_name).topic_id
+    except UnknownTopicError:
+        present_id = ""
+    if present_id != topic_id:
+        raise UnknownTopicError(
+            f"The request topic {config.request_topic_name} was deleted"
+            f"{' and created again' if present_id else ''} while the processor ran.",
+            "Start the processor again: it goes on from the state table, and members send again what was lost.",
+        )
+
+
+def _ensured(log: Log, config: ProcessorConfig, name: str, count_key: str) -> TopicDescription:
+    count = config.value(count_key)
+    topic = log.create_topic(name, count, _topic_config(log, config), if_not_exists=True)
+    if topic.partition_count != count:
+        raise ConfigurationError(
+            f"{count_key} is {count}, but topic {name} has {topic.partition_count} partitions.",
+            f"Set {count_key} to {topic.partition_count}: the count is fixed by the first start.",
+        )
+    return topic
+
+
+def _topic_config(log: Log, config: ProcessorConfig) -> dict[str, str]:
+    stamped = {TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}
+    if isinstance(log, LocalLog):
+        # The maintenance deletes its messages, and it takes any that fits into memory.
+        return stamped
+    return stamped | {
+        CLEANUP_CONFIG: "delete",
+        RETENTION_CONFIG: str(_retention_ms(config)),
+        RETENTION_BYTES_CONFIG: _UNLIMITED,
+        MAX_MESSAGE_CONFIG: str(MAX_MESSAGE_BYTES),
+    }
+
+
+def _retention_ms(config: ProcessorConfig) -> int:
+    return max(config.audit_retention_ms, SHORTEST_RETENTION_MS)
+
+
+def _check_retention(topic: TopicDescription, config: ProcessorConfig) -> None:
+    least_ms = _retention_ms(config)
+    _check(topic, CLEANUP_CONFIG, "delete", lambda value: value == "delete", "compaction would delete messages")
+    _check(
+        topic,
+        RETENTION_CONFIG,
+        str(least_ms),
+        lambda value: value == _UNLIMITED or int(value) >= least_ms,
+        "messages are kept for audit.retention.ms, and for an hour at least",
+    )
+    _check(
+        topic,
+        RETENTION_BYTES_CONFIG,
+        _UNLIMITED,
+        lambda value: value == _UNLIMITED,
+        "how long messages are kept must not depend on how many there are",
+    )
+
+
+def _check(topic: TopicDescription, key: str, needed: str, is_valid: Callable[[str], bool], reason: str) -> None:
+    value = topic.config.get(key, "")
+    if not value or not is_valid(value):
+        raise ConfigurationError(
+            f"Topic {topic.name} has {key}={value}, but {needed} is needed: {reason}.",
+            f"Set {key}={needed} of topic {topic.name}.",
+        )

@@ -1,0 +1,108 @@
+"""The stream that hosts the processor: ranges of offsets of the request log, one row a range, never the messages.
+
+Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and where the log is: `log.path`, or options that
+begin with `kafka.`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.logs.open import ENDLESS_MS, open_log
+from sharegroup.logs.port import Log
+
+FORMAT = "sharegroup_requests"
+"""Name for `spark.readStream.format`."""
+
+_KAFKA_PREFIX = "kafka."
+Range = tuple[str, int, int, int]
+"""Topic, partition, first offset, end offset."""
+
+
+def source_options(log: str | KafkaConfig, topic: str, start_offsets: Mapping[int, int]) -> dict[str, str]:
+    """Return the options of a stream that begins at these offsets; they may hold secrets."""
+    where = {"log.path": log} if isinstance(log, str) else log.client_properties()
+    prefix = "" if isinstance(log, str) else _KAFKA_PREFIX
+    return {
+        **{f"{prefix}{key}": value for key, value in where.items()},
+        "topic": topic,
+        "startingOffsets": json.dumps({str(partition): offset for partition, offset in start_offsets.items()}),
+    }
+
+
+def register(spark: SparkSession) -> None:
+    """Make `sharegroup_requests` known to a session."""
+    spark.dataSource.register(RequestRangesSource)
+
+
+class RequestRangesSource(DataSource):
+    """Entry point for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns as DDL."""
+        return "topic string, partition int, start_offset bigint, end_offset bigint"
+
+    def streamReader(self, schema: StructType) -> RequestRangesReader:
+        """Return the reader of a streaming query."""
+        return RequestRangesReader(self.options)
+
+
+class RangesPartition(InputPartition):
+    """All ranges of a micro-batch: one task."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__(ranges)
+
+
+class RequestRangesReader(DataSourceStreamReader):
+    """Plans micro-batches; its offsets are {"partition": next offset}."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._topic = options["topic"]
+        self._start_offsets: dict[str, int] = json.loads(options["startingoffsets"])
+        kafka = {key.removeprefix(_KAFKA_PREFIX): options[key] for key in options if key.startswith(_KAFKA_PREFIX)}
+        self._address = KafkaConfig.from_mapping(kafka) if kafka else options["log.path"]
+        self._log: Log | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return where the query begins."""
+        return self._start_offsets
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Return the end of the request log."""
+        if self._log is None:
+            self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
+        ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
+        # The log may lack what the state table has seen; a stream does not go back.
+        return {partition: max(offset, ends.get(partition, 0)) for partition, offset in start.items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return that a micro-batch has all ranges: the loop bounds what is applied at once."""
+        return ReadAllAvailable()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Return the one task of a micro-batch."""
+        ranges = [(self._topic, int(partition), start[partition], end[partition]) for partition in sorted(end, key=int)]
+        return [RangesPartition([offsets for offsets in ranges if offsets[3] > offsets[2]])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Return the ranges as rows."""
+        return iter(partition.value)
+
+    def stop(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()

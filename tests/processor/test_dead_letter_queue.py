@@ -1,0 +1,107 @@
+"""The dead-letter queue end to end: members give records up, and their letters are in the topic of the queue."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from sharegroup.audit.verify import verify
+from sharegroup.client.share_consumer import AcknowledgeType
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.protocol.group_status import GroupStatus
+from sharegroup.protocol.rows import RecordType
+from tests.support.site import BROKER, Site
+
+NewSite = Callable[..., Site]
+
+
+def letters(site: Site, topic: str) -> list[tuple[int, dict[str, str]]]:
+    """(partition, headers without their prefix) of each letter."""
+    return [
+        (
+            record.partition,
+            {key.removeprefix("__dlq.errors."): (value or b"").decode() for key, value in record.headers},
+        )
+        for partition, found in site.log.offsets(topic).items()
+        for record in site.log.read(topic, partition, found.start_offset, found.end_offset)
+    ]
+
+
+def dead_letter_causes(site: Site, group_id: str) -> list[tuple[RecordState | None, RecordState]]:
+    return [
+        (entry.from_state, entry.to_state)
+        for row in site.rows(group_id)
+        for entry in row.transitions
+        if entry.cause is Cause.DEAD_LETTER_WRITTEN
+    ]
+
+
+def test_rejected_and_exceeded_records_have_their_letters(site: Site) -> None:
+    dlq = site.new_name("dlq")
+    site.log.create_topic(dlq, 1)
+    topic = site.new_topic(partition_count=2, record_count=3)
+    group_id = site.new_group(
+        errors_deadletterqueue_topic_name=dlq,
+        errors_deadletterqueue_copy_record_enable="true",
+        share_delivery_count_limit="2",
+    )
+    with site.consumer(group_id, topic, share_acknowledgement_mode="explicit") as consumer:
+        handled = 0
+
+        def work() -> bool:
+            nonlocal handled
+            for message in consumer.poll(timeout=0.2):
+                handled += 1
+                kind = {0: AcknowledgeType.REJECT, 1: AcknowledgeType.RELEASE}.get(message.offset() or 0)
+                consumer.acknowledge(message, kind or AcknowledgeType.ACCEPT)
+            return site.is_drained(group_id, topic)
+
+        site.until(work, "all records are finished")
+    assert handled == 8
+    message = {0: "Offset rejected by client.", 1: "Offset delivery count exceeded the threshold."}
+    expected = [
+        {
+            "topic": topic,
+            "partition": str(partition),
+            "offset": str(offset),
+            "group": group_id,
+            "delivery.count": str(offset + 1),
+            "message": message[offset],
+        }
+        for partition in range(2)
+        for offset in range(2)
+    ]
+    found = letters(site, dlq)
+    assert sorted((headers for _, headers in found), key=lambda h: (h["partition"], h["offset"])) == expected
+    assert set(dead_letter_causes(site, group_id)) == {(RecordState.ARCHIVING, RecordState.ARCHIVED)}
+    copied = {record.value for record in site.log.read(dlq, 0, 0, 10)}
+    assert copied == {record.value for partition in range(2) for record in site.log.read(topic, partition, 0, 2)}
+    assert verify(site.rows(), BROKER).findings == []
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite, checkpoint: str) -> None:
+    site = new_site()
+    with site.running() as processor:
+        topic = site.new_topic(record_count=5)
+        group_id = site.new_group(errors_deadletterqueue_topic_name="dlq")
+        with site.consumer(group_id, topic, share_acknowledgement_mode="explicit") as consumer:
+            for message in site.poll(consumer, 5):
+                consumer.acknowledge(message, AcknowledgeType.REJECT)
+            consumer.commit_sync()
+        assert processor.dead_letter_metrics.waiting_records == 5
+        site.until(lambda: site.rows(group_id, RecordType.GROUP_STATUS), "the table says that the topic is missing")
+    status = site.rows(group_id, RecordType.GROUP_STATUS)[-1].payload
+    assert status["status"] == GroupStatus.DEGRADED
+    assert "Dead-letter topic dlq does not exist" in status["reason"]
+    assert verify(site.rows(), BROKER).degraded == {group_id: status["reason"]}
+    site.log.create_topic("dlq", 1)
+    if checkpoint == "lost":
+        shutil.rmtree(site.checkpoint_path)
+    with site.running():
+        site.until(lambda: site.is_drained(group_id, topic), "all records are finished")
+        site.until(lambda: not verify(site.rows(), BROKER).degraded, "the table says that letters are written again")
+    assert [headers["offset"] for _, headers in letters(site, "dlq")] == ["0", "1", "2", "3", "4"]
+    assert verify(site.rows(), BROKER).findings == []

@@ -1,0 +1,296 @@
+"""The processor as its members see it: real Spark, Delta and log, one processor for all tests."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from sharegroup.audit.verify import verify
+from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.errors import InvalidRequestError, UnsupportedVersionError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
+from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed, request
+from sharegroup.protocol.rows import RecordType
+from sharegroup.protocol.share_fetch import ShareFetchRequest, ShareFetchResponse
+from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
+
+DAY_MS = 86_400_000
+
+
+def test_a_consumer_drains_a_topic(site: Site) -> None:
+    topic = site.new_topic(partition_count=3, record_count=200)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic, max_poll_records=100) as consumer:
+        messages = site.poll(consumer, 600)
+        consumer.commit_sync()
+        assert site.is_drained(group_id, topic)
+    assert places(messages) == {(partition, offset) for partition in range(3) for offset in range(200)}
+    assert len(messages) == 600
+    assert {message.delivery_count() for message in messages} == {1}
+
+
+def test_what_a_member_is_told_is_in_the_state_table_already(site: Site) -> None:
+    topic = site.new_topic()
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        for offset in range(5):
+            site.produce(topic, 0, 1)
+            site.poll(consumer, 1)
+            runs = site.share_partition(group_id).share_partition.runs  # type: ignore[union-attr]
+            assert [(run.last_offset, run.state) for run in runs] == [(offset, RecordState.ACQUIRED)]
+            consumer.commit_sync()
+            assert site.share_partition(group_id).share_partition.start_offset == offset + 1  # type: ignore[union-attr]
+
+
+def test_two_groups_do_not_disturb_each_other(site: Site) -> None:
+    topic = site.new_topic(partition_count=2, record_count=30)
+    one, two = site.new_group(), site.new_group()
+    with (
+        site.consumer(one, topic) as reader,
+        site.consumer(two, topic, share_acknowledgement_mode="explicit") as holder,
+    ):
+        held = site.poll(holder, 60)
+        messages = site.poll(reader, 60)
+        reader.commit_sync()
+        assert site.is_drained(one, topic)
+        assert not site.is_drained(two, topic)
+        assert places(messages) == places(held)
+        for message in held:
+            holder.acknowledge(message)
+        assert set(holder.commit_sync().values()) == {None}
+    assert site.is_drained(two, topic)
+
+
+def test_a_group_id_may_hold_anything(site: Site) -> None:
+    topic = site.new_topic(record_count=3)
+    group_id = site.new_group('grüße/"🙂"\n\\ ' + "x" * 500)
+    with site.consumer(group_id, topic) as consumer:
+        assert len(site.poll(consumer, 3)) == 3
+
+
+def test_configured_groups_have_their_configuration_and_a_row_that_says_so(site: Site) -> None:
+    rows = site.until(lambda: site.rows("configured", RecordType.GROUP_METADATA), "the group has a row")
+    assert [row.payload["records"] for row in rows] == [
+        [{"type": "ShareGroupConfig", "overrides": {"share.delivery.count.limit": "3"}}]
+    ]
+
+
+def test_a_reset_by_duration_begins_with_the_first_record_that_is_young_enough(site: Site) -> None:
+    topic = site.new_topic()
+    now_ms = time.time_ns() // 1_000_000
+    for age_days in (4, 3, 2, 1, 0):
+        site.log.append(topic, 0, [NewRecord(None, b"value", timestamp_ms=now_ms - age_days * DAY_MS)])
+    group_id = site.new_group(share_auto_offset_reset="by_duration:P2DT12H")
+    with site.consumer(group_id, topic) as consumer:
+        assert places(site.poll(consumer, 3)) == {(0, 2), (0, 3), (0, 4)}
+
+
+def test_a_group_starts_at_the_end_when_nothing_else_is_said(site: Site) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group(share_auto_offset_reset="latest")
+    with site.consumer(group_id, topic) as consumer:
+        site.until(lambda: consumer.poll(timeout=0.1) or site.folded(group_id).partitions, "the group has its state")
+        site.produce(topic, 0, 2)
+        assert places(site.poll(consumer, 2)) == {(0, 5), (0, 6)}
+
+
+def test_a_topic_may_be_created_after_the_group_subscribed(site: Site) -> None:
+    topic = site.new_name("late")
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        site.until(lambda: site.folded(group_id).metadata.members, "the member is in the group")
+        assert list(consumer.poll(timeout=0.1)) == []
+        site.log.create_topic(topic, 2)
+        site.produce(topic, 0, 3)
+        site.produce(topic, 1, 3)
+        assert len(site.poll(consumer, 6)) == 6
+
+
+def test_growth_of_the_log_wakes_a_parked_fetch(site: Site) -> None:
+    topic = site.new_topic(record_count=1)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic, fetch_max_wait_ms=60_000, request_timeout_ms=120_000) as consumer:
+        site.poll(consumer, 1)
+        consumer.commit_sync()
+        consumer.poll(timeout=0.1)
+        parked = site.until(lambda: unanswered_fetches(site, group_id), "a fetch is parked")
+        site.produce(topic, 0, 1)
+        site.poll(consumer, 1)
+        assert [answer.correlation_id for answer in answers_with_records(site, group_id)][1:] == parked
+
+
+def unanswered_fetches(site: Site, group_id: str) -> list[int]:
+    """Correlation ids of fetches for records that were not answered."""
+    answered = {answer.correlation_id for answer in site.responses(group_id)}
+    fetches = site.requests(group_id, ApiKey.SHARE_FETCH)
+    wanted = {f.correlation_id for f in fetches if parsed(ShareFetchRequest, f.body).max_records}
+    return sorted(wanted - answered)
+
+
+def answers_with_records(site: Site, group_id: str) -> list[ResponseEnvelope]:
+    answers = [answer for answer in site.responses(group_id) if answer.api_key == ApiKey.SHARE_FETCH]
+    return [answer for answer in answers if parsed(ShareFetchResponse, answer.body).lock_deadline_ms]
+
+
+def test_the_start_offset_follows_the_start_of_the_log(site: Site) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic, share_acknowledgement_mode="explicit") as consumer:
+        held = site.poll(consumer, 10)
+        site.log.delete_records(topic, 0, 6)
+        site.produce(topic, 0, 1)
+        site.until(lambda: start_offset(site, group_id) == 6, "the start offset moves")
+        for message in held:
+            consumer.acknowledge(message)
+        assert set(consumer.commit_sync().values()) == {None}
+        site.until(lambda: start_offset(site, group_id) == 10, "what is left of the records is finished")
+    passed = [entry for row in site.rows(group_id) for entry in row.transitions if entry.cause is Cause.LOG_START]
+    assert [(entry.first_offset, entry.last_offset, entry.to_state) for entry in passed] == [
+        (0, 5, RecordState.ARCHIVED)
+    ]
+
+
+def start_offset(site: Site, group_id: str) -> int:
+    found = site.share_partition(group_id)
+    return -1 if found is None else found.share_partition.start_offset
+
+
+# Messages that are none.
+
+
+def envelope_bytes(body: Message, api_key: int = ApiKey.SHARE_FETCH, /, **fields: object) -> bytes:
+    """A request that is right but for what `fields` say; None leaves a field out."""
+    good = request(ApiKey(76), "nobody", body, member_id="member", correlation_id=7, reply_partition=0)
+    wanted = {**good.model_dump(mode="json"), "api_key": int(api_key), **fields}
+    return json.dumps({name: value for name, value in wanted.items() if value is not None}).encode()
+
+
+FETCH = ShareFetchRequest(share_session_epoch=0)
+HEARTBEAT = ShareGroupHeartbeatRequest(member_epoch=0, subscribed_topic_names=[])
+
+NOBODY_TO_ANSWER: list[bytes | None] = [
+    None,
+    b"",
+    b"not JSON",
+    b"null",
+    b"[]",
+    b"5",
+    b"\xff\xfe\x00",
+    b"x" * 1_000_000,
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b'{"group_id": "g"}',
+    b'{"api_key": "abc", "group_id": "g"}',
+    b'{"api_key": 99999999999999999999, "group_id": "g"}',
+    b'{"api_key": 1e400, "group_id": "g"}',
+    b'{"api_key": {}, "group_id": "g"}',
+    b'{"api_key": 76, "group_id": "\\ud800"}',
+    b'{"api_key": 76, "group_id": 5}',
+    b'{"api_key": 76, "group_id": "g", "body": []}',
+    b'{"api_key": 76}',
+    envelope_bytes(FETCH, 12_345, group_id="g", reply_partition=-1),
+    envelope_bytes(FETCH, api_version=99, reply_partition=-1),
+]
+
+
+def test_messages_that_cannot_be_read_are_counted(site: Site) -> None:
+    metrics = site.running_processor().metrics
+    before = metrics.undecodable_messages
+    for index, value in enumerate(NOBODY_TO_ANSWER):
+        site.append_request(value, partition=index % REQUEST_PARTITIONS)
+    site.new_group()
+    site.until(lambda: metrics.undecodable_messages - before == len(NOBODY_TO_ANSWER), "all are counted")
+
+
+def test_whoever_can_be_answered_is_answered(site: Site) -> None:
+    group_id, member_id = site.new_name("group"), site.new_name("member")
+    partition = partition_for(group_id, REQUEST_PARTITIONS)
+    asked = {"group_id": group_id, "member_id": member_id}
+    wrong = {
+        1: envelope_bytes(FETCH, 12_345, **asked, correlation_id=1),
+        2: envelope_bytes(FETCH, **(asked | {"group_id": None}), correlation_id=2),
+        3: envelope_bytes(FETCH, **(asked | {"group_id": ""}), correlation_id=3),
+        4: envelope_bytes(FETCH, **asked, correlation_id=4, api_version=99),
+        5: envelope_bytes(FETCH, **asked, correlation_id=5, v=99),
+        6: envelope_bytes(FETCH, **asked, correlation_id=6, body={"max_records": "many"}),
+        7: envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, **asked, correlation_id=7, body={}),
+    }
+    for value in wrong.values():
+        site.append_request(value, partition)
+
+    def codes() -> dict[int, int]:
+        answers = [answer for answer in site.all_responses() if answer.member_id == member_id]
+        return {answer.correlation_id: answer.body["error_code"] for answer in answers}
+
+    site.until(lambda: len(codes()) == len(wrong), "all are answered")
+    version, invalid = UnsupportedVersionError.code, InvalidRequestError.code
+    assert codes() == {1: version, 2: invalid, 3: invalid, 4: version, 5: version, 6: invalid, 7: invalid}
+
+
+def test_a_message_in_another_groups_partition_is_refused_and_not_of_its_history(site: Site) -> None:
+    group_id = site.new_group()
+    value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, correlation_id=77)
+    site.append_request(value, 1 - partition_for(group_id, REQUEST_PARTITIONS))
+    (answer,) = site.until(lambda: [a for a in site.responses(group_id) if a.correlation_id == 77], "it is answered")
+    assert answer.body["error_code"] == InvalidRequestError.code
+    assert "is not in partition" in answer.body["error_message"]
+    assert site.folded(group_id).metadata.members == {}
+
+
+def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> None:
+    group_id = site.new_group()
+    metrics = site.running_processor().metrics
+    before = metrics.unanswerable_responses
+    value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, reply_partition=999)
+    site.append_request(value, partition_for(group_id, REQUEST_PARTITIONS))
+    site.until(lambda: metrics.unanswerable_responses > before, "it is counted")
+
+
+def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
+    group_id = site.new_group()
+    link = ProcessorLink(site.log, group_id, "member")
+    link.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
+    answered: list[int] = []
+
+    def all_answered() -> bool:
+        answered.extend(answer.correlation_id for answer in link.receive())
+        return len(answered) >= 28
+
+    site.until(all_answered, "all but the last one, which waits for records, are answered")
+    assert answered == list(range(1, len(answered) + 1))
+
+
+# The whole table.
+
+
+def test_every_batch_has_one_marker_and_its_rows(site: Site) -> None:
+    site.new_group()
+    # A table snapshot is of all batches before it.
+    of_no_batch = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)
+    rows = [row for row in site.rows() if row.record_type not in of_no_batch]
+    markers = sorted((r for r in rows if r.record_type is RecordType.COMMIT_MARKER), key=lambda row: row.commit_id)
+    assert [marker.commit_id for marker in markers] == list(range(len(markers)))
+    before: dict[str, int] = {}
+    for marker in markers:
+        ends = marker.payload["end_offsets"]
+        assert all(ends[partition] >= end for partition, end in before.items())
+        for row in rows:
+            if row.commit_id == marker.commit_id and row.group_id:
+                partition = str(row.request_partition)
+                assert before.get(partition, 0) <= row.request_offset < ends[partition]
+        before = ends
+    assert {row.commit_id for row in rows} == set(range(len(markers)))
+
+
+def test_the_table_stands_the_audit(site: Site) -> None:
+    topic = site.new_topic(record_count=20)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        site.poll(consumer, 20)
+    verification = verify(site.rows(), BROKER)
+    assert verification.findings == []
+    assert verification.transition_count >= 2

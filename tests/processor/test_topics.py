@@ -1,0 +1,69 @@
+"""The request and response topics: creation and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.logs.local import LocalLog
+from sharegroup.processor.topics import check_request_topic, ensure_response_topic, ensure_topics
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ProcessorConfig:
+    return ProcessorConfig(
+        log_path=tmp_path / "log.db", state_table_path=str(tmp_path / "s"), checkpoint_path=str(tmp_path / "c")
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LocalLog]:
+    with LocalLog(tmp_path / "log.db") as log:
+        yield log
+
+
+def test_missing_topics_are_created_and_stay(log: LocalLog, config: ProcessorConfig) -> None:
+    topic = ensure_topics(log, config)
+    assert (topic.name, topic.partition_count) == ("__share_requests", 1)
+    assert topic.config["message.timestamp.type"] == "LogAppendTime"
+    assert log.describe_topic("__share_responses").partition_count == 4
+    assert ensure_topics(log, config) == topic
+
+
+def test_another_partition_count_is_refused(log: LocalLog, config: ProcessorConfig) -> None:
+    log.create_topic("__share_requests", 5)
+    with pytest.raises(ConfigurationError, match=r"request\.topic\.partitions is 1, but .* has 5 partitions"):
+        ensure_topics(log, config)
+
+
+def test_a_topic_that_producers_stamp_is_refused(log: LocalLog, config: ProcessorConfig) -> None:
+    log.create_topic("__share_requests", 1, {"message.timestamp.type": "CreateTime"})
+    with pytest.raises(ConfigurationError, match=r"message\.timestamp\.type=CreateTime, but LogAppendTime is needed"):
+        ensure_topics(log, config)
+
+
+def test_a_deleted_response_topic_is_created_again(log: LocalLog, config: ProcessorConfig) -> None:
+    ensure_topics(log, config)
+    log.delete_topic(config.response_topic_name)
+    ensure_response_topic(log, config)
+    assert log.describe_topic(config.response_topic_name).partition_count == 4
+
+
+def test_the_request_topic_that_is_still_there_passes(log: LocalLog, config: ProcessorConfig) -> None:
+    check_request_topic(log, config, ensure_topics(log, config).topic_id)
+
+
+@pytest.mark.parametrize(("is_created_again", "words"), [(False, "was deleted while"), (True, "and created again")])
+def test_a_deleted_request_topic_is_an_error(
+    log: LocalLog, config: ProcessorConfig, is_created_again: bool, words: str
+) -> None:
+    topic_id = ensure_topics(log, config).topic_id
+    log.delete_topic(config.request_topic_name)
+    if is_created_again:
+        ensure_topics(log, config)
+    with pytest.raises(UnknownTopicError, match=words):
+        check_request_topic(log, config, topic_id)

@@ -1,0 +1,171 @@
+"""The streaming query that hosts a processor: how it begins, what it shows, and each way in which it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sharegroup.config.loader import Settings
+from sharegroup.errors import ConfigurationError, FencedProcessorError, ProcessorStoppedError
+from sharegroup.metrics.progress import OBSERVATION
+from sharegroup.protocol.rows import RecordType
+from sharegroup.spark.processor_query import ProcessorQuery
+from sharegroup.spark.worker import process
+from tests.support.eventually import eventually
+from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
+
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Folders, logs and members; its own processor is not started."""
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def settings_with(site: Site, batch_duration_ms: int) -> Settings:
+    settings = site.settings
+    return replace(settings, processor=settings.processor.model_copy(update={"batch_duration_ms": batch_duration_ms}))
+
+
+@contextmanager
+def hosted(spark: SparkSession, site: Site, batch_duration_ms: int = LONG_MS) -> Iterator[ProcessorQuery]:
+    query = ProcessorQuery(spark, settings_with(site, batch_duration_ms))
+    query.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def streaming_query(spark: SparkSession, query: ProcessorQuery) -> StreamingQuery:
+    epoch = query.processor.leader_epoch
+    (found,) = (q for q in spark.streams.active if (q.name or "").endswith(f"-{epoch}"))
+    return found
+
+
+def drain(site: Site, record_count: int = 20) -> None:
+    topic = site.new_topic(record_count=record_count)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        assert len(site.poll(consumer, record_count)) == record_count
+        consumer.commit_sync()
+        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+
+
+def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site) as query:
+        drain(site)
+        drain(site)
+        assert streaming_query(spark, query).recentProgress == []
+
+
+def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site, batch_duration_ms=200) as query:
+        stream = streaming_query(spark, query)
+
+        def figures() -> list[Mapping[str, object]]:
+            rows = [progress.observedMetrics.get(OBSERVATION) for progress in stream.recentProgress]
+            return [row.asDict() for row in rows if row is not None]
+
+        for _ in range(3):
+            before = len(figures())
+            drain(site)
+            eventually(lambda: len(figures()) > before, "one more batch is over")  # noqa: B023
+        shown = figures()
+        assert sum(int(str(row["commits"])) for row in shown) >= 2
+        assert sum(int(str(row["messages"])) for row in shown) >= sum(int(str(row["commits"])) for row in shown)
+        assert {"take_ms", "apply_ms", "commit_ms", "publish_ms", "answers"} <= shown[0].keys()
+        assert all(0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in stream.recentProgress)
+
+
+def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site, batch_duration_ms=0) as query:
+        stream = streaming_query(spark, query)
+        drain(site)
+        ends = {p: found.end_offset for p, found in site.log.offsets(REQUESTS).items()}
+        eventually(lambda: len(stream.recentProgress) >= 2, "batches end by themselves")
+        assert all(query.processor.published_ends[p] >= 1 for p in ends)
+
+
+def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site):
+        drain(site)
+    marker = site.reader.last_marker()
+    assert marker is not None
+    assert marker.end_offsets == {p: found.end_offset for p, found in site.log.offsets(REQUESTS).items()}
+    assert len(list(site.checkpoint_path.iterdir())) == 1
+    with hosted(spark, site):
+        drain(site)
+    assert len(list(site.checkpoint_path.iterdir())) == 1
+
+
+def test_a_query_that_somebody_else_stops_is_a_failure(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site) as query:
+        drain(site)
+        streaming_query(spark, query).stop()
+        with pytest.raises(ProcessorStoppedError, match="was stopped"):
+            query.await_termination(60)
+
+
+def test_two_processors_in_one_session(spark: SparkSession, site: Site, tmp_path: Path) -> None:
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    other = Site(other_folder)
+    with hosted(spark, site), hosted(spark, other):
+        drain(site)
+        drain(other)
+        drain(site)
+    other.close()
+
+
+def test_an_older_query_ends_when_another_one_takes_over(spark: SparkSession, site: Site) -> None:
+    with hosted(spark, site) as older:
+        drain(site)
+        with hosted(spark, site):
+            with pytest.raises(FencedProcessorError):
+                older.await_termination(60)
+            drain(site)
+
+
+def test_a_notebook_cell_that_runs_processor_and_worker(spark: SparkSession, site: Site) -> None:
+    handled: list[int] = []
+    with hosted(spark, site):
+        topic, group_id, stop = site.new_topic(record_count=50), site.new_group(), threading.Event()
+
+        def handle(batch: DataFrame, batch_id: int) -> None:
+            handled.extend(row.offset for row in batch.select("offset").collect())
+            if len(handled) >= 50:
+                stop.set()
+
+        process(spark, {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}, handle, stop)
+        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+    assert sorted(handled) == list(range(50))
+
+
+def test_once_ends_when_nothing_is_left_to_do(spark: SparkSession, site: Site) -> None:
+    with site.running():
+        topic = site.new_topic(record_count=5)
+        group_id = site.new_group(share_record_lock_duration_ms="1000")
+        consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit")
+        site.poll(consumer, 5)
+    consumer.close(timeout=0)
+    ProcessorQuery(spark, settings_with(site, LONG_MS)).serve(idle_limit_s=0.5)
+    assert site.folded(group_id).metadata.members == {}
+    assert len(site.rows(None, RecordType.FENCE)) == 2
+
+
+def test_a_session_of_spark_connect_is_refused(site: Site) -> None:
+    connect: Callable[[], object] = SimpleNamespace
+    with pytest.raises(ConfigurationError, match="Spark Connect"):
+        ProcessorQuery(connect(), site.settings)  # type: ignore[arg-type]

@@ -1,0 +1,36 @@
+"""What tests of all logs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from sharegroup.logs.port import Log, NewRecord
+
+WAIT_MS = 20_000
+"""Far longer than any test needs; only a failure takes that long."""
+
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A log that can be opened several times; topics of other tests may be in it.
+
+    Attributes:
+        open: opens it anew.
+        opened: open for the whole run, where opening takes its time.
+    """
+
+    open: Callable[[], Log]
+    opened: Log | None = None
+
+    def name(self, stem: str) -> str:
+        """A topic name that no other test has."""
+        return f"{stem}-{uuid4().hex[:8]}"
+
+
+def values(*texts: str) -> list[NewRecord]:
+    """Return records with these values."""
+    return [NewRecord(None, text.encode()) for text in texts]
