@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sharegroup.actor import log_offsets
-from sharegroup.actor.decoding import MAX_REQUEST_BYTES, judged
+from sharegroup.actor.decoding import MAX_REQUEST_BYTES, decoded_message
 from sharegroup.actor.effects import Respond, Undecodable
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, MAX_UNKNOWN_PARTITIONS
@@ -71,7 +71,7 @@ class TestEnvelope:
         ids=["client", "group", "group not UTF-8", "group no text", "body not UTF-8", "a byte too long", "10 MB"],
     )
     def test_one_that_goes_too_far_is_refused(self, value: bytes, error_code: int) -> None:
-        effect = judged(value, 3, GROUP_ID)
+        effect = decoded_message(value, 3, 0)
         assert isinstance(effect, Respond)
         assert (effect.response.member_id, effect.response.correlation_id) == ("anna", 7)
         assert effect.response.body["error_code"] == error_code
@@ -79,9 +79,9 @@ class TestEnvelope:
 
     @pytest.mark.parametrize("member_id", [LONG, "\ud800", "", 5, None])
     def test_nobody_can_be_answered_under_such_a_name(self, member_id: object) -> None:
-        assert isinstance(judged(request_bytes(member_id=member_id, group_id=""), 3, GROUP_ID), Undecodable)
+        assert isinstance(decoded_message(request_bytes(member_id=member_id, group_id=""), 3, 0), Undecodable)
 
-    def test_the_largest_is_judged(self) -> None:
+    def test_the_largest_is_applied(self) -> None:
         group = group_with(10)
         group.append(request_bytes(MAX_REQUEST_BYTES))
         answers = [answer for answer in group.settle().responses if answer.correlation_id == 7]
