@@ -27,7 +27,7 @@ ServedFetch = tuple[ShareSession, ShareFetchResponse]
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What holds for all fetches of a cut: the limits and the isolation level in force, and the cut's time."""
+    """The terms of all fetches of a cut: the limits and the isolation level in force, and the cut's time."""
 
     limits: SharePartitionLimits
     isolation_level: IsolationLevel
@@ -38,7 +38,7 @@ class FetchService:
     """Serves the fetches of a group at the end of each cut.
 
     Keeps the share-partitions that have records to acquire, so that a fetch costs with those and not with all of its
-    session. A parked fetch found nothing, so it is served again only when one of its partitions changed.
+    session. A parked fetch got nothing, so it is served again only when one of its partitions changed.
 
     Args:
         sessions: the share sessions.
@@ -136,6 +136,8 @@ class FetchService:
             ranges, applied = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
             self._partitions.record(led, applied, terms.now_ms, fetch.request_offset)
             self._refresh(key, terms)
+            if not ranges:
+                continue
             acquired = [
                 AcquiredRecords(first_offset=r.first_offset, last_offset=r.last_offset, delivery_count=r.delivery_count)
                 for r in ranges

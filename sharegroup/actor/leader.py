@@ -259,7 +259,7 @@ class Leader:
         self._early_rows.append((message.offset, status_row(message)))
 
     def _resume(self, message: LoggedRequest) -> None:
-        # While the group was quarantined, it did not hear which dead letters were written.
+        # While the group was quarantined, reports of written dead letters were refused.
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
         if waiting.letters:
             self._effects.append(waiting)

@@ -1,4 +1,4 @@
-"""What a leader knows of the record log, from LogOffsets messages."""
+"""The known offsets of the record log, from LogOffsets messages."""
 
 from __future__ import annotations
 

@@ -128,7 +128,10 @@ class TestShareSessions:
                 group.append(value)
                 responses = group.settle().responses
                 assert [response.correlation_id for response in responses] == [count]
-                group.log.pop(), group.responses.clear(), responses.clear(), gc.collect()
+                group.log.pop()
+                group.responses.clear()
+                responses.clear()
+                gc.collect()
                 assert tracemalloc.get_traced_memory()[0] < 1_000_000
             finally:
                 tracemalloc.stop()
