@@ -25,8 +25,8 @@ from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.internal_messages import LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
+from sharegroup.protocol.internal_messages import LogOffsets, PartitionLogOffsets, Tick, TopicLogOffsets
 from sharegroup.protocol.messages import Message, RequestEnvelope, request
 from sharegroup.protocol.share_fetch import (
     AcknowledgementRange,

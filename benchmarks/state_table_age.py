@@ -3,8 +3,8 @@
     python benchmarks/state_table_age.py --commits 10000
 
 Members of one group acquire and accept records of every share-partition in each batch; now and then one of them joins
-or leaves. Rows are made by the engine, as a leader makes them. Their time goes on by `--batch-interval-ms` a batch; the
-table's retention of its log and of deleted files is shortened by as much as the run is faster than that.
+or leaves. Rows are made by the engine, as a leader makes them. Their time goes on by `--batch-interval-ms` a batch. The
+table's upkeep runs beside, in its process.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
-
+from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
@@ -32,13 +30,16 @@ from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import table_size
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import COMPACT_EVERY_COMMITS, StateTableWriter
+from sharegroup.state.upkeep import UpkeepProcess
+from sharegroup.state.upkeep_round import COMMITS_PER_ROUND, UpkeepReport
+from sharegroup.state.writer import StateTableWriter
 
 START_MS = 1_767_225_600_000
 LIMITS = SharePartitionLimits(lock_duration_ms=30_000, delivery_count_limit=5, max_record_locks=100_000)
 UPDATES_PER_SNAPSHOT = 500
 METADATA_EVERY_BATCHES = 100
 MESSAGES_PER_BATCH = 20
+NO_LAST_REQUESTS = LastRequests({}, limit=1)
 
 
 def main() -> None:
@@ -48,9 +49,8 @@ def main() -> None:
     parser.add_argument("--cold-partitions", type=int, default=8, help="share-partitions, busy in the first batch only")
     parser.add_argument("--members", type=int, default=4, help="members that acquire in each batch")
     parser.add_argument("--records", type=int, default=200, help="records that a member acquires of a share-partition")
-    parser.add_argument("--compact-every", type=int, default=COMPACT_EVERY_COMMITS, help="commits between upkeeps")
+    parser.add_argument("--upkeep-every", type=int, default=COMMITS_PER_ROUND, help="commits between upkeeps")
     parser.add_argument("--batch-interval-ms", type=int, default=360, help="time between two batches, as rows have it")
-    parser.add_argument("--commits-per-second", type=int, default=30, help="how fast this machine is at it, roughly")
     options = parser.parse_args()
     print(f"settings: {vars(options)}")
     with tempfile.TemporaryDirectory() as folder:
@@ -58,15 +58,17 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, path: str) -> None:
-    writer = StateTableWriter.open(path, {}, compact_every_commits=options.compact_every)
-    shorten_retentions(path, max(1.0, options.batch_interval_ms * options.commits_per_second / 1_000))
+    writer = StateTableWriter.open(path, {})
+    reports: list[UpkeepReport] = []
+    upkeep = UpkeepProcess(path, commits_per_round=options.upkeep_every, on_report=reports.append)
+    upkeep.start()
     load = Load(options)
     seconds: list[float] = []
     print(f"{'commits':>8}{'append p50':>12}{'p99':>8}{'max ms':>8}  what the table has, and what a recovery takes")
     for commit_id in range(options.commits):
         rows = load.batch(commit_id)
         started = time.perf_counter()
-        writer.append(rows)
+        writer.append(rows, commit_id)
         seconds.append(time.perf_counter() - started)
         if (commit_id + 1) % (options.commits // 5 or 1) == 0:
             report(commit_id + 1, seconds, path)
@@ -75,18 +77,14 @@ def run(options: argparse.Namespace, path: str) -> None:
     last_ms = load.time_ms
     pruning = prune(path, last_ms - (last_ms - START_MS) // 10)
     print(f"pruned the older nine tenths in {time.perf_counter() - started:.1f} s: {dict(pruning.row_count_by_type)}")
-    writer.maintain()
     report(options.commits, [0.0], path)
-
-
-def shorten_retentions(path: str, factor: float) -> None:
-    seconds = {"delta.logRetentionDuration": 600, "delta.deletedFileRetentionDuration": 3_600}
-    shortened = {key: f"interval {max(1, round(value / factor))} seconds" for key, value in seconds.items()}
-    print(f"retentions: {shortened}")
-    try:
-        DeltaTable(path).alter.set_table_properties(shortened)
-    except CommitFailedError as error:
-        raise SystemExit(f"another process writes {path}: {error}") from None
+    upkeep.stop()
+    durations_ms = [round_.duration_ms for round_ in reports]
+    print(
+        f"upkeep: {len(reports)} rounds, longest {max(durations_ms, default=0)} ms, snapshots of "
+        f"{[round_.snapshot_rows for round_ in reports if round_.snapshot_rows]} rows, errors "
+        f"{[round_.error for round_ in reports if round_.error]}"
+    )
 
 
 def report(commits: int, seconds: Sequence[float], path: str) -> None:
@@ -134,7 +132,7 @@ class Load:
         rows = list(self._metadata(commit_id)) if commit_id % METADATA_EVERY_BATCHES == 0 else []
         for led in self.led if commit_id == 0 else self.led[: self.options.partitions]:
             self._work(led)
-            row = led.take_row(UPDATES_PER_SNAPSHOT)
+            row = led.take_row(UPDATES_PER_SNAPSHOT, NO_LAST_REQUESTS)
             if row is not None:
                 rows.append(
                     row.model_copy(update={"topic_id": "topic-id", "topic": "orders", "partition": led.partition})

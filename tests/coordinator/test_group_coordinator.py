@@ -11,9 +11,9 @@ from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.errors import ApiError
-from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_records import GroupRecord
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 
 TIMEOUT_MS = 45_000
 
