@@ -180,7 +180,8 @@ class KafkaTopics:
         for error in errors.values():
             if not isinstance(error, LogUnavailableError):
                 raise error
-        unreachable = {partition for _, partition in errors}
+        # The client returns a negative offset of a leader that it lost meanwhile.
+        unreachable = {p for _, p in errors} | {p for (_, p), answer in answers.items() if answer.offset < 0}
         starts, stable, ends = (
             {p: answer.offset for (n, p), answer in answers.items() if n == number} for number in range(3)
         )
