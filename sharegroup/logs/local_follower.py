@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sharegroup.errors import LogError
 from sharegroup.logs.file_watch import Watch, watch
@@ -75,6 +76,10 @@ class LocalFollower:
         with self._taking, self._file.connection() as connection:
             if self._is_closed:
                 raise LogError(f"The follower of topic {self._topic} is closed.", "Make a new one.")
+            # SQLite deletes the write-ahead log with its last connection; from here on this one keeps it.
+            data_version(connection)
+            with suppress(OSError):
+                self._watch.renew()
             while True:
                 # The version is read before the partitions, so no commit can fall in between.
                 version = data_version(connection)
