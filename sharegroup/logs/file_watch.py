@@ -51,7 +51,7 @@ def watch(path: Path) -> Watch:
 class _InotifyWatch:
     """A report may come before the write that it is about can be seen, so a look must follow soon after, too."""
 
-    longest_pause_ms = 100.0
+    longest_pause_ms = 200.0
 
     def __init__(self, path: Path) -> None:
         self._path = os.fsencode(path)
