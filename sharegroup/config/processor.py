@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sharegroup.config.local_path import LocalPath
 from sharegroup.config.model import Allowed, Config, Int, Long, NonEmpty, TopicName, invalid_relation, invalid_value
 
 
@@ -27,8 +28,8 @@ class ProcessorConfig(Config):
     log_path: Annotated[Path | None, BeforeValidator(_parse_path), Allowed("a path")] = Field(
         default=None, description="File of the embedded log; none with `bootstrap.servers`, where the log is in Kafka."
     )
-    state_table_path: NonEmpty = Field(description="The Delta state table: a path or a URI.")
-    checkpoint_path: NonEmpty = Field(description="Folder of the streaming checkpoint: a path or a URI.")
+    state_table_path: LocalPath = Field(description="Folder of the Delta state table.")
+    checkpoint_path: LocalPath = Field(description="Folder of the streaming checkpoint.")
     request_topic_name: TopicName = Field(default="__share_requests", description="Topic of the request log.")
     request_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=1, description="Its partitions; all messages of a group are in one."
