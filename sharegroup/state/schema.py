@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+
 from sharegroup.protocol.rows import StateRow
 
 _STATE_BATCH = pa.struct(

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharegroup.coordinator.share_coordinator import share_partition_row
