@@ -29,4 +29,4 @@ def resume(group_id: str, timeout_ms: int, site: Site, output: str) -> None:
     if output == JSON:
         print_json({"group_id": group_id, "resumed": True})
     else:
-        print_text(f"Group {group_id} goes on.")
+        print_text(f"Resumed share group {group_id}.")
