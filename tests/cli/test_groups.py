@@ -232,7 +232,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
         request_offset=7,
         payload=failed.model_dump(mode="json"),
     )
-    table.append([row])
+    table.append([row], 0)
     assert rows(cli.out("groups", "list", "--state", "Quarantined"))[1][:2] == ["packers", "Quarantined"]
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "QUARANTINED: leader failed on message 7" in shown
@@ -240,7 +240,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
     assert "packers: QUARANTINED: leader failed on message 7" in cli.out("top", "--once")
     with ProcessorPeer(log, table_path=table):
-        assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
+        assert cli.out("groups", "resume", "--group", "packers") == "Resumed share group packers.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
 
 
@@ -253,7 +253,7 @@ def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> No
         request_offset=7,
         payload=waiting.model_dump(mode="json"),
     )
-    StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
+    StateTableWriter.open(str(cli.folder / "state"), {}).append([row], 0)
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "DEAD LETTERS WAIT: no topic dead-orders" in shown
     assert "QUARANTINED" not in shown
