@@ -239,7 +239,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     assert "sharegroup groups resume --group packers" in shown
     assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
     assert "packers: QUARANTINED: leader failed on message 7" in cli.out("top", "--once")
-    with ProcessorPeer(log, table_path=table):
+    with ProcessorPeer(log, table_path=str(cli.folder / "state")):
         assert cli.out("groups", "resume", "--group", "packers") == "Resumed share group packers.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
 
