@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sharegroup.actor import leader as leader_module
+from sharegroup.actor import share_requests
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.decoding import MAX_MESSAGE_BYTES, decoded_message
 from sharegroup.actor.effects import Effect, Persist, Respond, Undecodable
@@ -139,14 +140,14 @@ class TestQuarantine:
         (anna,) = joined(group, "anna")
         for _ in range(2):
             anna.fetch(max_records=10)
-        whole = leader_module.acknowledge
+        whole = share_requests.acknowledge
 
         def acknowledge(message: Any, topics: Any, *arguments: Any) -> Any:
             if any(partition.partition_index == 1 for topic in topics for partition in topic.partitions):
                 raise TypeError("a bug")
             return whole(message, topics, *arguments)
 
-        monkeypatch.setattr(leader_module, "acknowledge", acknowledge)
+        monkeypatch.setattr(share_requests, "acknowledge", acknowledge)
         return anna
 
     def test_messages_before_the_bad_one_count_and_those_after_it_are_refused(self, group: Group, anna: Member) -> None:
