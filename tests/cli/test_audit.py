@@ -54,7 +54,7 @@ def test_verify_finds_nothing_in_what_a_processor_wrote(worked: CommandLine) -> 
 def test_verify_ends_with_1_and_says_where_a_row_does_not_add_up(cli: CommandLine, worked: CommandLine) -> None:
     last = StateTableReader(str(cli.folder / "state")).rows([RecordType.SHARE_UPDATE])[-1]
     writer = StateTableWriter.open(str(cli.folder / "state"), {})
-    writer.append([last.model_copy(update={"request_offset": last.request_offset + 1, "start_offset": 3})])
+    writer.append([last.model_copy(update={"request_offset": last.request_offset + 1, "start_offset": 3})], 10_000)
     ran = cli.run("audit", "verify", "--group", "packers", "--output", "json")
     assert ran.exit_code == 1
     (finding, *_) = json.loads(ran.stdout)["findings"]
