@@ -28,7 +28,7 @@ MAX_PARTITION_COUNT = 100_000
 
 
 class PartitionLogOffsets(Message):
-    """What the driver saw of one partition of the record log."""
+    """Offsets of one partition of the record log, as the processor saw them."""
 
     partition_index: Int32 = Field(ge=0, description="Partition.")
     start_offset: Int64 = Field(ge=0, description="Log start offset.")
@@ -42,7 +42,7 @@ class PartitionLogOffsets(Message):
 
 
 class TopicLogOffsets(Message):
-    """What the driver saw of one topic."""
+    """One topic of the record log, as the processor saw it."""
 
     topic: Name = Field(description="Topic name.")
     topic_id: Name = Field(description="Topic id; empty when the topic was missing in every look for some seconds.")
