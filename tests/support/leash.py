@@ -1,8 +1,8 @@
 """Processes that end with the test run, however it ends: `kill -9` of pytest leaves none of them behind.
 
-Each is the leader of a session of its own, so that its process group has all that it starts. The first start of a run
-starts a warden, too: a process that reads from a pipe which only the run holds. When the pipe ends, the run is over, and
-the warden kills the groups that are left.
+Each is the leader of a session of its own, so that its process group has all that it starts. The first start of a
+run starts a warden, too: a process that reads from a pipe which only the run holds. When the pipe ends, the run is
+over, and the warden kills the groups that are left.
 
 Run as `python -m tests.support.leash`, it is the warden.
 """
