@@ -1,7 +1,8 @@
 """A power failure: everything ends at once, and files that were not synced yet are cut short.
 
 The processor ends between its commit and its answers: the commit may be on the disk as a whole, in part, or not at
-all. The last append to the log was not confirmed to whoever made it: the end of the write-ahead log may be torn.
+all; its data file is on the disk before the commit file is written. The last append to the log was not confirmed to
+whoever made it: the end of the write-ahead log may be torn.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ CASES = {
     "all of the commit, nothing of the append": Remains(1.0, 1.0, 0.0),
     "an empty commit file, a torn append": Remains(0.0, 1.0, 0.3),
     "a torn commit file, a torn append": Remains(0.5, 1.0, 0.6),
-    "a torn data file, a torn append": Remains(1.0, 0.5, 0.99),
-    "an empty data file, the whole append": Remains(1.0, 0.0, 1.0),
-    "no commit, a torn data file": Remains(None, 0.5, 0.5),
+    "a torn data file, a torn append": Remains(None, 0.5, 0.99),
+    "an empty data file, the whole append": Remains(None, 0.0, 1.0),
 }
 
 
