@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sharegroup.audit.batches import check_batches
+from sharegroup.audit.commits import check_commits
 from sharegroup.audit.finding import Finding
 from sharegroup.audit.kafka_coordinator import KafkaCoordinator
 from sharegroup.audit.limits_in_force import LimitsInForce
@@ -45,7 +45,7 @@ class Verification:
     Attributes:
         row_count: rows replayed.
         transition_count: transitions replayed.
-        findings: violations: of the batches, then of the groups in the order of their rows; empty when all holds.
+        findings: violations: of the commits, then of the groups in the order of their rows; empty when all holds.
         degraded: group id → why its records stay ARCHIVING: their dead letters cannot be written. No violation.
     """
 
@@ -56,7 +56,7 @@ class Verification:
 
 
 def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
-    """Replay rows from the first on, and check each batch, each transition, each start offset and each snapshot.
+    """Replay rows from the first on, and check each commit, each transition, each start offset and each snapshot.
 
     Args:
         rows: all rows of the table; without the oldest ones, as after a pruning, a share-partition is followed from
@@ -64,7 +64,7 @@ def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
         broker: defaults and bounds that were in force.
     """
     ordered = sorted(rows, key=fold_order)
-    verification = Verification(row_count=len(ordered), findings=check_batches(ordered))
+    verification = Verification(row_count=len(ordered), findings=check_commits(ordered))
     groups: dict[str, _GroupVerifier] = {}
     for row in ordered:
         if row.group_id:

@@ -28,6 +28,8 @@ from sharegroup.protocol.messages import Message
 
 _LONGEST_WAIT_MS = 200
 """How late a thread may notice what another one brought about without a word."""
+_RECEIVE_MS = 1_000
+"""How long the receiver waits at a time; a close wakes it."""
 _LAST_SEND_MS = 5_000
 """How long a close whose time is over waits until its last requests are appended."""
 
@@ -221,8 +223,9 @@ class GroupMember:
 
     def _due_requests(self) -> list[Request]:
         """Wait until something is to be sent, or for a while."""
-        requests = self._protocol.next_requests(at := self._instant())
-        if self._protocol.is_done:
+        self._protocol.expire(at := self._instant())
+        requests = self._protocol.next_requests(at)
+        if self._protocol.is_done or self._protocol.has_results:
             self._changed.notify_all()
         if not requests:
             deadline_ms = self._protocol.next_deadline_ms(at)
@@ -232,7 +235,7 @@ class GroupMember:
 
     def _receive_step(self) -> None:
         try:
-            answers = self._channel.receive(_LONGEST_WAIT_MS)
+            answers = self._channel.receive(_RECEIVE_MS)
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot read its answers, and tries again: %s", self.member_id, error)
             with self._changed:
@@ -245,6 +248,7 @@ class GroupMember:
                     self._protocol.receive(answer, self._instant().now_ms)
                 except InvalidRequestError as error:
                     _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
+            # The sender does so more often, unless the log is away.
             self._protocol.expire(self._instant())
             self._is_done = self._is_done or self._protocol.is_done
             if answers or self._protocol.has_results:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Self
-from urllib.parse import unquote
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sharegroup.config.local_path import LocalPath
 from sharegroup.config.model import Allowed, Config, Int, Long, NonEmpty, TopicName, invalid_relation, invalid_value
 
 
 def _parse_path(value: object) -> object:
     if value == "":
         raise invalid_value("Value must not be empty")
-    return value
-
-
-def _parse_checkpoint_path(value: object) -> object:
-    """Return the path of a `file:` URI, and any other path as it is; a URI as a path would be a folder `file:`."""
-    if isinstance(value, str) and (scheme := re.match(r"[a-z][a-z0-9+.-]+:", value, re.IGNORECASE)):
-        uri = re.fullmatch(r"file:(?://(?:localhost)?)?(/[^/].*)", value, re.IGNORECASE)
-        if uri is None:
-            raise invalid_value(f"Must be a path of this machine or a URI file:///path, and {scheme[0]} is neither")
-        return unquote(uri[1])
     return value
 
 
@@ -39,10 +28,9 @@ class ProcessorConfig(Config):
     log_path: Annotated[Path | None, BeforeValidator(_parse_path), Allowed("a path")] = Field(
         default=None, description="File of the embedded log; none with `bootstrap.servers`, where the log is in Kafka."
     )
-    state_table_path: NonEmpty = Field(description="The Delta state table: a path or a URI.")
-    checkpoint_path: Annotated[str, BeforeValidator(_parse_checkpoint_path), Allowed("a path")] = Field(
-        min_length=1,
-        description="Folder of Spark's streaming checkpoints on this machine; each start begins a new one.",
+    state_table_path: LocalPath = Field(description="Folder of the Delta state table.")
+    checkpoint_path: LocalPath = Field(
+        description="Folder of Spark's streaming checkpoints on this machine; each start begins a new one."
     )
     request_topic_name: TopicName = Field(default="__share_requests", description="Topic of the request log.")
     request_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(

@@ -17,13 +17,17 @@ class RejectedRecords:
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._ranges = RunMap(Run(first, last, RecordState.ARCHIVING, 0) for first, last in ranges)
+        content = [Run(first, last, RecordState.ARCHIVING, 0) for first, last in ranges]
+        # Most share-partitions have none: a map is made when it is needed.
+        self._ranges = RunMap(content) if content else None
 
     def note(self, record: SharePartitionRecord) -> None:
         """Follow what happens to the share-partition."""
         if not isinstance(record, Transition):
-            self._ranges.drop_below(record.start_offset)
+            if self._ranges is not None:
+                self._ranges.drop_below(record.start_offset)
         elif record.to_state is RecordState.ARCHIVING and record.cause is Cause.REJECT:
+            self._ranges = self._ranges if self._ranges is not None else RunMap()
             self._ranges.assign(Run(record.first_offset, record.last_offset, RecordState.ARCHIVING, 0))
 
     def ranges(self, runs: Iterable[Run]) -> list[tuple[int, int]]:
@@ -36,7 +40,8 @@ class RejectedRecords:
             if run.state is not RecordState.ARCHIVING:
                 continue
             first_offset = run.first_offset
-            for rejected in self._ranges.overlapping(run.first_offset, run.last_offset):
+            ranges = self._ranges.overlapping(run.first_offset, run.last_offset) if self._ranges is not None else []
+            for rejected in ranges:
                 if first_offset < rejected.first_offset:
                     yield run.clipped(first_offset, rejected.first_offset - 1), False
                 yield run.clipped(rejected.first_offset, rejected.last_offset), True

@@ -24,6 +24,10 @@ class Watch(Protocol):
         """Block until a write is reported or `wake` is called; return False if the time is over first."""
         ...
 
+    def renew(self) -> None:
+        """Watch the file that has the path now: it may have been deleted and created again."""
+        ...
+
     def wake(self) -> None:
         """End the wait at hand, or the next one; any thread may call it."""
         ...
@@ -47,11 +51,16 @@ def watch(path: Path) -> Watch:
 class _InotifyWatch:
     """A report may come before the write that it is about can be seen, so a look must follow soon after, too."""
 
-    longest_pause_ms = 100.0
+    longest_pause_ms = 200.0
 
     def __init__(self, path: Path) -> None:
-        self._file = _inotify(path)
+        self._path = os.fsencode(path)
+        self._system = ctypes.CDLL(None, use_errno=True)
+        self._file = int(self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        if self._file < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
         try:
+            self.renew()
             self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError:
             os.close(self._file)
@@ -61,6 +70,11 @@ class _InotifyWatch:
         self._poll.register(self._bell, select.POLLIN)
         self._lock = threading.Lock()
         self._is_closed = False
+
+    def renew(self) -> None:
+        # The kernel watches what is behind the path; for the same file this changes nothing.
+        if self._system.inotify_add_watch(self._file, self._path, _IN_MODIFY) < 0:
+            raise OSError(ctypes.get_errno(), "inotify_add_watch", os.fsdecode(self._path))
 
     def wait(self, timeout_ms: float) -> bool:
         reported = self._poll.poll(timeout_ms)
@@ -88,6 +102,9 @@ class _PausingWatch:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
+    def renew(self) -> None:
+        pass
+
     def wait(self, timeout_ms: float) -> bool:
         is_woken = self._woken.wait(timeout_ms / 1000)
         self._woken.clear()
@@ -98,16 +115,3 @@ class _PausingWatch:
 
     def close(self) -> None:
         pass
-
-
-def _inotify(path: Path) -> int:
-    """Return a descriptor that can be read once somebody writes to the file."""
-    system = ctypes.CDLL(None, use_errno=True)
-    descriptor = int(system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "inotify_init1")
-    if system.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
-        error = OSError(ctypes.get_errno(), "inotify_add_watch", str(path))
-        os.close(descriptor)
-        raise error
-    return descriptor

@@ -1,7 +1,7 @@
 """Follows the tails of a topic's partitions in the local log.
 
 Every commit of any process changes one counter of the SQLite file, `data_version`. The kernel reports when somebody
-writes to the file's write-ahead log; then the follower looks at the counter, and again after pauses that double, since
+writes to the file's write-ahead log; then the follower looks at the counter, and again after pauses that grow, since
 the report comes before the commit can be seen (with `synchronous=FULL` the disk is waited for in between). Only when
 the counter has changed are the partitions read. So a follower that waits costs nothing, and a commit is seen within a
 millisecond.
@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sharegroup.errors import LogError
 from sharegroup.logs.file_watch import Watch, watch
@@ -30,6 +31,9 @@ from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord
 
 _FIRST_PAUSE_MS = 0.25
+_NEXT_PAUSE_MS = 4.0
+"""When nothing was reported since the last commit; another one may have been, together with that one."""
+_PAUSE_GROWTH = 4
 
 
 class LocalFollower:
@@ -75,6 +79,10 @@ class LocalFollower:
         with self._taking, self._file.connection() as connection:
             if self._is_closed:
                 raise LogError(f"The follower of topic {self._topic} is closed.", "Make a new one.")
+            # SQLite deletes the write-ahead log with its last connection; from here on this one keeps it.
+            data_version(connection)
+            with suppress(OSError):
+                self._watch.renew()
             while True:
                 # The version is read before the partitions, so no commit can fall in between.
                 version = data_version(connection)
@@ -96,7 +104,7 @@ class LocalFollower:
 
     def _wait_for_commit(self, connection: sqlite3.Connection, version: int, deadline: float) -> bool:
         """Block until another connection has committed; return False when woken, closed, or the time is over."""
-        pause_ms = _FIRST_PAUSE_MS
+        pause_ms = min(_NEXT_PAUSE_MS, self._watch.longest_pause_ms)
         while data_version(connection) == version:
             if self._is_woken:
                 self._is_woken = False
@@ -105,7 +113,7 @@ class LocalFollower:
             if remaining_ms <= 0 or self._file.closed.is_set():
                 return False
             is_reported = self._watch.wait(min(pause_ms, remaining_ms))
-            pause_ms = _FIRST_PAUSE_MS if is_reported else min(pause_ms * 2, self._watch.longest_pause_ms)
+            pause_ms = _FIRST_PAUSE_MS if is_reported else min(pause_ms * _PAUSE_GROWTH, self._watch.longest_pause_ms)
         return True
 
     def _read(self, connection: sqlite3.Connection, max_records: int, max_bytes: int) -> list[LogRecord]:

@@ -67,8 +67,8 @@ def process(
 
     Args:
         spark: the session that reads the records.
-        config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS where
-            they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
+        config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS
+            where they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
         handler: what to do with the records.
         stop: ends the work: ranges at hand are finished, or given back when that takes too long; those not begun are
             given back unread.

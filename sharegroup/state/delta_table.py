@@ -20,6 +20,9 @@ NO_LEADER_EPOCH = 0
 LOG_RETENTION_MS = 60_000
 """Age up to which commit files are kept: at least twice the time that a commit may take."""
 
+_LISTINGS = 10
+_GAP = "found gap"
+
 WITHOUT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """A checkpoint that fails after its commit is in would make the commit look failed, and none is synced."""
 
@@ -55,13 +58,25 @@ def open_table(path: str) -> DeltaTable:
     """
     with translated(path, "read"):
         try:
-            table = DeltaTable(path)
+            table = _opened(path)
         except TableNotFoundError:
             raise StateTableError(
                 f"There is no state table at {path}.", "Start the processor, which creates it, or correct the path."
             ) from None
     _check_columns(table, path)
     return table
+
+
+def _opened(path: str) -> DeltaTable:
+    # A listing of a folder may miss a file that is created meanwhile and show a younger one: the log seems to have a
+    # gap. Another listing does not.
+    for _ in range(_LISTINGS - 1):
+        try:
+            return DeltaTable(path)
+        except DeltaError as error:
+            if _GAP not in str(error):
+                raise
+    return DeltaTable(path)
 
 
 def create_or_open_table(path: str) -> DeltaTable:

@@ -145,6 +145,7 @@ class StateTableWriter:
                 logger.warning("Commit %d is tried again: %s", commit_id, error)
                 self._sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                continue
             if self._monotonic_s() > deadline_s:
                 raise _too_slow(self._path, self._commit_timeout_ms)
         # A commit that stood still until the log of its version was cleaned up would only seem to have succeeded.

@@ -39,14 +39,14 @@ class Site:
 
     def commit(self, commit_id: int, end_offset: int) -> None:
         """A batch that applied the requests below an offset."""
-        payload = CommitMarkerPayload(checkpoint_id="checkpoint", row_count=1, end_offsets={0: end_offset})
+        payload = CommitMarkerPayload(row_count=1, end_offsets={0: end_offset})
         row = StateRow(
             record_type=RecordType.COMMIT_MARKER,
             time_ms=START_MS + commit_id,
             commit_id=commit_id,
             payload=payload.model_dump(mode="json"),
         )
-        self.writer.append([row])
+        self.writer.append([row], commit_id)
 
     def starts(self) -> tuple[int, int]:
         """Start offsets of requests and responses."""

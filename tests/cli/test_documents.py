@@ -36,14 +36,14 @@ def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
     environment = {**plain, "PATH": os.pathsep.join([str(Path(sys.executable).parent), plain["PATH"]])}
     shown = re.split(r"^\$ ", TRANSCRIPT, flags=re.MULTILINE)[1:]
     assert len(shown) >= 6
-    with LocalLog(tmp_path / "build" / "local" / "log.db") as log:
-        with ProcessorPeer(log, table_path=str(tmp_path / "build" / "local" / "state")):
-            for entry in shown:
-                command, _, output = entry.replace("\\\n", " ").partition("\n")
-                ran = subprocess.run(
-                    ["bash", "-c", f"{command} 2>&1"], cwd=tmp_path, env=environment, capture_output=True, check=False
-                )
-                assert without_padding(ran.stdout.decode()) == without_padding(output), command
+    folder = tmp_path / "build" / "local"
+    with LocalLog(folder / "log.db") as log, ProcessorPeer(log, table_path=str(folder / "state")):
+        for entry in shown:
+            command, _, output = entry.replace("\\\n", " ").partition("\n")
+            ran = subprocess.run(
+                ["bash", "-c", f"{command} 2>&1"], cwd=tmp_path, env=environment, capture_output=True, check=False
+            )
+            assert without_padding(ran.stdout.decode()) == without_padding(output), command
 
 
 def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:

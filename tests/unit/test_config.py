@@ -777,3 +777,29 @@ def test_reference_has_every_key() -> None:
     for config in MODELS:
         for key in (*config.key_names(), *config.refused):
             assert f"| `{key}` |" in reference
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("build/state", "build/state"),
+        ("/var/lib/state", "/var/lib/state"),
+        ("file:///var/lib/my%20state", "/var/lib/my state"),
+        ("file:/var/lib/state", "/var/lib/state"),
+        ("file://localhost/var/lib/state", "/var/lib/state"),
+    ],
+)
+@pytest.mark.parametrize("key", ["state.table.path", "checkpoint.path"])
+def test_a_local_path_may_be_a_file_uri(key: str, value: str, path: str) -> None:
+    config = ProcessorConfig.from_mapping({"state.table.path": "state", "checkpoint.path": "checkpoint", key: value})
+    assert config.value(key) == path
+
+
+@pytest.mark.parametrize("value", ["s3://bucket/state", "abfss://x@y/state", "dbfs:/state", "file://server/state", ""])
+@pytest.mark.parametrize("key", ["state.table.path", "checkpoint.path"])
+def test_a_path_that_is_not_local_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        ProcessorConfig.from_mapping({"state.table.path": "state", "checkpoint.path": "checkpoint", key: value})
+    assert key in str(refused.value)
+    assert value in str(refused.value)
+    assert not value or "use a path such as /var/lib/sharegroup/state" in str(refused.value)
