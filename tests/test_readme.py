@@ -26,6 +26,7 @@ from sharegroup.errors import StateTableError, UnknownTopicError
 from sharegroup.exit_code import MEANINGS
 from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
+from tests.support import leash
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -161,7 +162,7 @@ def activated() -> dict[str, str]:
 def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs until the block ends; then it is interrupted as by Ctrl-C."""
     with (folder / f"{Path(command[1]).name}.log").open("wb") as output:
-        process = subprocess.Popen(
+        process = leash.start(
             command,
             cwd=folder,
             env=activated(),
@@ -177,7 +178,7 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             process.wait(DEADLINE_S)
         finally:
-            process.kill()
+            leash.end(process)
 
 
 def eventually(condition: Callable[[], bool], what: str, processes: list[subprocess.Popen[bytes]]) -> None:

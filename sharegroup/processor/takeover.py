@@ -190,16 +190,19 @@ def _check_counts(table: StateTable, config: ProcessorConfig) -> None:
 def _check_age(log: Log, config: ProcessorConfig, table: StateTable) -> None:
     """Refuse a state table that lacks commits on which published answers rest, or a processor that was announced.
 
+    The processor before may still commit, publish and announce: so each log is read before the table that must have
+    all that stands in it.
+
     Raises:
         OlderStateError: it is an older copy.
     """
+    published = _last_published_commit_id(log, config)
     marker = table.last_marker() if table.exists() else None
     commit_id = marker.commit_id if marker else -1
-    published = _last_published_commit_id(log, config)
     if published > commit_id:
         raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
-    leader_epoch = table.leader_epoch() if table.exists() else 0
     announced = _last_announced_epoch(log, config, marker.end_offsets if marker else {})
+    leader_epoch = table.leader_epoch() if table.exists() else 0
     if announced > leader_epoch:
         raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {announced} was announced")
 

@@ -5,6 +5,9 @@ beyond them was applied, so that Spark starts the next batch at once; for a seco
 nobody waits for an answer. While nothing happens it stays in the loop. The loop makes no call to the JVM: the batch's
 ranges are read by a Spark job beside it, and another thread asks whether the query is still wanted, since
 `query.stop()` does not end a Python function.
+
+Spark takes seconds to come to its first batch: it starts Python processes for the stream and compiles plans. Members do
+not wait for that: from the takeover to the first batch the loop runs on a thread of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +30,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
-from sharegroup.errors import ConfigurationError, ProcessorStoppedError
+from sharegroup.errors import ConfigurationError, ProcessorStoppedError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.metrics.progress import OBSERVATION
+from sharegroup.processor.figures import LoopFigures
 from sharegroup.processor.processor import Processor
 from sharegroup.spark import request_ranges
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
@@ -66,6 +71,10 @@ class ProcessorQuery:
         self._processor = Processor(settings, accepts_older_state=accepts_older_state)
         self._query: StreamingQuery | None = None
         self._is_unwanted = threading.Event()
+        self._first_batch = threading.Event()
+        self._before_first_batch = threading.Thread(target=self._run_before_first_batch, name="sharegroup-loop")
+        self._before_first_batch.daemon = True
+        self._shown = LoopFigures()
 
     @property
     def processor(self) -> Processor:
@@ -101,6 +110,7 @@ class ProcessorQuery:
             ShareGroupError: as `Processor.start`.
         """
         self._processor.start()
+        self._before_first_batch.start()
         config = self._settings.processor
         checkpoint = self._new_checkpoint()
         request_ranges.register(self._spark)
@@ -164,10 +174,20 @@ class ProcessorQuery:
         if self._is_unwanted.is_set():
             return
         processor = self._processor
+        if not self._first_batch.is_set():
+            self._first_batch.set()
+            processor.wake()
+            self._before_first_batch.join()
         duration_ms = self._settings.processor.batch_duration_ms
-        turn = _Turn(batch, processor, duration_ms / 1_000)
+        turn = _Turn(batch, processor, duration_ms / 1_000, self._shown)
         look_interval_ms = _LOOK_INTERVAL_MS if duration_ms else _EAGER_LOOK_INTERVAL_MS
         processor.run(lambda: self._is_unwanted.is_set() or turn.is_over(), look_interval_ms)
+        self._shown = turn.figures
+
+    def _run_before_first_batch(self) -> None:
+        with suppress(ShareGroupError):
+            # The processor keeps its failure for `raise_failure`.
+            self._processor.run(lambda: self._is_unwanted.is_set() or self._first_batch.is_set())
 
     def _watch_query(self) -> None:
         """End the loop when somebody else stops the query, or the session."""
@@ -196,14 +216,25 @@ class ProcessorQuery:
 
 
 class _Turn:
-    """One micro-batch: decides when the loop gives the thread back to Spark."""
+    """One micro-batch: decides when the loop gives the thread back to Spark.
 
-    def __init__(self, batch: DataFrame, processor: Processor, duration_s: float) -> None:
+    Attributes:
+        figures: the loop's figures since the start, at the moment for which the batch's progress has them.
+
+    Args:
+        batch: the ranges.
+        processor: the processor that runs the loop.
+        duration_s: how long the batch lasts.
+        shown: figures that earlier batches have shown.
+    """
+
+    def __init__(self, batch: DataFrame, processor: Processor, duration_s: float, shown: LoopFigures) -> None:
+        self.figures = shown
         self._batch = batch
         self._processor = processor
         self._duration_s = duration_s
         self._started_s = time.monotonic()
-        self._before = processor.figures.copy()
+        self._shown = shown
         self._reader: InheritableThread | None = None
         self._ends: dict[int, int] | None = None
         self._error: BaseException | None = None
@@ -231,8 +262,9 @@ class _Turn:
         return self._processor.is_quiet or elapsed_s > self._duration_s + _QUIET_WAIT_S
 
     def _read_ranges(self) -> None:
-        figures = self._processor.figures.since(self._before)
-        columns = [F.max(F.lit(value)).alias(name) for name, value in figures.named().items()]
+        self.figures = self._processor.figures.copy()
+        since = self.figures.since(self._shown)
+        columns = [F.max(F.lit(value)).alias(name) for name, value in since.named().items()]
         try:
             rows = self._batch.observe(OBSERVATION, *columns).collect()
             self._ends = {row.partition: row.end_offset for row in rows}

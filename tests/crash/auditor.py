@@ -1,4 +1,7 @@
-"""Whether a group's records came through: from the members' ledgers, the request log and the state table alone."""
+"""Audits a group's records: from the members' ledgers, the logs and the state table alone.
+
+State transitions happen exactly once per logged request, answers at least once, and members take each answer once.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,31 @@ from typing import NamedTuple
 
 from sharegroup.audit.history import GroupHistory, group_history
 from sharegroup.audit.verify import verify
+from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.messages import decoded_request, parsed
+from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_request, parsed
 from sharegroup.protocol.rows import StateRow
-from sharegroup.protocol.share_fetch import FetchPartition, ShareAcknowledgeRequest, ShareFetchRequest
+from sharegroup.protocol.share_fetch import (
+    FetchPartition,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from tests.crash.ledger import Delivery, Ledger
 from tests.support.site import BROKER
 
 _MOST_FINDINGS = 20
-_LAST_WORDS = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+_FINAL_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+
+_ACKNOWLEDGING: dict[ApiKey, type[Message]] = {
+    ApiKey.SHARE_FETCH: ShareFetchRequest,
+    ApiKey.SHARE_ACKNOWLEDGE: ShareAcknowledgeRequest,
+}
 
 
-class Place(NamedTuple):
+class RecordKey(NamedTuple):
     """A record."""
 
     topic: str
@@ -50,40 +64,46 @@ class Evidence:
         group_id: the group.
         rows: all rows of the state table.
         requests: records of the group's partition of the request log.
+        responses: the answers to the group's members.
         ledgers: what the members wrote down.
         produced: (topic, partition) → end offset; everything from 0 on was produced.
+        broker: defaults and bounds that were in force.
     """
 
     group_id: str
     rows: list[StateRow]
     requests: list[LogRecord]
+    responses: list[ResponseEnvelope]
     ledgers: list[Ledger]
     produced: dict[tuple[str, int], int]
 
+    broker: BrokerConfig = BROKER
+
     def findings(self) -> list[str]:
-        """What went wrong so far; empty when nothing did."""
+        """Return the violations so far."""
         history = group_history(self.group_id, self.rows)
         changes = _changes(row for row in self.rows if row.group_id == self.group_id)
         clients = {client_id: member_id for member_id, client_id in history.client_ids.items()}
         return [
-            *(str(finding) for finding in verify(self.rows, BROKER).findings),
+            *(str(finding) for finding in verify(self.rows, self.broker).findings),
             *_first(_delivered_twice(self.ledgers)),
-            *_first(_delivered_from_nowhere(self.ledgers, clients, changes)),
-            *_first(_confirmed_in_vain(self.ledgers, clients, changes)),
-            *_first(_delivered_though_acknowledged(self.group_id, self.requests, changes, history)),
+            *_first(_delivered_without_acquisition(self.ledgers, clients, changes)),
+            *_first(_confirmed_without_effect(self.ledgers, clients, changes)),
+            *_first(_delivered_though_acknowledged(self, changes, history)),
+            *_first(_answered_differently(self.responses)),
         ]
 
     def findings_when_drained(self) -> list[str]:
-        """As `findings`, and what was lost, once nothing is left to be delivered."""
-        return [*self.findings(), *_first(_lost(self)), *_first(_unseen(self))]
+        """Return the violations, with the records that were lost, once nothing is left to be delivered."""
+        return [*self.findings(), *_first(_lost(self)), *_first(_undelivered(self))]
 
 
 def _first(findings: Iterator[str]) -> list[str]:
     return [finding for finding, _ in zip(findings, range(_MOST_FINDINGS), strict=False)]
 
 
-def _changes(rows: Iterable[StateRow]) -> dict[Place, list[_Change]]:
-    changes: dict[Place, list[_Change]] = defaultdict(list)
+def _changes(rows: Iterable[StateRow]) -> dict[RecordKey, list[_Change]]:
+    changes: dict[RecordKey, list[_Change]] = defaultdict(list)
     for row in rows:
         for entry in row.transitions:
             change = _Change(
@@ -96,7 +116,7 @@ def _changes(rows: Iterable[StateRow]) -> dict[Place, list[_Change]]:
                 row.request_offset,
             )
             for offset in range(entry.first_offset, entry.last_offset + 1):
-                changes[Place(row.topic, row.partition, offset)].append(change)
+                changes[RecordKey(row.topic, row.partition, offset)].append(change)
     return changes
 
 
@@ -111,11 +131,11 @@ def _lost(evidence: Evidence) -> Iterator[str]:
             yield f"{topic}-{partition} {offset} was produced, and is not finished"
 
 
-def _unseen(evidence: Evidence) -> Iterator[str]:
-    seen = {Place(*delivery[:3]) for ledger in evidence.ledgers for delivery in ledger.deliveries}
+def _undelivered(evidence: Evidence) -> Iterator[str]:
+    seen = {RecordKey(*delivery[:3]) for ledger in evidence.ledgers for delivery in ledger.deliveries}
     for (topic, partition), end_offset in evidence.produced.items():
         for offset in range(end_offset):
-            if Place(topic, partition, offset) not in seen:
+            if RecordKey(topic, partition, offset) not in seen:
                 yield f"{topic}-{partition} {offset} was delivered to nobody"
 
 
@@ -125,68 +145,101 @@ def _delivered_twice(ledgers: Iterable[Ledger]) -> Iterator[str]:
     yield from (f"{delivery} was made {count} times" for delivery, count in counts.items() if count > 1)
 
 
-def _delivered_from_nowhere(
-    ledgers: Iterable[Ledger], clients: dict[str, str], changes: dict[Place, list[_Change]]
+def _delivered_without_acquisition(
+    ledgers: Iterable[Ledger], clients: dict[str, str], changes: dict[RecordKey, list[_Change]]
 ) -> Iterator[str]:
     for ledger in ledgers:
         for delivery in ledger.deliveries:
             if not any(
                 (change.cause, change.member_id, change.delivery_count)
                 == (Cause.ACQUIRE, clients.get(ledger.client_id), delivery.delivery_count)
-                for change in changes[_place(delivery)]
+                for change in changes[_key(delivery)]
             ):
                 yield f"{delivery} of {ledger.client_id} is not in the state table"
 
 
-def _confirmed_in_vain(
-    ledgers: Iterable[Ledger], clients: dict[str, str], changes: dict[Place, list[_Change]]
+def _confirmed_without_effect(
+    ledgers: Iterable[Ledger], clients: dict[str, str], changes: dict[RecordKey, list[_Change]]
 ) -> Iterator[str]:
     """Whoever comes too late is told that all is well, too, once the start offset has passed the record."""
     for ledger in ledgers:
         member_id = clients.get(ledger.client_id)
-        for word in ledger.words:
-            if word.is_confirmed and not any(
-                change.to_state.is_terminal or (change.cause, change.member_id) == (word.acknowledge_type, member_id)
-                for change in changes[Place(word.topic, word.partition, word.offset)]
+        for acknowledgement in ledger.acknowledgements:
+            if acknowledgement.is_confirmed and not any(
+                change.to_state.is_terminal
+                or (change.cause, change.member_id) == (acknowledgement.acknowledge_type, member_id)
+                for change in changes[
+                    RecordKey(acknowledgement.topic, acknowledgement.partition, acknowledgement.offset)
+                ]
             ):
-                yield f"{word} of {ledger.client_id} was confirmed, and is not in the state table"
+                yield f"{acknowledgement} of {ledger.client_id} was confirmed, and is not in the state table"
 
 
 def _delivered_though_acknowledged(
-    group_id: str, requests: Iterable[LogRecord], changes: dict[Place, list[_Change]], history: GroupHistory
+    evidence: Evidence, changes: dict[RecordKey, list[_Change]], history: GroupHistory
 ) -> Iterator[str]:
-    """Records that were delivered after an acknowledgement that was appended before their lock's deadline."""
-    topics = {found.topic_id: found.topic for found in history.partitions.values()}
+    """Records that were delivered after an acknowledgement that was appended before their lock's deadline.
+
+    One that was refused does not count: the share session that it belonged to ended with an earlier processor.
+    """
+    topics = {partition.topic_id: partition.topic for partition in history.partitions.values()}
+    refused = _refused_requests(evidence.responses)
     now_ms = 0
-    for record in requests:
+    for record in evidence.requests:
         now_ms = max(now_ms, record.timestamp_ms)
         envelope = decoded_request(record.value)
-        if envelope.group_id != group_id or envelope.api_key not in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
+        if envelope.group_id != evidence.group_id or envelope.api_key not in _ACKNOWLEDGING:
             continue
-        is_fetch = envelope.api_key == ApiKey.SHARE_FETCH
-        request = parsed(ShareFetchRequest if is_fetch else ShareAcknowledgeRequest, envelope.body)
+        if (envelope.member_id, envelope.correlation_id) in refused:
+            continue
+        request = parsed(_ACKNOWLEDGING[ApiKey(envelope.api_key)], envelope.body)
         assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
         for topic in request.topics:
             for partition in topic.partitions:
-                said = _said(topics.get(topic.topic_id, ""), partition)
+                types = _acknowledge_types(topics.get(topic.topic_id, ""), partition)
                 # The acknowledgements of a partition take effect together, or not at all.
-                if all(_is_held(changes[p], envelope.member_id, record.offset, now_ms) for p in said):
-                    for place in (place for place, last in said.items() if last in _LAST_WORDS):
-                        if _is_delivered_after(changes[place], record.offset):
-                            yield f"{place} was delivered after message {record.offset} acknowledged it in time"
+                if all(_is_held(changes[key], envelope.member_id, record.offset, now_ms) for key in types):
+                    for key in (key for key, kind in types.items() if kind in _FINAL_TYPES):
+                        if _is_delivered_after(changes[key], record.offset):
+                            yield f"{key} was delivered after message {record.offset} acknowledged it in time"
 
 
-def _said(topic: str, partition: FetchPartition) -> dict[Place, AcknowledgeType]:
-    said: dict[Place, AcknowledgeType] = {}
+def _refused_requests(responses: Iterable[ResponseEnvelope]) -> set[tuple[str, int]]:
+    """Return (member id, correlation id) of requests whose answers are all errors."""
+    codes: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for answer in responses:
+        codes[answer.member_id, answer.correlation_id].add(answer.body.get("error_code", 0))
+    return {key for key, of_request in codes.items() if 0 not in of_request}
+
+
+def _answered_differently(responses: Iterable[ResponseEnvelope]) -> Iterator[str]:
+    """Requests with two answers that hand out records and differ; an answer may come more than once."""
+    first: dict[tuple[str, int], ResponseEnvelope] = {}
+    for answer in responses:
+        if answer.api_key != ApiKey.SHARE_FETCH or not _has_records(answer):
+            continue
+        before = first.setdefault((answer.member_id, answer.correlation_id), answer)
+        if before.body != answer.body:
+            yield f"request {answer.correlation_id} of {answer.member_id} has two answers: {before.body}, {answer.body}"
+
+
+def _has_records(answer: ResponseEnvelope) -> bool:
+    response = parsed(ShareFetchResponse, answer.body)
+    assert isinstance(response, ShareFetchResponse)
+    return any(partition.acquired_records for topic in response.responses for partition in topic.partitions)
+
+
+def _acknowledge_types(topic: str, partition: FetchPartition) -> dict[RecordKey, AcknowledgeType]:
+    types: dict[RecordKey, AcknowledgeType] = {}
     for batch in partition.acknowledgement_batches:
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
             kind = batch.acknowledge_types[index if len(batch.acknowledge_types) > 1 else 0]
-            said[Place(topic, partition.partition_index, offset)] = kind
-    return said
+            types[RecordKey(topic, partition.partition_index, offset)] = kind
+    return types
 
 
 def _is_held(changes: list[_Change], member_id: str, request_offset: int, now_ms: int) -> bool:
-    """Whether the member holds the record, as far as what was applied before a message says."""
+    """Return True if the member holds the record, by the transitions of earlier messages."""
     before = [change for change in changes if _is_before(change, request_offset)]
     if not before:
         return False
@@ -195,22 +248,20 @@ def _is_held(changes: list[_Change], member_id: str, request_offset: int, now_ms
 
 
 def _is_before(change: _Change, request_offset: int) -> bool:
-    # What was acquired in a batch was acquired after all of its messages.
-    is_judged_before = change.cause is not Cause.ACQUIRE and change.request_offset < request_offset
-    return change.row_request_offset < request_offset or is_judged_before
+    # Records are acquired at the end of a cut, after all of its messages.
+    is_applied_before = change.cause is not Cause.ACQUIRE and change.request_offset < request_offset
+    return change.row_request_offset < request_offset or is_applied_before
 
 
 def _is_delivered_after(changes: list[_Change], request_offset: int) -> bool:
     return any(change.cause is Cause.ACQUIRE and not _is_before(change, request_offset) for change in changes)
 
 
-def _place(delivery: Delivery) -> Place:
-    return Place(delivery.topic, delivery.partition, delivery.offset)
+def _key(delivery: Delivery) -> RecordKey:
+    return RecordKey(delivery.topic, delivery.partition, delivery.offset)
 
 
-def assert_unchanged(before: list[StateRow], after: list[StateRow]) -> None:
-    """All rows that were there are there, and the last batch among them was not committed once more."""
+def assert_only_appended(before: list[StateRow], after: list[StateRow]) -> None:
+    """All rows that were there are there, and nothing was added to what their processors wrote."""
     epoch = max(row.leader_epoch for row in before)
-    last = max(row.commit_id for row in before if row.leader_epoch == epoch)
     assert [row for row in after if row.leader_epoch <= epoch] == before
-    assert [row for row in after if row.leader_epoch > epoch and row.commit_id == last] == []

@@ -1,4 +1,4 @@
-"""What a member did, as it wrote it down itself: one JSON object for each poll and each commit."""
+"""The ledger of a member, which it writes itself: one JSON object for each poll and each commit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Delivery(NamedTuple):
     delivery_count: int
 
 
-class Word(NamedTuple):
-    """What a member said of a record, and whether it was told that this took effect."""
+class Acknowledgement(NamedTuple):
+    """An acknowledgement of a record by a member, and whether it was confirmed."""
 
     topic: str
     partition: int
@@ -31,18 +31,18 @@ class Word(NamedTuple):
 
 @dataclass
 class Ledger:
-    """What a member did.
+    """The work of a member.
 
     Attributes:
         client_id: its name.
-        deliveries: what it got, in order.
-        words: what it said, in order.
-        errors: what it met and survived.
+        deliveries: its deliveries, in order.
+        acknowledgements: its acknowledgements, in order.
+        errors: errors that it survived.
     """
 
     client_id: str
     deliveries: list[Delivery] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
+    acknowledgements: list[Acknowledgement] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -55,10 +55,10 @@ class LedgerWriter:
     def delivered(self, deliveries: Iterable[Delivery]) -> None:
         self._write({"deliveries": list(deliveries)})
 
-    def said(self, words: Iterable[Word]) -> None:
-        self._write({"words": list(words)})
+    def acknowledged(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        self._write({"acknowledgements": list(acknowledgements)})
 
-    def met(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         self._write({"error": f"{type(error).__name__}: {error}"})
 
     def _write(self, entry: dict[str, object]) -> None:
@@ -66,13 +66,13 @@ class LedgerWriter:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger so far; a line that was cut short by a SIGKILL is left out."""
+    """Return the ledger so far; a line that was cut short by a SIGKILL is left out."""
     ledger = Ledger(path.stem)
     for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
         if not line.endswith("\n"):
             continue
         entry = json.loads(line)
         ledger.deliveries += [Delivery(*item) for item in entry.get("deliveries", ())]
-        ledger.words += [Word(*item) for item in entry.get("words", ())]
+        ledger.acknowledgements += [Acknowledgement(*item) for item in entry.get("acknowledgements", ())]
         ledger.errors += [entry["error"]] if "error" in entry else []
     return ledger

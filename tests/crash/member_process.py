@@ -1,6 +1,6 @@
 """A member in a process of its own: `python -m tests.crash.member_process SPECIFICATION`, a JSON file.
 
-What it does is in its ledger.
+It writes a ledger of its work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.core.record_state import AcknowledgeType as EngineType
 from sharegroup.logs.local import LocalLog
 from tests.crash import clock
-from tests.crash.ledger import Delivery, LedgerWriter, Word
+from tests.crash.ledger import Acknowledgement, Delivery, LedgerWriter
 from tests.crash.process_group import ProcessGroup
 
 _TYPES = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
@@ -31,15 +31,14 @@ _HOLD_S = 1.0
 
 @dataclass(frozen=True)
 class Specification:
-    """What a member is to do.
+    """The work of a member.
 
     Attributes:
         folder: the site's folder.
         group_id: the share group.
         client_id: its name, and that of its ledger.
-        topics: what it subscribes to.
-        role: `worker` acknowledges at once, `holder` renews its locks first, `spark` is a Spark worker whose first
-            two ranges meet a handler that raises and one that hangs.
+        topics: those that it subscribes to.
+        role: `worker` acknowledges at once, `holder` renews its locks first.
         sink: file that a worker writes each accepted record to; none by default.
         max_poll_records: as the consumer's configuration.
     """
@@ -70,9 +69,7 @@ class MemberProcess(ProcessGroup):
         path = self.ledger_path.with_suffix(".json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(specification)))
-        # Only a worker needs Spark, which takes long to import.
-        module = "spark_member_process" if specification.role == "spark" else "member_process"
-        super().__init__(f"tests.crash.{module}", [str(path)], path.with_suffix(".log"))
+        super().__init__("tests.crash.member_process", [str(path)], path.with_suffix(".log"))
 
 
 def main(path: Path) -> None:
@@ -103,7 +100,7 @@ def _work(spec: Specification, ledger: LedgerWriter, stop: threading.Event) -> N
             except KafkaException as error:
                 if error.args[0].fatal() or error.args[0].code() != KafkaError._TRANSPORT:
                     raise
-                ledger.met(error)
+                ledger.failed(error)
                 stop.wait(0.2)
                 continue
             if messages:
@@ -115,17 +112,17 @@ def _commit(spec: Specification, consumer: ShareConsumer, messages: list[Message
     try:
         _write(spec.sink, messages)
     except OSError as error:
-        ledger.met(error)
-        said = dict.fromkeys(map(_delivery, messages), "release")
+        ledger.failed(error)
+        decisions = dict.fromkeys(map(_delivery, messages), "release")
     else:
-        said = {delivery: _decision(delivery) for delivery in map(_delivery, messages)}
+        decisions = {delivery: _decision(delivery) for delivery in map(_delivery, messages)}
     for message in messages:
-        consumer.acknowledge(message, _TYPES[said[_delivery(message)]])
+        consumer.acknowledge(message, _TYPES[decisions[_delivery(message)]])
     outcome = consumer.commit_sync(timeout=60)
-    errors = {(found.topic, found.partition): error for found, error in outcome.items()}
-    ledger.said(
-        Word(d.topic, d.partition, d.offset, word, errors.get((d.topic, d.partition)) is None)
-        for d, word in said.items()
+    errors = {(partition.topic, partition.partition): error for partition, error in outcome.items()}
+    ledger.acknowledged(
+        Acknowledgement(d.topic, d.partition, d.offset, kind, errors.get((d.topic, d.partition)) is None)
+        for d, kind in decisions.items()
     )
 
 
@@ -177,10 +174,10 @@ def _hold(spec: Specification, ledger: LedgerWriter, stop: threading.Event) -> N
 
 
 def _confirmed(member: GroupMember, ledger: LedgerWriter) -> bool:
-    """Write down what became of the acknowledgements; whether all of them took effect."""
+    """Note the outcome of the acknowledgements; return True if all of them took effect."""
     results = member.flush(60_000)
-    ledger.said(
-        Word(
+    ledger.acknowledged(
+        Acknowledgement(
             result.topic, result.partition, offset, acknowledgement.acknowledge_type.name.lower(), result.error is None
         )
         for result in results

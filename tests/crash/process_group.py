@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support import leash
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -24,27 +25,30 @@ class ProcessGroup:
     def __init__(self, module: str, arguments: Sequence[str], output_path: Path) -> None:
         self._output_path = output_path
         with output_path.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                cwd=_ROOT,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+            self._process = leash.start(
+                [sys.executable, "-m", module, *arguments], cwd=_ROOT, stdout=output, stderr=output
             )
 
     @property
+    def pid(self) -> int:
+        """Id of the process, and of its group."""
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
+        """Return True while it has not ended."""
         return self._process.poll() is None
 
     def kill(self) -> None:
         """SIGKILL to all of them at once."""
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        leash.end(self._process)
 
     def pause(self) -> None:
+        """SIGSTOP to all of them."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """SIGCONT to all of them."""
         self._signal(signal.SIGCONT)
 
     def await_end(self, timeout_s: float = 240) -> int:
@@ -53,7 +57,7 @@ class ProcessGroup:
 
     @property
     def output(self) -> str:
-        """What it has printed."""
+        """All that it has printed."""
         return self._output_path.read_text(errors="replace")
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""Disks that are full for a while: a typed error names the place and the remedy, and with space again all goes on."""
+"""Disks that are full for a while: a typed error names the path and the remedy, and with space again all goes on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 
 from tests.crash.deployment import Deployment, Recoveries
 from tests.crash.small_disk import SmallDisk, small_disk
-from tests.crash.workload import workload
+from tests.crash.workload import Workload, workload
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-_LOCK = {"share_record_lock_duration_ms": "5000"}
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def log_disk(folder: Path) -> Iterator[SmallDisk]:
-    """The disk of the local log."""
+    """The disk of the embedded log."""
     with small_disk(folder / "log", size_mb=32) as disk:
         (folder / "log.db").symlink_to(disk.folder / "log.db")
         yield disk
@@ -38,10 +36,10 @@ def state_disk(folder: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture(scope="module")
-def small_deployment(
+def deployment(
     folder: Path, log_disk: SmallDisk, state_disk: SmallDisk, recoveries: Recoveries
 ) -> Iterator[Deployment]:
-    """A running processor whose log and state table are on small disks."""
+    """A processor whose log and state table are on small disks."""
     deployment = Deployment(folder, recoveries)
     try:
         deployment.start()
@@ -51,40 +49,37 @@ def small_deployment(
 
 
 def test_the_disk_of_a_members_sink_is_full(deployment: Deployment, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "sink", size_mb=1) as disk, workload(deployment, workers=(), **_LOCK) as load:
+    with (
+        small_disk(tmp_path / "sink", size_mb=1) as disk,
+        workload(deployment, workers=(), share_record_lock_duration_ms="5000") as load,
+    ):
         disk.fill()
         load.join("writer", sink=str(disk.folder / "records"))
         load.await_error("writer", "No space left on device")
         disk.empty()
-        load.await_deliveries("writer", more=100)
+        load.await_deliveries("writer", more=50)
         load.check()
 
 
-def test_the_disk_of_the_local_log_is_full(small_deployment: Deployment, log_disk: SmallDisk) -> None:
-    deployment = small_deployment
-    with workload(deployment, **_LOCK) as load:
-        load.stop_producing()
-        log_disk.fill()
-        assert deployment.processor.await_end() == 1
-        path = deployment.site.log_path
-        assert (
-            f"LogUnavailableError: The local log {path} cannot grow: the disk is full." in deployment.processor.output
-        )
-        log_disk.empty()
-        with deployment.recovering("local log's disk full, and a restart with space again"):
-            deployment.spawn()
-        load.check()
+def test_the_disk_of_the_local_log_is_full(deployment: Deployment, load: Workload, log_disk: SmallDisk) -> None:
+    load.stop_producing()
+    log_disk.fill()
+    assert deployment.processor.await_end() == 1
+    path = deployment.site.log_path
+    assert f"LogUnavailableError: The local log {path} cannot grow: the disk is full." in deployment.processor.output
+    log_disk.empty()
+    with deployment.recovering("local log's disk full, and a restart with space again"):
+        deployment.spawn()
+    load.check()
 
 
-def test_the_disk_of_the_state_table_is_full(small_deployment: Deployment, state_disk: SmallDisk) -> None:
-    deployment = small_deployment
-    with workload(deployment, **_LOCK) as load:
-        state_disk.fill()
-        assert deployment.processor.await_end() == 1
-        output = deployment.processor.output
-        assert f"StateTableError: State table {deployment.site.state_path} cannot be written" in output
-        assert "Free space on the disk, then start the processor again." in output
-        state_disk.empty()
-        with deployment.recovering("state table's disk full, and a restart with space again"):
-            deployment.spawn()
-        load.check()
+def test_the_disk_of_the_state_table_is_full(deployment: Deployment, load: Workload, state_disk: SmallDisk) -> None:
+    state_disk.fill()
+    assert deployment.processor.await_end() == 1
+    output = deployment.processor.output
+    assert f"StateTableError: State table {deployment.site.state_path} cannot be written" in output
+    assert "Free space on the disk, then start the processor again." in output
+    state_disk.empty()
+    with deployment.recovering("state table's disk full, and a restart with space again"):
+        deployment.spawn()
+    load.check()

@@ -5,61 +5,80 @@ from __future__ import annotations
 import threading
 
 import pytest
-from sharegroup.spark.committer import CommitPoint
 
+from sharegroup.processor.loop import Point
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import ProcessorProcess
-from tests.crash.workload import workload
+from tests.crash.workload import Workload
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
-_BEYOND_EVERY_TIMEOUT_S = 6.0
-_TIMEOUTS = {"share_record_lock_duration_ms": "3000", "share_session_timeout_ms": "4000"}
-
-
-def test_the_older_of_two_processors_stops(deployment: Deployment) -> None:
-    with workload(deployment, share_record_lock_duration_ms="15000") as load:
-        older, epoch = deployment.processor, leader_epoch(deployment)
-        with deployment.recovering("a second processor takes over"):
-            deployment.spawn("another-checkpoint")
-            assert_fenced(deployment, older, epoch)
-        load.check()
+_BEYOND_EVERY_TIMEOUT_S = 7.0
 
 
-def test_a_processor_that_was_paused_beyond_every_timeout_goes_on(deployment: Deployment) -> None:
-    with workload(deployment, **_TIMEOUTS) as load:
-        with deployment.recovering("SIGSTOP for 6 s"):
-            deployment.processor.pause()
-            pass_by(_BEYOND_EVERY_TIMEOUT_S)
-            deployment.processor.resume()
-        load.check()
-
-
-def test_a_processor_that_was_paused_beyond_every_timeout_finds_its_successor(deployment: Deployment) -> None:
-    with workload(deployment, **_TIMEOUTS) as load:
-        older, epoch = deployment.processor, leader_epoch(deployment)
-        with deployment.recovering("SIGSTOP, and a second processor takes over"):
-            older.pause()
-            deployment.spawn("a-third-checkpoint")
-        pass_by(_BEYOND_EVERY_TIMEOUT_S)
-        deployment.await_batches(2)
-        before = rows_of(deployment, epoch)
-        older.resume()
+def test_the_older_of_two_processors_stops(deployment: Deployment, load: Workload) -> None:
+    older, epoch = deployment.processor, leader_epoch(deployment)
+    with deployment.recovering("a second processor takes over"):
+        deployment.spawn()
         assert_fenced(deployment, older, epoch)
-        assert rows_of(deployment, epoch) == before
-        load.check()
+    load.check()
+
+
+def test_a_processor_that_was_paused_beyond_every_timeout_goes_on(deployment: Deployment, load: Workload) -> None:
+    deployment.processor.pause()
+    let_pass(_BEYOND_EVERY_TIMEOUT_S)
+    deployment.processor.resume()
+    deployment.await_commits(2)
+    load.check()
+
+
+def test_a_processor_that_was_paused_beyond_every_timeout_stops_for_its_successor(
+    deployment: Deployment, load: Workload
+) -> None:
+    older, epoch = deployment.processor, leader_epoch(deployment)
+    with deployment.recovering("SIGSTOP, and a second processor takes over"):
+        older.pause()
+        deployment.spawn()
+    let_pass(_BEYOND_EVERY_TIMEOUT_S)
+    deployment.await_commits(2)
+    before = rows_of(deployment, epoch)
+    answers = answers_of(deployment, load, epoch)
+    older.resume()
+    assert_fenced(deployment, older, epoch)
+    assert rows_of(deployment, epoch) == before
+    # At most the commit that was being published when the process was stopped.
+    assert len(answers_of(deployment, load, epoch)) - len(answers) <= len(load.members)
+    load.check()
+
+
+def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
+    deployment: Deployment, load: Workload
+) -> None:
+    load.drain()
+    older, epoch = deployment.processor, leader_epoch(deployment)
+    older.pause()
+    deployment.spawn()
+    deployment.until(lambda: Point.PUBLISHED in deployment.processor.points_passed(), "the successor has answered")
+    answers = answers_of(deployment, load, epoch)
+    # Heartbeats only: nothing durable comes of them, so no commit could stop the older one.
+    load.deployment.until(lambda: heartbeats_of(deployment, load) > 0, "members go on")
+    older.resume()
+    assert older.await_end() == 1
+    assert "FencedProcessorError" in older.output
+    assert answers_of(deployment, load, epoch) == answers
+    load.check()
 
 
 def assert_fenced(deployment: Deployment, older: ProcessorProcess, epoch: int) -> None:
-    """The older processor ends with a clear error, has told all that it committed, and nothing else."""
-    deployment.until(lambda: leader_epoch(deployment) > epoch, "there is a fence", 0.3)
-    written = rows_of(deployment, epoch)
+    """The older processor ends with a clear error, and commits nothing after the younger one's fence."""
+    deployment.until(lambda: leader_epoch(deployment) > epoch, "there is a fence", 0.1)
+    committed = rows_of(deployment, epoch)
     assert older.await_end() == 1
-    assert f"belongs to leader epoch {epoch + 1}; this processor has {epoch}" in older.output
-    assert rows_of(deployment, epoch) == written
-    passed = older.points_passed()
-    assert passed.count(CommitPoint.EVERYONE_TOLD) == passed.count(CommitPoint.ROWS_COMMITTED)
+    assert "FencedProcessorError" in older.output
+    assert f"leader epoch {epoch + 1}" in older.output
+    assert rows_of(deployment, epoch) == committed
 
 
 def leader_epoch(deployment: Deployment) -> int:
@@ -67,10 +86,23 @@ def leader_epoch(deployment: Deployment) -> int:
 
 
 def rows_of(deployment: Deployment, epoch: int) -> list[StateRow]:
-    """All rows that a processor has written."""
+    """Return all rows that a processor has written."""
     return [row for row in deployment.site.rows() if row.leader_epoch == epoch]
 
 
-def pass_by(seconds: float) -> None:
+def answers_of(deployment: Deployment, load: Workload, epoch: int) -> list[tuple[str, int]]:
+    """Return (member id, correlation id) of a processor's answers to the group."""
+    answers = deployment.site.responses(load.group_id)
+    return [(answer.member_id, answer.correlation_id) for answer in answers if answer.leader_epoch == epoch]
+
+
+def heartbeats_of(deployment: Deployment, load: Workload) -> int:
+    """Return how many heartbeats the newest processor has answered."""
+    epoch = leader_epoch(deployment)
+    answers = deployment.site.responses(load.group_id)
+    return sum(answer.api_key == ApiKey.SHARE_GROUP_HEARTBEAT and answer.leader_epoch == epoch for answer in answers)
+
+
+def let_pass(seconds: float) -> None:
     """Let time pass: that is what is tested."""
     threading.Event().wait(seconds)

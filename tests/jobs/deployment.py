@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sharegroup.audit.history import group_history
@@ -20,6 +19,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.state.reader import StateTableReader
 from tests.conftest import ROOT
+from tests.support import leash
 from tests.support.eventually import eventually
 from tests.support.fast_start import JAVA_OPTIONS
 
@@ -48,13 +48,12 @@ class Job:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SHAREGROUP_", "SPARK_"))}
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         with self._output_path.open("wb") as output:
-            self._process = subprocess.Popen(
+            self._process = leash.start(
                 ["spark-submit", "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}", *arguments],
                 cwd=folder,
                 env=environment,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,
             )
 
     @property
@@ -90,9 +89,7 @@ class Job:
 
     def close(self) -> None:
         """Kill what is left of it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        leash.end(self._process)
 
     def _has_processes(self) -> bool:
         """Whether any process of its session runs; one that ended and was not waited for does not."""

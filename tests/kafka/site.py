@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
 from sharegroup.client.admin import AdminClient
@@ -43,7 +43,7 @@ class KafkaSite(local.Site):
             response_topic_name=f"responses-{self.stem}",
             metrics_port=self.metrics_port,
         )
-        return Settings(processor, BROKER, self.groups, {}, {}, self.kafka)
+        return Settings(processor, BROKER.model_copy(update=dict(self.broker)), self.groups, {}, {}, self.kafka)
 
     def new_name(self, stem: str) -> str:
         """A name that nobody else has on the broker."""
@@ -65,9 +65,3 @@ class KafkaSite(local.Site):
         consumer = ShareConsumer({**self.settings.link_properties, "group.id": group_id, **own})
         consumer.subscribe([topic])
         return consumer
-
-    def again(self, checkpoint: str) -> KafkaSite:
-        """The same processor with another checkpoint, which it makes from the state table."""
-        found = replace(self, checkpoint=checkpoint)
-        found.stem = self.stem
-        return found

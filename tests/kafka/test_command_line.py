@@ -7,14 +7,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sharegroup.config.kafka import KafkaConfig
 from tests.cli.conftest import CommandLine
 from tests.cli.test_metrics import shown
 from tests.kafka.site import KafkaSite
-from tests.spark.test_metrics import free_port, scraped
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.scraping import free_port, scraped
 
 
 def test_topics(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,13 +29,11 @@ def test_topics(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def site(spark: SparkSession, broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
+def site(broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
     """A running processor that shows its metrics."""
     kafka = KafkaConfig(bootstrap_servers=broker.bootstrap_servers)
-    site = KafkaSite(spark, tmp_path, metrics_port=free_port(), kafka=kafka)
+    site = KafkaSite(tmp_path, metrics_port=free_port(), kafka=kafka)
     site.start()
-    # Its first batch loads classes, and takes longer than a command waits on a machine with other work on it.
-    site.new_group()
     yield site
     site.close()
 

@@ -28,6 +28,7 @@ from sharegroup.errors import ConfigurationError, LogAccessDeniedError, UnknownT
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.rows import RecordType
+from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
@@ -41,26 +42,24 @@ SHORT_TIMEOUT = {"fetch_max_wait_ms": 500, "request_timeout_ms": 2_000}
 
 
 @pytest.fixture(scope="module")
-def site(
-    spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaSite]:
+def site(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
     """A running processor that the tests of this file share."""
     kafka = KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
-    site = KafkaSite(spark, tmp_path_factory.mktemp("site"), kafka=kafka)
+    site = KafkaSite(tmp_path_factory.mktemp("site"), kafka=kafka)
     site.start()
     yield site
     site.close()
 
 
 @pytest.fixture
-def new_site(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[KafkaConfig], KafkaSite]]:
+def new_site(tmp_path: Path) -> Iterator[Callable[[KafkaConfig], KafkaSite]]:
     """Makes sites of a test's own; they are not started."""
     sites: list[KafkaSite] = []
 
     def make(kafka: KafkaConfig) -> KafkaSite:
         folder = tmp_path / f"site-{len(sites)}"
         folder.mkdir()
-        sites.append(KafkaSite(spark, folder, kafka=kafka))
+        sites.append(KafkaSite(folder, kafka=kafka))
         return sites[-1]
 
     yield make
@@ -90,16 +89,17 @@ class Seen:
             self.plans.append(records._jdf.queryExecution().toString())
 
 
-def work(site: KafkaSite, group_id: str, topic: str) -> Seen:
-    """A Spark worker, until there is nothing left."""
-    assert site.spark is not None
+def work(spark: SparkSession, site: KafkaSite, group_id: str, topic: str) -> Seen:
+    """Let a Spark worker work until there is nothing left."""
     seen = Seen()
     config = {**site.settings.link_properties, "group.id": group_id, "topics": topic}
-    process(site.spark, config, seen, once_timeout_s=60)
+    process(spark, config, seen, once_timeout_s=60)
     return seen
 
 
-def test_a_topic_with_gaps_is_drained_by_a_consumer_and_a_worker(site: KafkaSite, begin: Begin) -> None:
+def test_a_topic_with_gaps_is_drained_by_a_consumer_and_a_worker(
+    spark: SparkSession, site: KafkaSite, begin: Begin
+) -> None:
     topic = site.new_topic(partition_count=2, record_count=300)
     begin(topic, ["aborted"] * 2).abort_transaction(30)  # offsets 300 and 301 of partition 0, marker at 302
     begin(topic, ["committed"]).commit_transaction(30)  # offset 303, marker at 304
@@ -109,7 +109,7 @@ def test_a_topic_with_gaps_is_drained_by_a_consumer_and_a_worker(site: KafkaSite
     with site.consumer(group_id, topic, max_poll_records=50) as consumer:
         polled = places(site.poll(consumer, 100))
         consumer.commit_sync()
-    worked = work(site, group_id, topic).places
+    worked = work(spark, site, group_id, topic).places
     records = {(partition, offset) for partition in range(2) for offset in range(300)} | {(0, 303), (0, 305)}
     assert polled | set(worked) == records
     assert len(polled) + len(worked) == len(records)
@@ -154,14 +154,14 @@ def test_members_ask_again_when_the_response_topic_was_deleted(site: KafkaSite) 
 
 
 def test_what_anybody_appends_to_the_request_topic(site: KafkaSite) -> None:
-    metrics = site.running_processor().metrics
-    before, now_ms = metrics.undecodable_messages, site.log.now_ms()
+    figures = site.running_processor().processor.figures
+    before, now_ms = figures.undecodable_messages, site.log.now_ms()
     requests = site.settings.processor.request_topic_name
     # More than a broker takes by default, and clocks that are a day off: LogAppendTime does not heed them.
     site.log.append(requests, 0, [NewRecord(None, bytes(2_000_000))])
     for stamp_ms in (now_ms - DAY_MS, now_ms + DAY_MS):
         site.log.append(requests, 0, [NewRecord(None, b"x", timestamp_ms=stamp_ms)])
-    site.until(lambda: metrics.undecodable_messages - before == 3, "all are counted")
+    site.until(lambda: figures.undecodable_messages - before == 3, "all are counted")
     group_id = site.new_group()
     (row,) = site.rows(group_id, RecordType.GROUP_METADATA)
     assert abs(row.time_ms - now_ms) < DAY_MS / 2
@@ -176,15 +176,14 @@ def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: Ka
         consumer = site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT)
         site.poll(consumer, 5)
     with consumer:
-        with site.running() as processor:
+        with site.running():
             assert len(site.poll(consumer, 5)) == 5
             consumer.commit_sync()
-            before = site.reader.recovery().last_marker
+            before = site.reader.last_marker()
             assert before is not None
             site.log.delete_topic(requests)
             with pytest.raises(UnknownTopicError, match=f"request topic {requests} was deleted"):
                 site.until(lambda: False, "the processor ends")
-            assert processor.metrics.repeated_batches == 0
         site.produce(topic, 0, 5)
         with site.running():
             # The offsets that the state table has seen do not come again.
@@ -234,7 +233,11 @@ def grant_all(broker: KafkaBroker, stem: str) -> None:
 
 
 def test_a_processor_that_logs_in(
-    new_site: NewSite, broker: KafkaBroker, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    new_site: NewSite,
+    broker: KafkaBroker,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     # As with --verbose.
     caplog.set_level(logging.INFO)
@@ -256,12 +259,17 @@ def test_a_processor_that_logs_in(
 
     grant_all(broker, site.stem)
     site.until(lambda: can_create(site, requests), "the rights are granted")
-    with site.running() as processor:
+    processor = ProcessorQuery(spark, site.settings)
+    others = {query.id for query in spark.streams.active}
+    processor.start()
+    try:
         topic = site.new_topic(record_count=10)
-        seen = work(site, site.new_group(), topic)
+        seen = work(spark, site, site.new_group(), topic)
         assert len(seen.places) == 10
-        query = processor._running_query()
+        (query,) = (query for query in spark.streams.active if query.id not in others)
         plans = [query._jsq.explainInternal(True), str(query.lastProgress), *seen.plans]
+    finally:
+        processor.stop()
     assert all(plans)
     files = [path for path in site.folder.rglob("*") if path.is_file()]
     assert len(files) > 10
@@ -304,7 +312,7 @@ def test_an_outage(new_site: NewSite, tmp_path: Path) -> None:
         site.stop()
 
 
-def test_the_oldest_version(new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None:
+def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None:
     site = new_site(plain(kafka_3_9_2))
     with site.running():
         topic = site.new_topic(partition_count=2, record_count=50)
@@ -312,7 +320,7 @@ def test_the_oldest_version(new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None
         with site.consumer(group_id, topic, max_poll_records=20) as consumer:
             polled = places(site.poll(consumer, 20))
             consumer.commit_sync()
-        worked = work(site, group_id, topic).places
+        worked = work(spark, site, group_id, topic).places
         assert len(polled) + len(worked) == 100
         assert site.is_drained(group_id, topic)
     assert verify(site.rows(), BROKER).findings == []

@@ -1,35 +1,19 @@
-"""Processors for tests: one that all may use, and new ones for those that stop theirs."""
+"""A processor for the tests of workers and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.support.site import Site
+from tests.spark.spark_site import SparkSite
 
 
 @pytest.fixture(scope="package")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSite]:
     """A running processor that tests share: each has groups and topics of its own, and lets it run."""
-    site = Site(tmp_path_factory.mktemp("site"), {"configured": {"share.delivery.count.limit": "3"}})
+    site = SparkSite(spark, tmp_path_factory.mktemp("site"))
     site.start()
     yield site
     site.close()
-
-
-@pytest.fixture
-def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Makes sites of a test's own, in one folder each; they are not started."""
-    sites: list[Site] = []
-
-    def make(folder: str = "site", **fields: object) -> Site:
-        path = tmp_path / folder
-        path.mkdir(exist_ok=True)
-        sites.append(Site(path, **fields))  # type: ignore[arg-type]
-        return sites[-1]
-
-    yield make
-    for site in sites:
-        site.close()

@@ -19,8 +19,9 @@ from sharegroup.core.record_state import Cause
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark.share_group_source import acknowledge
+from tests.spark.spark_site import SparkSite
 from tests.support.eventually import eventually
-from tests.support.site import BROKER, Site
+from tests.support.site import BROKER
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -43,8 +44,7 @@ class Seen:
         return sorted(place for batch in self.batches.values() for place in batch)
 
 
-def records(site: Site, group_id: str, topic: str, **options: str) -> DataFrame:
-    assert site.spark is not None
+def records(site: SparkSite, group_id: str, topic: str, **options: str) -> DataFrame:
     reader = site.spark.readStream.format("sharegroup").option("log.path", str(site.log_path))
     for name, value in {"group_id": group_id, "subscribe": topic, **options}.items():
         reader = reader.option(name.replace("_", "."), value)
@@ -66,7 +66,7 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
     assert query.exception() is None
 
 
-def drain(site: Site, group_id: str, topic: str, *writers: DataStreamWriter) -> None:
+def drain(site: SparkSite, group_id: str, topic: str, *writers: DataStreamWriter) -> None:
     """Run queries until every record of the topic is finished."""
     if not writers:
         until(site, lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
@@ -75,8 +75,8 @@ def drain(site: Site, group_id: str, topic: str, *writers: DataStreamWriter) -> 
         drain(site, group_id, topic, *writers[1:])
 
 
-def until(site: Site, condition: Callable[[], bool], what: str) -> None:
-    """As `Site.until`, with time enough for a first query that Spark has to load its classes for."""
+def until(site: SparkSite, condition: Callable[[], bool], what: str) -> None:
+    """As `SparkSite.until`, with time enough for a first query that Spark has to load its classes for."""
 
     def holds() -> bool:
         site.running_processor().raise_failure()
@@ -89,23 +89,23 @@ def everything(partition_count: int, record_count: int) -> list[Place]:
     return [(partition, offset) for partition in range(partition_count) for offset in range(record_count)]
 
 
-def offsets(site: Site, group_id: str, *causes: Cause) -> list[int]:
+def offsets(site: SparkSite, group_id: str, *causes: Cause) -> list[int]:
     entries = [entry for row in site.rows(group_id) for entry in row.transitions if entry.cause in causes]
     return sorted(offset for e in entries for offset in range(e.first_offset, e.last_offset + 1))
 
 
-def leaves(site: Site, group_id: str) -> int:
+def leaves(site: SparkSite, group_id: str) -> int:
     """How often members said that they leave."""
     return sum(beat.body["member_epoch"] == -1 for beat in site.requests(group_id, ApiKey.SHARE_GROUP_HEARTBEAT))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def verified(site: Site) -> Iterator[None]:
+def verified(site: SparkSite) -> Iterator[None]:
     yield
     assert verify(site.rows(), BROKER).findings == []
 
 
-def test_a_query_writes_each_record_once_to_a_delta_table(site: Site, tmp_path: Path) -> None:
+def test_a_query_writes_each_record_once_to_a_delta_table(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=300), site.new_group()
     frame = records(site, group_id, topic, max_poll_records="200")
     assert frame.schema.simpleString() == (
@@ -119,14 +119,13 @@ def test_a_query_writes_each_record_once_to_a_delta_table(site: Site, tmp_path: 
         topic,
         frame.writeStream.format("delta").option("checkpointLocation", checkpoint).option("path", sink),
     )
-    assert site.spark is not None
     rows = site.spark.read.format("delta").load(sink).select("partition", "offset", "delivery_count").collect()
     assert sorted((row.partition, row.offset) for row in rows) == everything(2, 300)
     assert {row.delivery_count for row in rows} == {1}
     until(site, lambda: leaves(site, group_id) == 1, "the member of the stopped query leaves")
 
 
-def test_two_queries_of_a_group_share_its_records(site: Site, tmp_path: Path) -> None:
+def test_two_queries_of_a_group_share_its_records(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=100), site.new_group()
     seen = [Seen(), Seen()]
     frames = [records(site, group_id, topic, max_poll_records="20", client_id=f"query-{i}") for i in range(2)]
@@ -135,7 +134,7 @@ def test_two_queries_of_a_group_share_its_records(site: Site, tmp_path: Path) ->
     assert sorted(seen[0].places + seen[1].places) == everything(2, 100)
 
 
-def test_a_query_that_failed_in_a_batch_reads_exactly_that_batch_again(site: Site, tmp_path: Path) -> None:
+def test_a_query_that_failed_in_a_batch_reads_exactly_that_batch_again(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=50), site.new_group()
     before, after = Seen(), Seen()
 
@@ -155,7 +154,7 @@ def test_a_query_that_failed_in_a_batch_reads_exactly_that_batch_again(site: Sit
     assert offsets(site, group_id, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.RELEASE) == []
 
 
-def test_a_query_whose_locks_ended_while_it_was_down_goes_on(site: Site, tmp_path: Path) -> None:
+def test_a_query_whose_locks_ended_while_it_was_down_goes_on(site: SparkSite, tmp_path: Path) -> None:
     topic = site.new_topic(record_count=30)
     group_id = site.new_group(share_record_lock_duration_ms="5000")
     seen = Seen()
@@ -175,7 +174,7 @@ def test_a_query_whose_locks_ended_while_it_was_down_goes_on(site: Site, tmp_pat
     assert offsets(site, group_id, Cause.ACCEPT) == list(range(30))
 
 
-def test_records_are_acknowledged_one_by_one(site: Site, tmp_path: Path) -> None:
+def test_records_are_acknowledged_one_by_one(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=20), site.new_group()
     seen = Seen()
 
@@ -206,7 +205,7 @@ def merged(seen: Seen) -> dict[Place, int]:
     return {place: count for batch in dict(seen.batches).values() for place, count in batch.items() if count == 2}
 
 
-def test_released_records_stay_away_as_long_as_is_said(site: Site, tmp_path: Path) -> None:
+def test_released_records_stay_away_as_long_as_is_said(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=6), site.new_group()
 
     def judge(batch: DataFrame, batch_id: int) -> None:
@@ -229,7 +228,7 @@ def test_released_records_stay_away_as_long_as_is_said(site: Site, tmp_path: Pat
     ]
 
 
-def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: Site, tmp_path: Path) -> None:
+def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=1), site.new_group()
     told: list[str] = []
 
@@ -271,7 +270,7 @@ def test_mistakes_in_acknowledgements_are_told_where_they_are_made(site: Site, t
     assert [problem in text for problem, text in zip(problems, told, strict=True)] == [True] * len(problems)
 
 
-def test_a_query_for_what_is_available_now_ends(site: Site, tmp_path: Path) -> None:
+def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=50), site.new_group()
     seen = Seen()
 
@@ -296,6 +295,8 @@ def test_a_query_for_what_is_available_now_ends(site: Site, tmp_path: Path) -> N
         ({"subscribes": "x"}, "Did you mean subscribe"),
     ],
 )
-def test_wrong_options_are_told_when_the_source_is_loaded(site: Site, options: dict[str, Any], problem: str) -> None:
+def test_wrong_options_are_told_when_the_source_is_loaded(
+    site: SparkSite, options: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(AnalysisException, match=problem):
         records(site, "group", "topic", **options)

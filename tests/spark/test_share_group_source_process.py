@@ -7,7 +7,6 @@ import os
 import pickle
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark.share_group_source import ShareGroupDataSource
 from tests.client.processor_peer import ProcessorPeer, eventually
+from tests.support import leash
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ class SourceProcess:
             server.bind(address)
             server.listen()
             environment = {**os.environ, "PYTHON_WORKER_FACTORY_SOCK_PATH": address, "PYTHONPATH": str(ROOT)}
-            self.process = subprocess.Popen([sys.executable, "-m", runner.__name__], env=environment)
+            self.process = leash.start([sys.executable, "-m", runner.__name__], env=environment)
             self._connection = server.accept()[0]
         self._file = self._connection.makefile("rwb")
         assert self._number() == self.process.pid

@@ -18,7 +18,7 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark import worker, worker_end
 from sharegroup.spark.worker import Handler, process
-from tests.support.site import Site
+from tests.spark.spark_site import SparkSite
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -42,7 +42,7 @@ class Seen:
 
 
 @contextmanager
-def working(site: Site, group_id: str, topic: str, handler: Handler, **config: object) -> Iterator[None]:
+def working(site: SparkSite, group_id: str, topic: str, handler: Handler, **config: object) -> Iterator[None]:
     """A worker for a while; it is stopped at the end, and must end by itself then."""
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -50,7 +50,6 @@ def working(site: Site, group_id: str, topic: str, handler: Handler, **config: o
 
     def work() -> None:
         try:
-            assert site.spark is not None
             process(site.spark, {**wanted, **config}, handler, stop)
         except BaseException as failure:
             failures.append(failure)
@@ -66,13 +65,13 @@ def working(site: Site, group_id: str, topic: str, handler: Handler, **config: o
     assert not failures
 
 
-def drain(site: Site, group_id: str, topic: str, handler: Handler, **config: object) -> None:
+def drain(site: SparkSite, group_id: str, topic: str, handler: Handler, **config: object) -> None:
     """Work until every record of the topic is finished."""
     with working(site, group_id, topic, handler, **config):
         site.until(lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
 
 
-def transitions(site: Site, group_id: str, *causes: Cause) -> list[TransitionEntry]:
+def transitions(site: SparkSite, group_id: str, *causes: Cause) -> list[TransitionEntry]:
     return [entry for row in site.rows(group_id) for entry in row.transitions if entry.cause in causes]
 
 
@@ -84,7 +83,7 @@ def judged(records: DataFrame, acknowledge_type: str) -> DataFrame:
     return records.select("topic", "partition", "offset", F.lit(acknowledge_type).alias("acknowledge_type"))
 
 
-def test_nothing_returned_accepts_everything(site: Site) -> None:
+def test_nothing_returned_accepts_everything(site: SparkSite) -> None:
     topic = site.new_topic(partition_count=2, record_count=50)
     group_id = site.new_group()
     seen = Seen()
@@ -94,7 +93,7 @@ def test_nothing_returned_accepts_everything(site: Site) -> None:
     assert seen.calls >= 5
 
 
-def test_records_come_with_all_that_the_log_has_of_them(site: Site) -> None:
+def test_records_come_with_all_that_the_log_has_of_them(site: SparkSite) -> None:
     topic = site.new_topic(record_count=3)
     schemas: list[StructType] = []
     rows: list[object] = []
@@ -116,7 +115,7 @@ def test_records_come_with_all_that_the_log_has_of_them(site: Site) -> None:
     ]
 
 
-def test_acknowledgements_say_what_is_not_accepted(site: Site) -> None:
+def test_acknowledgements_say_what_is_not_accepted(site: SparkSite) -> None:
     class Judge(Seen):
         def answer(self, records: DataFrame) -> DataFrame:
             rejected = records.where("offset % 5 = 0")
@@ -155,7 +154,7 @@ def fails_in_spark(records: DataFrame) -> DataFrame:
     ids=["raises", "fails in Spark", "missing column", "unknown type", "record not given"],
 )
 def test_a_handler_that_fails_releases_its_range(
-    site: Site, caplog: pytest.LogCaptureFixture, wrong: Handler, complaint: str
+    site: SparkSite, caplog: pytest.LogCaptureFixture, wrong: Handler, complaint: str
 ) -> None:
     class FailsAtFirst(Seen):
         def answer(self, records: DataFrame) -> DataFrame | None:
@@ -175,7 +174,7 @@ def test_a_handler_that_fails_releases_its_range(
         raise record.exc_info[1] or AssertionError
 
 
-def test_several_ranges_are_in_the_air_at_once(site: Site) -> None:
+def test_several_ranges_are_in_the_air_at_once(site: SparkSite) -> None:
     both = threading.Barrier(2)
 
     class Meets(Seen):
@@ -188,7 +187,7 @@ def test_several_ranges_are_in_the_air_at_once(site: Site) -> None:
     assert seen.calls == 2
 
 
-def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Site) -> None:
+def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: SparkSite) -> None:
     topic = site.new_topic(record_count=30)
     group_id = site.new_group()
     begun, go_on = threading.Event(), threading.Event()
@@ -215,7 +214,7 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Site)
 
 
 def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: SparkSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_HANDLER_TIMEOUT_S", 1)
     topic = site.new_topic(record_count=5)
@@ -237,7 +236,25 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
     assert {entry.delivery_count for entry in released} == {1}
 
 
-def test_once_ends_when_nothing_is_left(site: Site) -> None:
+def test_a_handler_that_outlasts_its_locks_does_not_keep_its_records(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group(share_record_lock_duration_ms="1000")
+    delivered_again = threading.Event()
+
+    class OutlastsAtFirst(Seen):
+        def answer(self, records: DataFrame) -> None:
+            if len(self.delivery_counts[0, 0]) == 1:
+                assert delivered_again.wait(60)
+            else:
+                delivered_again.set()
+
+    seen = OutlastsAtFirst()
+    drain(site, group_id, topic, seen, **{"worker.ranges.in.flight": 2})
+    assert seen.delivery_counts == {(0, offset): [1, 2] for offset in range(5)}
+    assert offsets(transitions(site, group_id, Cause.LOCK_TIMEOUT)) == list(range(5))
+
+
+def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
     topic = site.new_topic(partition_count=2, record_count=50)
     group_id = site.new_group()
 
@@ -247,22 +264,20 @@ def test_once_ends_when_nothing_is_left(site: Site) -> None:
 
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
     for handler in (ReleasesAtFirst(), Seen()):
-        assert site.spark is not None
         process(site.spark, config, handler, once_timeout_s=300)
         assert site.is_drained(group_id, topic)
     assert handler.calls == 0, "the second run finds nothing"
 
 
-def test_once_ends_when_the_topic_does_not_exist(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_ends_when_the_topic_does_not_exist(site: SparkSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_end, "_UNASSIGNED_S", 1.0)
     seen = Seen()
     config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
-    assert site.spark is not None
     process(site.spark, config, seen, once_timeout_s=300)
     assert seen.calls == 0
 
 
-def test_records_that_are_gone_are_gaps(site: Site) -> None:
+def test_records_that_are_gone_are_gaps(site: SparkSite) -> None:
     topic = site.new_topic(record_count=10)
     group_id = site.new_group()
 
@@ -282,7 +297,7 @@ def test_records_that_are_gone_are_gaps(site: Site) -> None:
     assert {gap.reason for gap in gaps} == {"deleted: the log starts at offset 4"}
 
 
-def test_a_topic_that_is_created_again_while_its_records_are_held(site: Site) -> None:
+def test_a_topic_that_is_created_again_while_its_records_are_held(site: SparkSite) -> None:
     topic = site.new_topic(record_count=5)
     old_id = site.log.describe_topic(topic).topic_id
     group_id = site.new_group()
@@ -316,6 +331,6 @@ def test_a_topic_that_is_created_again_while_its_records_are_held(site: Site) ->
         ({"group.id": "g", "topics": "t", "log.path": ""}, "log"),
     ],
 )
-def test_a_configuration_that_cannot_work(site: Site, config: Mapping[str, object], complaint: str) -> None:
+def test_a_configuration_that_cannot_work(site: SparkSite, config: Mapping[str, object], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         process(site.spark, {"log.path": str(site.log_path), **config}, Seen())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Self
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.topic_id import new_topic_id
+from tests.support import leash
 from tests.support.eventually import eventually
 from tests.support.fast_start import JAVA_OPTIONS
 
@@ -28,7 +27,6 @@ CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
-_PR_SET_PDEATHSIG = 1
 
 
 class KafkaBroker:
@@ -141,12 +139,8 @@ class KafkaBroker:
 
     def _run(self) -> None:
         with (self.folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command("kafka.Kafka", "server.properties"),
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                preexec_fn=_die_with_parent,
+            self._process = leash.start(
+                self._command("kafka.Kafka", "server.properties"), cwd=self.folder, stdout=log, stderr=log
             )
         try:
             eventually(self._accepts, f"Kafka {self.version} accepts connections", 60)
@@ -271,8 +265,3 @@ def _free_ports(*names: str) -> dict[str, int]:
     finally:
         for opened in sockets:
             opened.close()
-
-
-def _die_with_parent() -> None:
-    """A test run that is killed leaves no broker behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A processor with everything around it: log, state table, checkpoint, and what tests do with them."""
+"""A processor with everything around it: log, state table, topics, groups and members."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Site:
     Attributes:
         folder: where everything is.
         groups: group id → the group's own configuration.
-        checkpoint: name of the checkpoint folder.
         metrics_port: where the processor shows its metrics; 0 is nowhere.
+        broker: fields of the broker's configuration that differ from `BROKER`.
     """
 
     folder: Path
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    checkpoint: str = "checkpoint"
     metrics_port: int = 0
+    broker: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = LocalLog(self.log_path)
@@ -72,7 +72,7 @@ class Site:
 
     @property
     def checkpoint_path(self) -> Path:
-        return self.folder / self.checkpoint
+        return self.folder / "checkpoint"
 
     @property
     def settings(self) -> Settings:
@@ -83,7 +83,7 @@ class Site:
             request_topic_partitions=REQUEST_PARTITIONS,
             metrics_port=self.metrics_port,
         )
-        return Settings(processor, BROKER, self.groups, {}, {})
+        return Settings(processor, BROKER.model_copy(update=dict(self.broker)), self.groups, {}, {})
 
     # The processor.
 

@@ -17,6 +17,7 @@ from sharegroup.logs.port import NewRecord
 from tests.kafka.side_by_side.member import Member, ShareConsumer
 from tests.kafka.side_by_side.outcome import Delivery, Outcome, PartitionState, outcome
 from tests.kafka.side_by_side.scenario import Acknowledge, Consume, Hold, Produce, Say, Scenario, Step
+from tests.support import leash
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import ROOT
 
@@ -138,7 +139,7 @@ class _Performance:
         config = self._side.consumer_config(self._config(step.member))
         arguments = [self._side.consumer_class, json.dumps(config), self._topic.name, str(DEADLINE_S)]
         command = [sys.executable, "-m", "tests.kafka.side_by_side.doomed_member", *arguments]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        with leash.start(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             self._stack.callback(process.kill)
             assert process.stdout is not None
             delivered = [Delivery(*delivery) for delivery in json.loads(process.stdout.readline())]

@@ -1,0 +1,49 @@
+"""SIGKILL between the steps of a commit, and between those of a takeover: nobody can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.processor.loop import Point
+from tests.crash.auditor import assert_only_appended
+from tests.crash.deployment import Deployment
+from tests.crash.processor_process import LOOP_POINTS, TAKEOVER_POINTS, arm
+from tests.crash.workload import Workload
+
+pytestmark = pytest.mark.slow
+
+_NAMES = {
+    Point.APPLIED: "SIGKILL between applying and the commit",
+    Point.COMMITTED: "SIGKILL between the commit and the answers",
+    Point.PUBLISHED: "SIGKILL after the answers",
+}
+
+
+@pytest.mark.parametrize("point", LOOP_POINTS)
+def test_a_processor_is_killed_between_two_steps_of_the_loop(
+    deployment: Deployment, load: Workload, point: str
+) -> None:
+    arm(deployment.folder, point)
+    deployment.processor.await_end()
+    before = deployment.site.rows()
+    with deployment.recovering(_NAMES[point]):
+        deployment.spawn()
+    deployment.await_commits(2)
+    assert_only_appended(before, deployment.site.rows())
+    load.check()
+
+
+@pytest.mark.parametrize("point", TAKEOVER_POINTS)
+def test_a_processor_is_killed_while_it_takes_over(deployment: Deployment, load: Workload, point: str) -> None:
+    # An outbox that is not published is the work of the takeover.
+    arm(deployment.folder, Point.COMMITTED)
+    deployment.processor.await_end()
+    before = deployment.site.rows()
+    arm(deployment.folder, point)
+    deployment.spawn()
+    deployment.processor.await_end()
+    with deployment.recovering("SIGKILL while taking over"):
+        deployment.spawn()
+    deployment.await_commits(2)
+    assert_only_appended(before, deployment.site.rows())
+    load.check()

@@ -1,0 +1,30 @@
+"""Metrics as Prometheus reads them from a processor."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Series = dict[tuple[str, ...], float]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def scraped(port: int) -> dict[str, Series]:
+    """Return name → values of its labels by their names → value."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        text = answer.read().decode()
+    series: dict[str, Series] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(value for _, value in sorted(sample.labels.items()))
+            series.setdefault(sample.name, {})[labels] = sample.value
+    return series
