@@ -220,26 +220,31 @@ class SimulatedProcessor:
         if self._is_stepping or (self._is_committing and self._takeover.is_careful):
             self._step_by(self._world.now_ms + 5)
             return
-        self._is_stepping = True
-        try:
-            self._guarded(self._run_once)
-        finally:
-            self._is_stepping = False
-        if self.is_over:
-            return
-        if self._world.happens(0.8):
-            self._world.after(0, 3, self._commit)
-        else:
-            self._world.after(5, 60, self._commit)
+        if self._follower.has_records or self._wait_ms() == 0:
+            self._is_stepping = True
+            try:
+                self._guarded(self._run_once)
+            finally:
+                self._is_stepping = False
+            if self.is_over:
+                return
+            if self._world.happens(0.8):
+                self._world.after(0, 3, self._commit)
+            else:
+                self._world.after(5, 60, self._commit)
         if self._follower.has_records:
             self.wake()
+        elif (wait_ms := self._wait_ms()) is not None:
+            self._step_by(self._world.now_ms + max(1, wait_ms))
+
+    def _wait_ms(self) -> int | None:
+        """How long until a group wants a Tick; None when none does."""
         waits_ms = [
             next_ms - self._clocks.now_ms(partition)
             for partition in range(self._config.request_topic_partitions)
             if (next_ms := self._timers.next_ms(partition)) is not None
         ]
-        if waits_ms:
-            self._step_by(self._world.now_ms + max(1, min(waits_ms)))
+        return max(0, min(waits_ms)) if waits_ms else None
 
     def _run_once(self) -> None:
         is_over = iter([False])
@@ -256,9 +261,6 @@ class SimulatedProcessor:
             self._guarded(self._loop.commit_and_publish)
         finally:
             self._is_committing = False
-        if not self.is_over:
-            # Its ticks may be due now.
-            self.wake()
 
     def _commit_marker(self) -> None:
         if not self.is_over:

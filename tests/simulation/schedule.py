@@ -103,7 +103,9 @@ class Schedule:
         self._network = Network(repeat=0.02, delayed_repeat=0.02, unknown=0.02, lost=0.01, late=0.01, reread=0.01)
         self._members: list[SimulatedMember] = []
         self._member_count = 0
-        self._processors: list[SimulatedProcessor] = []
+        self._processor: SimulatedProcessor
+        """The one that took over last."""
+        self._running: list[SimulatedProcessor] = []
         self._is_calm = False
         self._message_count = 0
         self._fault_count = 0
@@ -137,10 +139,6 @@ class Schedule:
 
     # The processors.
 
-    @property
-    def _processor(self) -> SimulatedProcessor:
-        return self._processors[-1]
-
     def _take_over(self) -> None:
         self._takeover_is_due = False
         processor = self._parts.processor(
@@ -153,12 +151,15 @@ class Schedule:
             {group_id: {"share.auto.offset.reset": "earliest"} for group_id in self._groups},
             self._processor_ended,
         )
-        self._processors.append(processor)
-        if not self._is_calm and len(self._processors) > 1 and self._world.happens(0.1):
+        is_first = not self._running and not self._table.rows
+        self._processor = processor
+        self._running.append(processor)
+        if not self._is_calm and not is_first and self._world.happens(0.1):
             processor.end_at = self._world.random.choice(("fenced", *_CRASH_POINTS[4:6]))
         processor.start()
 
     def _processor_ended(self, processor: SimulatedProcessor) -> None:
+        self._running.remove(processor)
         if processor is self._processor and not self._takeover_is_due:
             self._takeover_is_due = True
             self._world.after(5, 50 if self._is_calm or self._world.happens(0.7) else 4_000, self._take_over)
@@ -174,7 +175,7 @@ class Schedule:
             count = self._world.random.randint(1, 6)
             self._log.grow(name, partition, count)
             self._world.trace("producer appends", count, "to", name, partition)
-            for processor in self._processors:
+            for processor in list(self._running):
                 processor.look()
         self._world.after(50, 3_000, self._produce)
 
@@ -231,7 +232,7 @@ class Schedule:
             envelope = decoded_request(record.value)
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
                 self._ledger.announced(record, envelope.leader_epoch)
-        for processor in self._processors:
+        for processor in list(self._running):
             processor.wake_if_running()
         if self._message_count >= self._next_fault_at and not self._is_calm:
             self._next_fault_at = self._message_count + self._world.random.randint(15, 60)
@@ -335,7 +336,7 @@ class Schedule:
         self._world.trace("faults end")
         self._is_calm = True
         vars(self._network).update(vars(Network()))
-        for processor in self._processors:
+        for processor in list(self._running):
             processor.calm_down()
         for member in self._members:
             member.is_good = True
