@@ -21,7 +21,7 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.processor import Processor
+from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.session import build_session
 from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, folder:
     }
     settings = load_settings(ROOT / "conf" / "kafka.yaml", {}, [f"{key}={value}" for key, value in flags.items()])
     spark = build_session("kafka-to-delta")
-    processor = Processor(spark, settings)
+    processor = ProcessorQuery(spark, settings)
     processor.start()
     plain: list[float] = []
     shared: list[float] = []

@@ -12,8 +12,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
@@ -24,16 +23,15 @@ from uuid import uuid4
 import confluent_kafka
 from confluent_kafka import admin as kafka_admin
 
+from benchmarks.host import ProcessorHost
+from benchmarks.site import ROOT, Site
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.loader import load_settings
 from sharegroup.logs.kafka import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.processor import Processor
-from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 
-ROOT = Path(__file__).resolve().parent.parent
 PRODUCED_BATCH_BYTES = 16_384
 """Size of a produced batch: the Java producer's default. The broker's share groups hand out by batches."""
 QUEUED_RECORDS = 50_000
@@ -65,19 +63,19 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=120, help="messages of the queue")
     parser.add_argument("--work-ms", type=int, default=50, help="work on each of them")
     parser.add_argument("--consumers", type=int, default=6, help="consumers of the queue")
+    parser.add_argument("--host", choices=("plain", "spark"), default="spark", help="process that runs our processor")
     options = parser.parse_args()
-    print(f"settings: {vars(options)}, Kafka 4.3.1, one node, 4 partitions (queue: 3), local[4]")
+    print(f"settings: {vars(options)}, Kafka 4.3.1, one node, 4 partitions (queue: 3)")
     with (
         tempfile.TemporaryDirectory() as folder,
         KafkaBroker("4.3.1", Path(folder) / "broker") as broker,
-        running_processor(broker, Path(folder)),
+        ProcessorHost(options.host, site_of(broker, Path(folder))),
         broker.open_log() as log,
     ):
         run(options, broker, log)
 
 
-@contextmanager
-def running_processor(broker: KafkaBroker, folder: Path) -> Iterator[None]:
+def site_of(broker: KafkaBroker, folder: Path) -> Site:
     values = {
         "bootstrap.servers": broker.bootstrap_servers,
         "state.table.path": folder / "state",
@@ -86,15 +84,9 @@ def running_processor(broker: KafkaBroker, folder: Path) -> Iterator[None]:
         "group.share.assignors": "simple",
         "group.share.max.partition.max.record.locks": 1_000_000,
     }
-    settings = load_settings(ROOT / "conf" / "kafka.yaml", {}, [f"{key}={value}" for key, value in values.items()])
-    spark = build_session("share-consumers")
-    processor = Processor(spark, settings)
-    processor.start()
-    try:
-        yield
-    finally:
-        processor.stop()
-        spark.stop()
+    overrides = tuple(f"{key}={value}" for key, value in values.items())
+    config = ROOT / "conf" / "kafka.yaml"
+    return Site(folder, config, overrides, load_settings(config, {}, overrides))
 
 
 def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog) -> None:

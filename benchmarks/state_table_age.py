@@ -139,9 +139,7 @@ class Load:
                 rows.append(
                     row.model_copy(update={"topic_id": "topic-id", "topic": "orders", "partition": led.partition})
                 )
-        payload = CommitMarkerPayload(
-            checkpoint_id="checkpoint", row_count=len(rows) + 1, end_offsets={0: self.request_offset + 1}
-        )
+        payload = CommitMarkerPayload(row_count=len(rows) + 1, end_offsets={0: self.request_offset + 1})
         marker = StateRow(record_type=RecordType.COMMIT_MARKER, payload=payload.model_dump(mode="json"))
         group = {"group_id": "group", "request_partition": 0, "request_offset": self.request_offset}
         stamp = {"commit_id": commit_id, "time_ms": self.time_ms}

@@ -7,7 +7,7 @@ takeover goes on with it. What was recorded is done even if nobody waits any mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sharegroup.config.model import is_topic_name
@@ -24,7 +24,6 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import (
     AlteredPartition,
     AlteredPartitionResult,
-    AlteredTopic,
     AlteredTopicResult,
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -54,7 +53,6 @@ _BODIES: dict[int, type[Message]] = {
 _RESPONSES: dict[int, type[ErrorResponse]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsResponse,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: DeleteShareGroupOffsetsResponse,
-    ApiKey.DELETE_GROUPS: ErrorResponse,
 }
 
 
@@ -155,19 +153,34 @@ class Administration:
     ) -> ErrorResponse | None:
         """Advance one request and return its answer, None while it has to wait; records are added to `records`."""
         waiting = self._waiting[key]
-        if waiting.response is None and self._can_handle(key, seen):
+        if waiting.api_key == ApiKey.DELETE_GROUPS:
+            answer = self._delete_group(records)
+        else:
+            answer = self._change_offsets(key, seen, records)
+        if answer is None and now_ms >= waiting.time_ms + MAX_WAIT_MS:
+            raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
+        return answer
+
+    def _delete_group(self, records: list[GroupRecord]) -> ErrorResponse | None:
+        """End the state of all topics, of those that came meanwhile, too; then the group."""
+        self._check(ApiKey.DELETE_GROUPS)
+        topics = self._group.state.topics
+        records += self._group.delete_topics([topic_id for topic_id, topic in topics.items() if not topic.deleting])
+        if topics:
+            return None
+        records += self._group.remove("deleted")
+        return ErrorResponse()
+
+    def _change_offsets(self, key: RequestKey, seen: SeenTopics, records: list[GroupRecord]) -> ErrorResponse | None:
+        waiting = self._waiting[key]
+        if waiting.response is None:
+            if not self._can_handle(key, seen):
+                return None
             self._check(waiting.api_key)
             waiting = self._handle(waiting, seen, records)
             if self._is_changing(waiting):
                 records += self._group.record_request(waiting)
-        if waiting.response is None or self._is_changing(waiting):
-            if now_ms < waiting.time_ms + MAX_WAIT_MS:
-                return None
-            raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
-        if waiting.api_key == ApiKey.DELETE_GROUPS:
-            self._check(waiting.api_key)
-            records += self._group.remove("deleted")
-        return _RESPONSES[waiting.api_key].model_validate(waiting.response)
+        return None if self._is_changing(waiting) else _RESPONSES[waiting.api_key].model_validate(waiting.response)
 
     def _check(self, api_key: int) -> None:
         if self._group.state.is_dead and api_key != ApiKey.ALTER_SHARE_GROUP_OFFSETS:
@@ -196,24 +209,20 @@ class Administration:
     ) -> ShareGroupRequestWaiting:
         """Record what a request changes; returns the request with its response and what the leader has to do first."""
         response: ErrorResponse
-        match parsed(_BODIES[waiting.api_key], waiting.body):
-            case AlterShareGroupOffsetsRequest(topics=topics):
-                response, changing = self._alter(topics, seen, records)
-            case DeleteShareGroupOffsetsRequest(topics=deleted):
-                response, changing = self._delete([topic.topic_name for topic in deleted], seen, records)
-            case _:
-                response = ErrorResponse()
-                changing = self._begin_deletion(self._group.state.topics, records)
+        if waiting.api_key == ApiKey.ALTER_SHARE_GROUP_OFFSETS:
+            response, changing = self._alter(parsed(AlterShareGroupOffsetsRequest, waiting.body), seen, records)
+        else:
+            response, changing = self._delete(parsed(DeleteShareGroupOffsetsRequest, waiting.body), seen, records)
         return waiting.model_copy(
             update={"body": {}, "response": response.model_dump(mode="json"), "changing": changing}
         )
 
     def _alter(
-        self, topics: Iterable[AlteredTopic], seen: SeenTopics, records: list[GroupRecord]
+        self, request: AlterShareGroupOffsetsRequest, seen: SeenTopics, records: list[GroupRecord]
     ) -> tuple[AlterShareGroupOffsetsResponse, dict[str, int]]:
         results = []
         changing: dict[str, int] = {}
-        for topic in topics:
+        for topic in request.topics:
             topic_id, count = seen.get(topic.topic_name, _NO_TOPIC)
             existing = {p.partition_index: p.start_offset for p in topic.partitions if p.partition_index < count}
             if existing:
@@ -226,8 +235,9 @@ class Administration:
         return AlterShareGroupOffsetsResponse(responses=results), changing
 
     def _delete(
-        self, names: Iterable[str], seen: SeenTopics, records: list[GroupRecord]
+        self, request: DeleteShareGroupOffsetsRequest, seen: SeenTopics, records: list[GroupRecord]
     ) -> tuple[DeleteShareGroupOffsetsResponse, dict[str, int]]:
+        names = [topic.topic_name for topic in request.topics]
         known = {name: topic for name in names if (topic := self._group.state.topic_named(name)) is not None}
         results = [
             DeletedTopicResult(topic_name=name, topic_id=known[name].topic_id)
@@ -235,14 +245,9 @@ class Administration:
             else _nothing_to_delete(name, seen.get(name, _NO_TOPIC)[0])
             for name in names
         ]
-        changing = self._begin_deletion([topic.topic_id for topic in known.values()], records)
+        changing = {topic.topic_id: self._group.state.group_epoch for topic in known.values()}
+        records += self._group.delete_topics(changing)
         return DeleteShareGroupOffsetsResponse(responses=results), changing
-
-    def _begin_deletion(self, topic_ids: Iterable[str], records: list[GroupRecord]) -> dict[str, int]:
-        changing = dict.fromkeys(topic_ids, self._group.state.group_epoch)
-        topics = self._group.state.topics
-        records += self._group.delete_topics([topic_id for topic_id in changing if not topics[topic_id].deleting])
-        return changing
 
 
 def _topic_names(body: Mapping[str, Any]) -> frozenset[str]:

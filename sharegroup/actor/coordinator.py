@@ -73,6 +73,7 @@ class Coordinator:
         """The dynamic configuration that the leader has; None when that is not known."""
         self._wake_ms: int | None = None
         """The next Tick that was asked for; it may be early."""
+        self._is_wake_spent = False
         self._is_changed = True
         self._records: list[GroupRecord] = []
         self._unanswered: list[tuple[RequestEnvelope, int]] = []
@@ -201,7 +202,7 @@ class Coordinator:
 
     def _tick(self, message: LoggedRequest) -> None:
         # The timer is spent, be it that nothing is due yet because the log's clock and the timer's differ.
-        self._wake_ms = None
+        self._is_wake_spent = True
 
     def _answer_heartbeats(self) -> None:
         for envelope, epoch in self._unanswered:
@@ -279,8 +280,10 @@ class Coordinator:
         """Ask for a Tick unless one comes by the next deadline; an early one asks for the next."""
         deadlines = [self._group.next_deadline_ms, self._administration.next_deadline_ms]
         at_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
-        if at_ms == self._wake_ms or (at_ms is not None and self._wake_ms is not None and self._wake_ms < at_ms):
+        is_asked = at_ms is not None and self._wake_ms is not None and self._wake_ms <= at_ms
+        if (at_ms is None and self._wake_ms is None) or (is_asked and not self._is_wake_spent):
             return
+        self._is_wake_spent = False
         self._effects.append(Wake(self._context.group_id, ActorRole.COORDINATOR, at_ms))
         self._wake_ms = at_ms
 

@@ -41,8 +41,8 @@ class TopicWatch:
         Returns:
             True if the topic is not as it was seen before.
         """
-        identity = (look.topic_id, look.partition_count)
-        last_sequence, last_identity = self._last_looks.get(look.topic, (-1, identity))
+        identity = (look.topic_id, look.partition_count) if look.topic_id else _NO_TOPIC
+        last_sequence, last_identity = self._last_looks.get(look.topic, (look.sequence, identity))
         if look.sequence < last_sequence or (look.sequence == last_sequence and identity != last_identity):
             return False
         self._last_looks[look.topic] = (look.sequence, identity)

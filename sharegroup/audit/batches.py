@@ -17,7 +17,7 @@ from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPaylo
 _BatchKey = tuple[int, int]
 """Leader epoch and batch id."""
 
-_WITHOUT_BATCH = frozenset({RecordType.FENCE, RecordType.RECOVERED, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED})
+_WITHOUT_BATCH = frozenset({RecordType.FENCE, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def _unmarked(batches: Mapping[_BatchKey, list[StateRow]], markers: list[StateRo
 def _sequence(marker: StateRow, payload: CommitMarkerPayload, before: _Position | None) -> Iterator[Violation]:
     if before is None:
         return
-    follows = before.commit_id + 1 if payload.checkpoint_id == before.marker.checkpoint_id else 0
+    follows = before.commit_id + 1
     if marker.commit_id != follows:
-        detail = f"batch {marker.commit_id} of checkpoint {payload.checkpoint_id} where batch {follows} should follow"
+        detail = f"batch {marker.commit_id} where batch {follows} should follow"
         yield Violation("batches_follow_each_other", detail)
     for partition, end in before.marker.end_offsets.items():
         if payload.end_offsets.get(partition, 0) < end:

@@ -9,7 +9,7 @@ import click
 
 from sharegroup.cli.site import Site
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.settings import LinkTopics
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.logs.port import Log
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ def timeout_option(command: Command) -> Command:
 def admin_client(log: Log, site: Site) -> AdminClient:
     """The admin client of a site."""
     processor = site.settings.processor
-    topics = LinkTopics(
+    topics = ChannelTopics(
         request_topic_name=processor.request_topic_name, response_topic_name=processor.response_topic_name
     )
     return AdminClient(log, "sharegroup", topics)

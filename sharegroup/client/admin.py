@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Any
 
-from sharegroup.client.processor_link import ProcessorLink
-from sharegroup.client.settings import LinkTopics
+from sharegroup.client.processor_channel import ProcessorChannel
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.errors import ApiError, RequestTimedOutError, api_error
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_id import new_topic_id
@@ -37,12 +38,13 @@ class AdminClient:
         topics: names of the topics between members and the processor.
     """
 
-    def __init__(self, log: Log, client_id: str = "", topics: LinkTopics | None = None) -> None:
+    def __init__(self, log: Log, client_id: str = "", topics: ChannelTopics | None = None) -> None:
         self._log = log
         self._client_id = client_id
         self._topics = topics
         self._client = new_topic_id()
         self._correlation_ids = itertools.count(1)
+        self._leader_epoch = -1
 
     def alter_group_config(
         self,
@@ -156,19 +158,22 @@ class AdminClient:
 
     def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float) -> dict[str, Any]:
         """Ask a group, and return the body of its answer."""
-        link = ProcessorLink(self._log, group_id, self._client, self._client_id, self._topics)
-        correlation_id = next(self._correlation_ids)
-        link.send([(correlation_id, api_key, body)])
-        deadline = time.monotonic() + timeout
-        while (remaining := deadline - time.monotonic()) > 0:
-            if not link.wait(round(remaining * 1000)):
-                continue
-            for envelope in link.receive():
-                if envelope.correlation_id == correlation_id and envelope.api_key == api_key:
-                    answer = parsed(ErrorResponse, envelope.body)
-                    if answer.error_code:
-                        raise api_error(answer.error_code, answer.error_message)
-                    return envelope.body
+        channel = ProcessorChannel(self._log, group_id, self._client, self._client_id, self._topics)
+        with closing(channel):
+            correlation_id = next(self._correlation_ids)
+            channel.send([(correlation_id, api_key, body)])
+            deadline = time.monotonic() + timeout
+            while (remaining := deadline - time.monotonic()) > 0:
+                for envelope in channel.receive(round(remaining * 1000)):
+                    # Answers of a processor that another one has taken over from count no more.
+                    if envelope.leader_epoch < self._leader_epoch:
+                        continue
+                    self._leader_epoch = envelope.leader_epoch
+                    if envelope.correlation_id == correlation_id and envelope.api_key == api_key:
+                        answer = parsed(ErrorResponse, envelope.body)
+                        if answer.error_code:
+                            raise api_error(answer.error_code, answer.error_message)
+                        return envelope.body
         raise RequestTimedOutError(
             f"Group {group_id} did not answer {api_key.name} within {timeout} s.",
             "Check that a processor is running on this log; the request stays there, and may still be carried out.",

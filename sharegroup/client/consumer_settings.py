@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharegroup.client.kafka_types import KafkaError, KafkaException
-from sharegroup.client.settings import FetchSettings, LinkTopics, MemberSettings
+from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
 from sharegroup.config.consumer import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.processor import ProcessorConfig
@@ -17,7 +17,7 @@ LOG_PATH = "log.path"
 BOOTSTRAP_SERVERS = "bootstrap.servers"
 LOG_KEYS = (LOG_PATH, *KafkaConfig.key_names())
 """What says where the log is."""
-LINK_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
+CHANNEL_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
 """Names of the topics between members and the processor, where they are not the defaults."""
 MAX_AHEAD_RECORDS = 100_000
 """Records that a fetch asks for at most. A group's `share.partition.max.record.locks` mostly ends it before."""
@@ -56,13 +56,13 @@ def consumer_settings(config: object) -> ConsumerSettings:
         )
     if not config.get("group.id"):
         raise ValueError("Failed to create consumer: group.id must be set")
-    own = {key: config[key] for key in config if key not in (*LOG_KEYS, *LINK_TOPIC_KEYS)}
+    own = {key: config[key] for key in config if key not in (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)}
     try:
         log = log_address(config)
         consumer = ShareConsumerConfig.from_mapping(own)
     except ConfigurationError as error:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
-    return ConsumerSettings(log, consumer, _member_settings(consumer, link_topics(config)))
+    return ConsumerSettings(log, consumer, _member_settings(consumer, channel_topics(config)))
 
 
 def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
@@ -84,13 +84,13 @@ def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
     return str(path)
 
 
-def link_topics(config: Mapping[str, object]) -> LinkTopics:
-    """The topics that LINK_TOPIC_KEYS name."""
-    names = {key.replace(".", "_"): str(config[key]) for key in LINK_TOPIC_KEYS if key in config}
-    return LinkTopics(**names)
+def channel_topics(config: Mapping[str, object]) -> ChannelTopics:
+    """The topics that CHANNEL_TOPIC_KEYS name."""
+    names = {key.replace(".", "_"): str(config[key]) for key in CHANNEL_TOPIC_KEYS if key in config}
+    return ChannelTopics(**names)
 
 
-def _member_settings(consumer: ShareConsumerConfig, topics: LinkTopics) -> MemberSettings:
+def _member_settings(consumer: ShareConsumerConfig, topics: ChannelTopics) -> MemberSettings:
     acquire_mode = AcquireMode(consumer.share_acquire_mode)
     return MemberSettings(
         group_id=consumer.group_id,

@@ -16,7 +16,7 @@ from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.backoff import LONGEST_PAUSE_MS
 from sharegroup.client.measurements import MetricName
 from sharegroup.client.member_protocol import Instant, MemberProtocol, Standing
-from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.request_measurements import RequestMeasurements
 from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import MemberSettings
@@ -57,7 +57,7 @@ class GroupMember:
         # Kafka makes member ids as it makes topic ids.
         self.member_id = settings.member_id or new_topic_id()
         self._log = log
-        self._link = ProcessorLink(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
+        self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
         self._measurements = RequestMeasurements()
         self._woken = woken or threading.Event()
@@ -209,7 +209,7 @@ class GroupMember:
         if not requests:
             return
         try:
-            self._link.send(requests)
+            self._channel.send(requests)
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
             with self._changed:
@@ -232,7 +232,7 @@ class GroupMember:
 
     def _receive_step(self) -> None:
         try:
-            answers = self._link.receive() if self._link.wait(_LONGEST_WAIT_MS) else []
+            answers = self._channel.receive(_LONGEST_WAIT_MS)
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot read its answers, and tries again: %s", self.member_id, error)
             with self._changed:
@@ -247,8 +247,9 @@ class GroupMember:
                     _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
             self._protocol.expire(self._instant())
             self._is_done = self._is_done or self._protocol.is_done
-            self._due.notify()
-            self._changed.notify_all()
+            if answers or self._protocol.has_results:
+                self._due.notify()
+                self._changed.notify_all()
 
     def _instant(self) -> Instant:
         return Instant(time.monotonic_ns() // 1_000_000, self._log.now_ms())
@@ -286,6 +287,7 @@ class GroupMember:
             self._protocol.give_up()
             self._due.notify()
             self._changed.notify_all()
+        self._channel.close()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

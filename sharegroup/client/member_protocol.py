@@ -72,6 +72,7 @@ class MemberProtocol:
         self._topic_names: dict[str, str] = {}
         self._waiting: deque[Acquisition] = deque()
         self._results: list[Acknowledged] = []
+        self._leader_epoch = -1
         self._answer_count = 0
         self._empty_fetch_count = 0
         self._last_poll_ms = now_ms
@@ -217,11 +218,16 @@ class MemberProtocol:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def receive(self, envelope: ResponseEnvelope, now_ms: int) -> None:
-        """Take an answer.
+        """Take an answer, or the announcement of a processor.
+
+        Answers of a processor that another one has taken over from change nothing.
 
         Raises:
-            InvalidRequestError: it is not readable; nothing changed.
+            InvalidRequestError: it is not readable.
         """
+        if envelope.leader_epoch < self._leader_epoch:
+            return
+        self._note_leader(envelope, now_ms)
         self._answer_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
@@ -229,8 +235,18 @@ class MemberProtocol:
             self._topic_names.update({key[0]: topic for key, topic in self._membership.assignment.items()})
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
             answer = parsed(ShareFetchResponse, envelope.body)
-            self._empty_fetch_count += envelope.api_key == ApiKey.SHARE_FETCH and _is_empty(answer)
+            if envelope.api_key == ApiKey.SHARE_FETCH and self._session.awaits(envelope.correlation_id):
+                self._empty_fetch_count += _is_empty(answer)
             self._absorb(self._session.receive(envelope.correlation_id, answer, now_ms))
+
+    def _note_leader(self, envelope: ResponseEnvelope, now_ms: int) -> None:
+        """Open the session anew if another processor has taken over; an answer of the session tells that itself."""
+        is_first, is_new = self._leader_epoch < 0, envelope.leader_epoch > self._leader_epoch
+        self._leader_epoch = envelope.leader_epoch
+        is_announced = envelope.api_key == ApiKey.PROCESSOR_STARTED
+        is_of_session = envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+        if is_new and (is_announced or not (is_first or is_of_session)):
+            self._session.reopen(now_ms)
 
     def _absorb(self, events: Iterable[SessionEvent]) -> None:
         for event in events:

@@ -32,7 +32,7 @@ class FetchSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTopics:
+class ChannelTopics:
     """Names of the two topics between members and the processor."""
 
     request_topic_name: str = ProcessorConfig.model_fields["request_topic_name"].default
@@ -65,4 +65,4 @@ class MemberSettings:
     max_poll_interval_ms: int | None = None
     member_id: str = ""
     first_correlation_id: int = 1
-    topics: LinkTopics = field(default_factory=LinkTopics)
+    topics: ChannelTopics = field(default_factory=ChannelTopics)

@@ -4,6 +4,10 @@ One request is outstanding at a time, with one exception: a fetch that may be pa
 request, which makes the leader answer the parked fetch first. A request without an answer is sent again as it was,
 so the leader knows it again. After an error of the whole request the session opens anew.
 
+When another processor has taken over, the sessions and the parked fetches of the one before are lost: the session
+opens anew at once. Acknowledgements under way are repeated first, as they were: the processor has kept the last request
+of each member that had a durable effect, and answers its repeat without applying it again.
+
 Every acknowledgement ends in exactly one `Acknowledged` event: with the leader's answer, by `expire`, or by `give_up`.
 What an error of the session, or a leader that is still loading, kept from being judged is sent again.
 """
@@ -210,6 +214,27 @@ class ShareSession:
         if self._outstanding:
             self._outstanding[-1].resend_at_ms = now_ms
             self._backoff.failed(now_ms)
+
+    def reopen(self, now_ms: int) -> None:
+        """Open the session anew: another processor has taken over, which knows nothing of this one.
+
+        A fetch under way is lost; what it acquires after all is returned unread. Acknowledgements under way, and a
+        close, are sent again at once, and the session opens when they are answered.
+        """
+        kept: list[_Outstanding] = []
+        for outstanding in self._outstanding:
+            if outstanding.request.acknowledgements or outstanding.request.is_final:
+                outstanding.resend_at_ms = now_ms
+                kept.append(outstanding)
+            else:
+                self._abandoned.append(outstanding.request.correlation_id)
+        self._outstanding = kept
+        self._epoch = INITIAL_EPOCH
+        self._backoff.succeeded()
+
+    def awaits(self, correlation_id: int) -> bool:
+        """Return True if the answer to this request is not there yet."""
+        return any(outstanding.request.correlation_id == correlation_id for outstanding in self._outstanding)
 
     def receive(self, correlation_id: int, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
         """Take an answer; one that was seen before changes nothing."""

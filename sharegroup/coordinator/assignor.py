@@ -36,10 +36,10 @@ def all_assignment(members: Iterable[Member], topics: Topics) -> dict[str, Assig
     """Every member may fetch from every partition of its topics: for few partitions, or partitions of unlike size."""
     return {
         member.member_id: _grouped(
-            (topic_id, partition)
-            for topic, (topic_id, partitions) in topics.items()
-            if topic in member.subscribed_topic_names
-            for partition in partitions
+            (topics[topic][0], partition)
+            for topic in member.subscribed_topic_names
+            if topic in topics
+            for partition in topics[topic][1]
         )
         for member in members
     }
@@ -59,10 +59,16 @@ class _Balance:
         self._queues_of: dict[str, list[SortedSet[tuple[int, str]]]] = {member_id: [] for member_id in self._members}
         self._queue: dict[TopicPartition, SortedSet[tuple[int, str]]] = {}
         self._holders: dict[TopicPartition, dict[str, None]] = {}
+        subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
+        for member in self._members.values():
+            for topic in subscribers.keys() & member.subscribed_topic_names:
+                subscribers[topic].append(member.member_id)
         for topic, (topic_id, partitions) in sorted(topics.items()):
-            subscribers = tuple(m.member_id for m in self._members.values() if topic in m.subscribed_topic_names)
-            for partition in sorted(partitions) if subscribers else ():
-                self._queue[topic_id, partition] = self._queue_of(subscribers)
+            if not subscribers[topic]:
+                continue
+            queue = self._queue_of(tuple(subscribers[topic]))
+            for partition in sorted(partitions):
+                self._queue[topic_id, partition] = queue
                 self._holders[topic_id, partition] = {}
 
     def keep(self) -> None:

@@ -110,9 +110,8 @@ class GroupCoordinator:
 
     def expire_sessions(self, now_ms: int) -> list[GroupRecord]:
         """Remove members whose session ended at or before `now_ms`."""
-        return [
-            record for member_id in self.sessions.due(now_ms) for record in self._remove(member_id, "session timeout")
-        ]
+        ended = self.sessions.end_due(now_ms)
+        return [record for member_id in ended for record in self._remove(member_id, "session timeout")]
 
     def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
         """Take in a look at a topic; new share-partitions begin their initialisation, old ones their end.

@@ -1,8 +1,12 @@
-"""When the sessions of a group's members end; what is due comes from an index, not from a look at every member."""
+"""When the sessions of a group's members end; what is due comes from a queue, not from a look at every member.
+
+A member has one entry in the queue, which may be early: a heartbeat changes its deadline only, and the entry moves when
+it comes to the front. So a heartbeat costs a dictionary's update.
+"""
 
 from __future__ import annotations
 
-from sortedcontainers import SortedSet
+import heapq
 
 
 class SessionDeadlines:
@@ -10,7 +14,9 @@ class SessionDeadlines:
 
     def __init__(self) -> None:
         self._deadlines_ms: dict[str, int] = {}
-        self._ordered: SortedSet[tuple[int, str]] = SortedSet()
+        self._queued_ms: dict[str, int] = {}
+        """Member id → its entry in the queue, not above its deadline; other entries of the queue are void."""
+        self._queue: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return len(self._deadlines_ms)
@@ -21,25 +27,36 @@ class SessionDeadlines:
     @property
     def earliest_ms(self) -> int | None:
         """When the next session ends; None when there is none."""
-        return self._ordered[0][0] if self._ordered else None
+        while self._queue:
+            queued_ms, member_id = self._queue[0]
+            if self._queued_ms.get(member_id) != queued_ms:
+                heapq.heappop(self._queue)
+                continue
+            deadline_ms = self._deadlines_ms[member_id]
+            if deadline_ms == queued_ms:
+                return deadline_ms
+            heapq.heapreplace(self._queue, (deadline_ms, member_id))
+            self._queued_ms[member_id] = deadline_ms
+        return None
 
     def set(self, member_id: str, deadline_ms: int) -> None:
         """Begin or prolong a session."""
-        self.discard(member_id)
         self._deadlines_ms[member_id] = deadline_ms
-        self._ordered.add((deadline_ms, member_id))
+        queued_ms = self._queued_ms.get(member_id)
+        if queued_ms is None or deadline_ms < queued_ms:
+            self._queued_ms[member_id] = deadline_ms
+            heapq.heappush(self._queue, (deadline_ms, member_id))
 
     def discard(self, member_id: str) -> None:
         """Forget a session, if there is one."""
-        deadline_ms = self._deadlines_ms.pop(member_id, None)
-        if deadline_ms is not None:
-            self._ordered.remove((deadline_ms, member_id))
+        self._deadlines_ms.pop(member_id, None)
+        self._queued_ms.pop(member_id, None)
 
-    def due(self, now_ms: int) -> list[str]:
-        """Return the members whose session ends at or before `now_ms`, earliest first."""
-        due = []
-        for deadline_ms, member_id in self._ordered:
-            if deadline_ms > now_ms:
-                break
-            due.append(member_id)
-        return due
+    def end_due(self, now_ms: int) -> list[str]:
+        """End the sessions that are over at `now_ms`; returns their members, earliest first."""
+        ended = []
+        while (deadline_ms := self.earliest_ms) is not None and deadline_ms <= now_ms:
+            _, member_id = heapq.heappop(self._queue)
+            self.discard(member_id)
+            ended.append(member_id)
+        return ended

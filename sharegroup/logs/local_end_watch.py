@@ -1,32 +1,49 @@
-"""Watches where partitions of a local log end, by one counter of the file and one query."""
+"""Watches where partitions of a local log end: one counter of the file, then one sum a topic, then its partitions."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.port import Growth
 
 _FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.006
-_REST_PER_QUERY = 4
-"""Rest after a query, as a multiple of the time that it took: many watches in a busy file take a fifth of a core."""
+_LONGEST_PAUSE_S = 0.01
+_REST_PER_LOOK = 4
+"""Rest after a look, as a multiple of the time that it took: many watches in a busy file take a fifth of a core."""
 
-_GROWN = """
-    SELECT watched.topic, watched.partition FROM temp.watched
-    JOIN topics ON topics.name = watched.topic
-    JOIN partitions ON partitions.topic = topics.rowid AND partitions.partition = watched.partition
-    WHERE partitions.end_offset > watched.end_offset
+# Ends only rise, so no partition has grown while their sum is the same.
+_SUMS = """
+    SELECT topics.name, topics.rowid, sum(end_offset)
+    FROM topics JOIN partitions ON partitions.topic = topics.rowid
+    WHERE topics.name IN (SELECT value FROM json_each(?)) GROUP BY topics.rowid
 """
+_ENDS = "SELECT partition, end_offset FROM partitions WHERE topic = ?"
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A watched topic.
+
+    Attributes:
+        watched: partition → offset above which it has grown.
+        row_and_sum: row id and sum of the ends at the latest look.
+        ends: ends at the latest look.
+    """
+
+    watched: dict[int, int] = field(default_factory=dict)
+    row_and_sum: tuple[int, int] | None = None
+    ends: dict[int, int] = field(default_factory=dict)
 
 
 class LocalEndWatch:
-    """An `EndWatch` with a connection of its own, whose temporary table holds what is watched.
+    """An `EndWatch` of a local log.
 
     Args:
         file: the log's file.
@@ -37,88 +54,70 @@ class LocalEndWatch:
         self._file = file
         self._data_version = data_version
         self._woken = threading.Event()
-        self._lending = file.connection()
-        self._connection = self._lending.__enter__()
-        self._is_lent = True
-        with self._errors_translated():
-            self._connection.execute("PRAGMA temp_store=MEMORY")
-            self._connection.execute(
-                "CREATE TEMP TABLE watched "
-                "(topic TEXT, partition INTEGER, end_offset INTEGER, PRIMARY KEY (topic, partition)) WITHOUT ROWID"
-            )
-        self._version = -1
+        self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
         self._rest_until_s = 0.0
 
     def watch(self, topic: str, end_offsets: Mapping[int, int]) -> None:
         """Watch partitions from these offsets on; see `EndWatch.watch`."""
-        rows = ((topic, partition, end_offset) for partition, end_offset in end_offsets.items())
-        self._change("INSERT OR REPLACE INTO temp.watched VALUES (?, ?, ?)", rows)
-        self._version = -1
+        state = self._topics[topic]
+        state.watched |= end_offsets
+        if state.row_and_sum is None or any(state.ends.get(p, end) > end for p, end in end_offsets.items()):
+            state.row_and_sum = None
 
     def forget(self, topic: str, partitions: Iterable[int]) -> None:
         """Watch partitions no more."""
-        self._change(
-            "DELETE FROM temp.watched WHERE topic = ? AND partition = ?",
-            ((topic, partition) for partition in partitions),
-        )
+        if topic not in self._topics:
+            return
+        watched = self._topics[topic].watched
+        for partition in partitions:
+            watched.pop(partition, None)
 
     def wait(self, timeout_ms: int) -> Growth:
-        """Block until watched partitions have grown; between commits one counter is read every 1 to 6 ms."""
+        """Block until watched partitions have grown; between commits one counter is read every 1 to 10 ms."""
         give_up_at_s = time.monotonic() + timeout_ms / 1000
         pause_s = _FIRST_PAUSE_S
-        while True:
-            now_s = time.monotonic()
-            if now_s >= self._rest_until_s:
-                # The version is read before the query, so that no commit can fall in between.
-                with self._errors_translated():
-                    version = self._data_version(self._connection)
-                    grown = self._take_grown(now_s) if version != self._version else {}
-                if grown:
-                    return Growth(grown)
-                if version != self._version:
-                    self._version = version
-                    pause_s = _FIRST_PAUSE_S
-            remaining_s = give_up_at_s - time.monotonic()
-            if remaining_s <= 0 or self._file.closed.is_set():
-                return Growth()
-            if self._woken.wait(min(pause_s, remaining_s)):
-                self._woken.clear()
-                return Growth()
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        # Each connection has a counter of its own.
+        seen_version: int | None = None
+        with self._file.connection() as connection:
+            while True:
+                now_s = time.monotonic()
+                if now_s >= self._rest_until_s:
+                    # The version is read before the ends, so that no commit can fall in between.
+                    version = self._data_version(connection)
+                    if version != seen_version:
+                        seen_version = version
+                        grown = self._grown(connection)
+                        self._rest_until_s = now_s + (time.monotonic() - now_s) * (1 + _REST_PER_LOOK)
+                        if grown:
+                            return Growth(grown)
+                        pause_s = _FIRST_PAUSE_S
+                remaining_s = give_up_at_s - time.monotonic()
+                if remaining_s <= 0 or self._file.closed.is_set():
+                    return Growth()
+                if self._woken.wait(min(pause_s, remaining_s)):
+                    self._woken.clear()
+                    return Growth()
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def wake(self) -> None:
         """Let `wait` return at once."""
         self._woken.set()
 
     def close(self) -> None:
-        """Give the connection back, without the watches."""
-        with self._errors_translated():
-            self._connection.execute("DROP TABLE temp.watched")
-        self._is_lent = False
-        self._lending.__exit__(None, None, None)
+        """Give everything back."""
+        self._topics.clear()
 
-    def _take_grown(self, now_s: float) -> dict[str, frozenset[int]]:
-        grown = defaultdict(set)
-        for topic, partition in self._connection.execute(_GROWN).fetchall():
-            grown[topic].add(partition)
-        self._rest_until_s = now_s + (time.monotonic() - now_s) * (1 + _REST_PER_QUERY)
-        for topic, partitions in grown.items():
-            self.forget(topic, partitions)
-        return {topic: frozenset(partitions) for topic, partitions in grown.items()}
-
-    def _change(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-        with self._errors_translated():
-            self._connection.execute("BEGIN")
-            self._connection.executemany(statement, rows)
-            self._connection.commit()
-
-    @contextmanager
-    def _errors_translated(self) -> Iterator[None]:
-        """Give the connection up after an error of SQLite, which leaves as this package's."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if not self._is_lent:
-                raise
-            self._is_lent = False
-            self._lending.__exit__(type(error), error, error.__traceback__)
+    def _grown(self, connection: sqlite3.Connection) -> dict[str, frozenset[int]]:
+        self._topics = defaultdict(_Topic, {name: state for name, state in self._topics.items() if state.watched})
+        grown: dict[str, frozenset[int]] = {}
+        for name, row, total in connection.execute(_SUMS, (json.dumps(list(self._topics)),)).fetchall():
+            state = self._topics[name]
+            if state.row_and_sum == (row, total):
+                continue
+            state.ends = dict(connection.execute(_ENDS, (row,)).fetchall())
+            state.row_and_sum = (row, sum(state.ends.values()))
+            partitions = frozenset(p for p, end in state.watched.items() if state.ends.get(p, end) > end)
+            if partitions:
+                grown[name] = partitions
+                self.forget(name, partitions)
+        return grown

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from sharegroup.config.loader import Settings
-from sharegroup.errors import LogError, ProcessorStoppedError, ShareGroupError
+from sharegroup.errors import LogError, ProcessorStoppedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.logs.partitioner import partition_for
@@ -128,11 +128,11 @@ class Processor:
 
     def fail(self, failure: BaseException) -> None:
         """Stop for a failure; the first one counts. Failures while the processor is being stopped are none."""
-        if self._is_stopping.is_set():
+        if self._is_stopping.is_set() or self._failure is not None:
             return
-        self._failure = self._failure or failure
+        self._failure = self._cause(failure)
         if self._running is not None:
-            self._running.loop.fail(failure)
+            self._running.loop.fail(self._failure)
 
     def raise_failure(self) -> None:
         """Raise what stopped the processor; do nothing while it is well, or when it was `stop`.
@@ -220,6 +220,18 @@ class Processor:
         metrics = running.dead_letters.metrics
         # Records that cannot be written would keep a scheduled run from its end; the next one tries them again.
         return running.activity.idle_s(ends, is_writing=metrics.waiting_records > 0 and not metrics.failures)
+
+    def _cause(self, failure: BaseException) -> BaseException:
+        """Return the cause of a failure: a topic that is gone may be the request topic."""
+        if isinstance(failure, UnknownTopicError) and self._running is not None:
+            try:
+                self._running.takeover.publisher.check_request_topic()
+            except UnknownTopicError as cause:
+                cause.__cause__ = failure
+                return cause
+            except ShareGroupError:
+                return failure
+        return failure
 
     def _started(self) -> _Running:
         if self._running is None:

@@ -47,13 +47,8 @@ class TopicLogOffsets(Message):
     topic: Name = Field(description="Topic name.")
     topic_id: Name = Field(description="Topic id; empty when the topic was missing in every look for some seconds.")
     partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
-    sequence: Int64 = Field(
-        default=0,
-        ge=0,
-        description="Number of the look at the record log, rising with each look of a processor; all parts of one look "
-        "have the same. A look that comes after a later one of the same topic is ignored.",
-    )
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
+    sequence: Int64 = Field(default=0, description="Rises with each look of one processor at which topic has the name.")
 
 
 class LogOffsets(Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,10 @@ INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
 FINAL_EPOCH = -1
 """Share-session epoch that closes a session and releases what it holds."""
+MAX_TOPIC_ID_LENGTH = 64
+"""Characters of a topic id in a request; a UUID in Kafka's base64 form has 22."""
+TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]
+"""A topic id that the sender chose: it becomes part of the share session."""
 MAX_REDELIVERY_DELAY_MS = 7 * 24 * 60 * 60 * 1_000
 """A released record can be kept away from everybody for at most a week: it holds the start offset meanwhile."""
 
@@ -57,14 +61,14 @@ class FetchPartition(Message):
 class FetchTopic(Message):
     """Partitions of one topic."""
 
-    topic_id: Name = Field(description="Topic id.")
+    topic_id: TopicId = Field(description="Topic id.")
     partitions: list[FetchPartition] = Field(default_factory=list, description="Partitions.")
 
 
 class ForgottenTopic(Message):
     """Partitions to leave out of the share session from now on."""
 
-    topic_id: Name = Field(description="Topic id.")
+    topic_id: TopicId = Field(description="Topic id.")
     partitions: list[Int32] = Field(default_factory=list, description="Partitions.")
 
 

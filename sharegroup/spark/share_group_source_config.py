@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from sharegroup.client.settings import LinkTopics
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.consumer import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireMode
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
 from sharegroup.errors import ConfigurationError
 
 _KAFKA_PREFIX = "kafka."
-_LINK_DEFAULTS = LinkTopics()
+_CHANNEL_DEFAULTS = ChannelTopics()
 
 
 class ShareGroupSourceConfig(Config):
@@ -46,10 +46,10 @@ class ShareGroupSourceConfig(Config):
         default=2, alias="numPartitions", description="Tasks that share a micro-batch evenly."
     )
     request_topic_name: NonEmpty = Field(
-        default=_LINK_DEFAULTS.request_topic_name, description="As the processor's key of this name."
+        default=_CHANNEL_DEFAULTS.request_topic_name, description="As the processor's key of this name."
     )
     response_topic_name: NonEmpty = Field(
-        default=_LINK_DEFAULTS.response_topic_name, description="As the processor's key of this name."
+        default=_CHANNEL_DEFAULTS.response_topic_name, description="As the processor's key of this name."
     )
 
 
@@ -71,9 +71,9 @@ class SourceOptions:
         return self.config.share_acknowledgement_mode == "explicit"
 
     @property
-    def link_topics(self) -> LinkTopics:
+    def channel_topics(self) -> ChannelTopics:
         """Names of the topics between the member and its processor."""
-        return LinkTopics(
+        return ChannelTopics(
             request_topic_name=self.config.request_topic_name, response_topic_name=self.config.response_topic_name
         )
 

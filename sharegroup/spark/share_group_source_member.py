@@ -249,7 +249,7 @@ def _member_settings(options: SourceOptions, member_id: str, longest_fetch_ms: i
             acquire_mode=AcquireMode(config.share_acquire_mode),
             max_wait_ms=longest_fetch_ms,
         ),
-        topics=options.link_topics,
+        topics=options.channel_topics,
         member_id=member_id,
         first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
     )

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sharegroup.client.acknowledgements import Acknowledgement
 from sharegroup.client.acquisition import Acquisition, HeldRange
-from sharegroup.client.consumer_settings import LINK_TOPIC_KEYS, LOG_KEYS, link_topics, log_address
+from sharegroup.client.consumer_settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, channel_topics, log_address
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.session_events import Acknowledged
-from sharegroup.client.settings import FetchSettings, LinkTopics, MemberSettings
+from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.worker import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[DataFrame], DataFrame | None]
 """Takes acquired records; returns acknowledgements for those that are not simply accepted, or nothing."""
 
-LINK_KEYS = (*LOG_KEYS, *LINK_TOPIC_KEYS)
+CHANNEL_KEYS = (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)
 """What a worker must be told of the processor's configuration."""
 
 _TAKE_TIMEOUT_MS = 200
@@ -67,7 +67,7 @@ def process(
 
     Args:
         spark: the session that reads the records.
-        config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of LINK_KEYS where
+        config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS where
             they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
         handler: what to do with the records.
         stop: ends the work: ranges at hand are finished, or given back when that takes too long; those not begun are
@@ -79,9 +79,9 @@ def process(
         RequestTimedOutError: no processor answered in time.
         ShareGroupError: what ended the membership.
     """
-    properties = {key: value for key, value in config.items() if key not in LINK_KEYS}
+    properties = {key: value for key, value in config.items() if key not in CHANNEL_KEYS}
     address = log_address(config)
-    topics = link_topics(config)
+    topics = channel_topics(config)
     stop = stop or threading.Event()
     end = EndWhenAsked(stop) if once_timeout_s is None else EndWhenDrained(stop, once_timeout_s)
     with open_log(address) as log:
@@ -95,7 +95,7 @@ class _Worker:
         log: Log,
         log_address: str | KafkaConfig,
         config: WorkerConfig,
-        topics: LinkTopics,
+        topics: ChannelTopics,
         handler: Handler,
         end: EndWhenAsked,
     ) -> None:

@@ -6,29 +6,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
+from sharegroup.state.commit_log import commits_after, sync_commits
+from sharegroup.state.data_files import STATISTICS_COLUMNS
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 
 NO_LEADER_EPOCH = 0
 """Highest leader epoch of a table that no processor has opened; the first processor takes 1."""
 
-ROWS_PER_ROW_GROUP = 8_192
-"""Rows lie in the order of time: small row groups let a reader skip what is older than it needs."""
+LOG_RETENTION_MS = 60_000
+"""Age up to which commit files are kept: at least twice the time that a commit may take."""
+
+WITHOUT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""A checkpoint that fails after its commit is in would make the commit look failed, and none is synced."""
+
+_WRITER_VERSION = 2
+"""Highest protocol of a table that commits are written for here: it is append-only, and has no other feature."""
 
 _APPEND_ONLY = "delta.appendOnly"
 
 _CONFIGURATION = {
     _APPEND_ONLY: "true",
     "delta.checkpointInterval": "100",
-    # A commit lists the log folder, which costs 8 ms for every 1,000 files in it.
-    "delta.logRetentionDuration": "interval 10 minutes",
+    # Opening the table lists the log folder, which costs 8 ms for every 1,000 files in it.
+    "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 1_000} seconds",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
-    "delta.dataSkippingStatsColumns": (
-        "record_type,commit_id,leader_epoch,group_id,request_partition,request_offset,time_ms"
-    ),
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
 }
 
 _REMEDIES = {
@@ -106,7 +112,19 @@ def allow_deletion(table: DeltaTable) -> None:
 
 def _set_append_only(table: DeltaTable, value: str) -> None:
     if table.metadata().configuration.get(_APPEND_ONLY) != value:
-        table.alter.set_table_properties({_APPEND_ONLY: value})
+        table.alter.set_table_properties({_APPEND_ONLY: value}, post_commithook_properties=WITHOUT_HOOKS)
+
+
+@contextmanager
+def synced(path: str) -> Iterator[None]:
+    """Wait at the end until what delta-rs has committed meanwhile is on the disk.
+
+    Args:
+        path: the table's folder.
+    """
+    version = open_table(path).version()
+    yield
+    sync_commits(path, list(commits_after(path, version)))
 
 
 @contextmanager
@@ -132,6 +150,13 @@ def _check_columns(table: DeltaTable, path: str) -> None:
         raise UnsupportedFormatVersionError(
             f"The Delta table at {path} is not a state table of this release; it differs in columns {unlike}.",
             "Correct the path, or use the release that wrote the table.",
+        )
+    writer_version = table.protocol().min_writer_version
+    if writer_version > _WRITER_VERSION:
+        raise UnsupportedFormatVersionError(
+            f"State table {path} asks for writer version {writer_version} of the Delta protocol, above "
+            f"{_WRITER_VERSION}.",
+            "Another program has added a table feature to it: restore it from a copy.",
         )
 
 

@@ -16,10 +16,12 @@ from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupMemberRemoved, ShareGroupRemoved, group_record
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
-from sharegroup.protocol.row_payloads import SharePartitionPayload
+from sharegroup.protocol.row_payloads import LastRequest
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload
+from sharegroup.state.stored_rows import StoredRows
 
 SHARE_PARTITION_TYPES = frozenset(
     {
@@ -74,6 +76,7 @@ class FoldedGroup:
         metadata: members, epochs, topics, configuration.
         partitions: (topic id, partition) → share-partition.
         status: the last status row of each actor that has one.
+        last_requests: member id → its last request with a durable effect.
     """
 
     group_id: str
@@ -82,10 +85,11 @@ class FoldedGroup:
     metadata: GroupState = field(default_factory=GroupState)
     partitions: dict[tuple[str, int], FoldedPartition] = field(default_factory=dict)
     status: dict[ActorRole, GroupStatusPayload] = field(default_factory=dict)
+    last_requests: dict[str, LastRequest] = field(default_factory=dict)
 
     @property
     def is_gone(self) -> bool:
-        """True if nothing is left of the group: it is dead, and nobody has to resume it or to be answered."""
+        """Return True if nothing is left of the group: it is dead, and nobody has to resume it or to be answered."""
         return self.metadata.is_gone and not self.partitions and not self.failures
 
     @property
@@ -114,7 +118,7 @@ def fold_order(row: StateRow) -> tuple[int, int, bool, int, int]:
 
 
 def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> FoldedState:
-    """The state that rows add up to.
+    """Return the state that rows add up to.
 
     Args:
         rows: rows in any order; those that belong to no group are passed over.
@@ -125,7 +129,7 @@ def fold(rows: Iterable[StateRow], until: Mapping[int, int] | None = None) -> Fo
         StateTableError: a row does not fit what precedes it.
     """
     state = FoldedState()
-    for row in sorted(rows, key=fold_order):
+    for row in rows if isinstance(rows, StoredRows) else sorted(rows, key=fold_order):
         if row.group_id and (until is None or row.request_offset < until.get(row.request_partition, 0)):
             advance(state, row)
     return state
@@ -137,7 +141,20 @@ def advance(state: FoldedState, row: StateRow) -> None:
     Raises:
         StateTableError: the row does not fit what precedes it.
     """
-    group = state.groups.setdefault(row.group_id, FoldedGroup(row.group_id))
+    group = state.groups.get(row.group_id)
+    if group is None:
+        group = state.groups[row.group_id] = FoldedGroup(row.group_id)
+    advance_group(group, row)
+    if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
+        del state.groups[row.group_id]
+
+
+def advance_group(group: FoldedGroup, row: StateRow) -> None:
+    """Change a group by its next row.
+
+    Raises:
+        StateTableError: the row does not fit what precedes it.
+    """
     group.request_partition, group.request_offset = row.request_partition, row.request_offset
     try:
         _apply(group, row)
@@ -147,33 +164,48 @@ def advance(state: FoldedState, row: StateRow) -> None:
             f"partition {row.request_partition} does not fit what precedes it: {error!r}.",
             "The state table lacks rows, or holds rows of another writer: restore it from a copy.",
         ) from error
-    if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
-        del state.groups[row.group_id]
+
+
+def note_last_requests(group: FoldedGroup, row: StateRow) -> None:
+    """Take in the members' last requests of a share-partition's row."""
+    for fields in row.payload.get("last_requests", ()):
+        request = LastRequest.model_validate(fields)
+        group.last_requests[request.member_id] = request
 
 
 def _apply(group: FoldedGroup, row: StateRow) -> None:
     match row.record_type:
+        case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
+            _apply_transitions(group.partitions[row.topic_id, row.partition], row)
+            note_last_requests(group, row)
         case RecordType.SHARE_SNAPSHOT:
-            rejected = SharePartitionPayload.model_validate(row.payload).rejected
             snapshot = PartitionSnapshotPayload(
                 updates_since_snapshot=0,
                 request_offset=row.request_offset,
                 snapshot_time_ms=row.time_ms,
-                rejected=rejected,
+                rejected=row.payload.get("rejected", []),
             )
             group.partitions[row.topic_id, row.partition] = _from_snapshot(row, snapshot)
-        case RecordType.SHARE_UPDATE | RecordType.SHARE_TRANSITIONS:
-            _apply_transitions(group.partitions[row.topic_id, row.partition], row)
+            note_last_requests(group, row)
         case RecordType.SHARE_TOMBSTONE:
             del group.partitions[row.topic_id, row.partition]
         case RecordType.GROUP_METADATA:
-            for record in row.payload["records"]:
-                group.metadata.apply_json(record)
+            for fields in row.payload["records"]:
+                _apply_metadata(group, group_record(fields))
         case RecordType.GROUP_STATUS:
             status = GroupStatusPayload.model_validate(row.payload)
             group.status[status.role] = status
         case RecordType.TABLE_SNAPSHOT:
             _apply_table_snapshot(group, row)
+
+
+def _apply_metadata(group: FoldedGroup, record: GroupRecord) -> None:
+    group.metadata.apply(record)
+    match record:
+        case ShareGroupMemberRemoved():
+            group.last_requests.pop(record.member_id, None)
+        case ShareGroupRemoved():
+            group.last_requests.clear()
 
 
 def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
@@ -186,6 +218,7 @@ def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:
     for record in payload.records:
         group.metadata.apply_json(record)
     group.status = {status.role: status for status in payload.status}
+    group.last_requests = {request.member_id: request for request in payload.last_requests}
 
 
 def _from_snapshot(row: StateRow, snapshot: PartitionSnapshotPayload) -> FoldedPartition:

@@ -16,14 +16,17 @@ import pyarrow as pa
 from deltalake import WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from sharegroup.state.commit import is_committed
-from sharegroup.state.delta_table import ROWS_PER_ROW_GROUP, highest_leader_epoch, open_table, translated
+from sharegroup.state.commit import try_commit_snapshot
+from sharegroup.state.data_files import ROWS_PER_ROW_GROUP
+from sharegroup.state.delta_table import WITHOUT_HOOKS, highest_leader_epoch, open_table, synced, translated
+from sharegroup.state.durable_files import sync_file, sync_folder
+from sharegroup.state.reader import StateTableReader
 from sharegroup.state.reorganization import PATIENCE_S, reorganizing
 from sharegroup.state.schema import PARTITION_COLUMN
-from sharegroup.state.table_snapshot import due_snapshot
+from sharegroup.state.table_snapshot import table_snapshot_rows, write_table_snapshot
 
 UPKEEP_FILE_BYTES = 2 * 1024 * 1024
-"""Size that the processor merges files up to: it waits meanwhile, and each merge takes the last small file again."""
+"""Size that a processor's upkeep merges files up to: each merge takes the last small file again."""
 FILE_BYTES = 64 * 1024 * 1024
 """Size that maintenance beside it merges files up to."""
 
@@ -75,11 +78,11 @@ def table_size(path: str) -> TableSize:
 
 
 def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int:
-    """Take a table snapshot if it is due and the processor, which takes its own, is not writing at this moment.
+    """Take a table snapshot if it is due.
 
     Args:
         path: the table's folder.
-        before_ms: it is due when the last one is older than this; epoch ms.
+        before_ms: it is due when the last one is older than this, and something was committed since; epoch ms.
         is_dry_run: only tell what would be written.
 
     Returns:
@@ -91,11 +94,24 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     table = open_table(path)
     with translated(path, "read"):
         leader_epoch = highest_leader_epoch(table)
-    rows = due_snapshot(path, before_ms)
-    if rows and not is_dry_run and not is_committed(path, table, rows, leader_epoch, rows[0].time_ms):
-        _logger.info("State table %s is being written: its processor takes the snapshot.", path)
+    reader = StateTableReader(path)
+    last_ms = reader.last_snapshot_ms()
+    if last_ms is not None and last_ms >= before_ms:
         return 0
-    return len(rows)
+    recovery = reader.recovery()
+    marker = recovery.last_marker
+    if marker is None or marker == recovery.snapshot_marker:
+        return 0
+    # The time tells snapshots apart, so it must rise even when the clock does not.
+    time_ms = max(marker.time_ms, 0 if last_ms is None else last_ms + 1)
+    if is_dry_run:
+        return sum(1 for _ in table_snapshot_rows(recovery.rows, marker, time_ms))
+    with translated(path, "written"):
+        file, row_count = write_table_snapshot(path, recovery, marker, time_ms, leader_epoch)
+        if not try_commit_snapshot(path, table.version(), file, leader_epoch, time_ms):
+            _logger.info("Another process has taken the snapshot of state table %s.", path)
+            return 0
+    return row_count
 
 
 def compact(
@@ -123,10 +139,12 @@ def compact(
             _logger.info("State table %s is being reorganized by another process.", path)
             return 0
         try:
-            metrics = open_table(path).optimize.compact(
-                target_size=target_bytes,
-                writer_properties=WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP),
-            )
+            with synced(path):
+                metrics = open_table(path).optimize.compact(
+                    target_size=target_bytes,
+                    writer_properties=WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP),
+                    post_commithook_properties=WITHOUT_HOOKS,
+                )
         except CommitFailedError as error:
             # The table's properties were changed meanwhile, as a processor does that takes over.
             _logger.info("The files of state table %s are merged another time: %s", path, error)
@@ -148,8 +166,25 @@ def vacuum(path: str, *, is_full: bool = True, is_dry_run: bool = False) -> File
     with translated(path, "vacuumed"):
         deleted = _counted(Path(path, file) for file in open_table(path).vacuum(dry_run=True, full=is_full))
         if deleted.files and not is_dry_run:
-            open_table(path).vacuum(dry_run=False, full=is_full)
+            with synced(path):
+                open_table(path).vacuum(dry_run=False, full=is_full, post_commithook_properties=WITHOUT_HOOKS)
     return deleted
+
+
+def clean_log(path: str) -> None:
+    """Write a checkpoint, then delete the commit files before it whose retention is over.
+
+    Raises:
+        StateTableError: there is no table, or it cannot be read or written.
+    """
+    with translated(path, "written"):
+        table = open_table(path)
+        table.create_checkpoint()
+        folder = Path(path, "_delta_log")
+        for file in (*folder.glob(f"{table.version():020}.checkpoint*.parquet"), folder / "_last_checkpoint"):
+            sync_file(file)
+        sync_folder(folder)
+        open_table(path).cleanup_metadata()
 
 
 def _mergeable(path: str, target_bytes: int) -> int:

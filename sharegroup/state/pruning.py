@@ -18,18 +18,20 @@ from deltalake.exceptions import CommitFailedError
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPayload
-from sharegroup.state.commit import is_committed
+from sharegroup.state.commit import try_commit
+from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, write_data_files
 from sharegroup.state.delta_table import (
-    ROWS_PER_ROW_GROUP,
+    WITHOUT_HOOKS,
     allow_deletion,
     highest_leader_epoch,
     open_table,
     protect_from_deletion,
+    synced,
     translated,
 )
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.reorganization import PATIENCE_S, reorganizing
-from sharegroup.state.schema import utc_date
+from sharegroup.state.schema import rows_to_table, utc_date
 
 _TRIES = 20
 _ANNOUNCEMENT_S = 60.0
@@ -54,7 +56,7 @@ class Pruning:
 def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_run: bool = False) -> Pruning:
     """Delete the rows older than a time that a table snapshot has superseded.
 
-    Whole batches go, up to the last batch of a table snapshot which is wholly older than the time. That snapshot and
+    Whole commits go, up to the last commit of a table snapshot which is wholly older than the time. That snapshot and
     all that follows it stay, and the fences of the processor that wrote it. A Pruned row says so first.
 
     Args:
@@ -79,7 +81,7 @@ def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_r
         _repeated(path, protect_from_deletion)
         first_kept, pruning = _prunable(path, before_ms)
         if first_kept is not None and pruning.row_count_by_type:
-            _announce(path, first_kept.batch, before_ms, pruning)
+            _announce(path, first_kept.last_commit, before_ms, pruning)
             _delete(path, first_kept.superseded(before_ms))
         return pruning
 
@@ -89,15 +91,16 @@ class _FirstKept:
     """The table snapshot that the pruned table begins with."""
 
     time_ms: int
-    batch: TableSnapshotPayload
+    last_commit: TableSnapshotPayload
 
     def superseded(self, before_ms: int) -> str:
         """The rows that are in the snapshot, as far as they are older than a time."""
-        last = self.batch
-        # A batch id of -1 is that of a fence: the one of the snapshot's leader epoch stays.
-        same_epoch = f"leader_epoch = {last.leader_epoch} AND commit_id >= 0 AND commit_id <= {last.commit_id}"
+        last = self.last_commit
+        # Rows that belong to no commit go with their leader epoch: the fence of the snapshot's epoch stays.
+        without_commit = f"commit_id < 0 AND leader_epoch < {last.leader_epoch}"
+        with_commit = f"commit_id >= 0 AND commit_id <= {last.commit_id}"
         own = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {self.time_ms}"
-        return f"time_ms < {before_ms} AND (leader_epoch < {last.leader_epoch} OR ({same_epoch})) AND NOT ({own})"
+        return f"time_ms < {before_ms} AND (({without_commit}) OR ({with_commit})) AND NOT ({own})"
 
 
 def _prunable(path: str, before_ms: int) -> tuple[_FirstKept | None, Pruning]:
@@ -108,31 +111,27 @@ def _prunable(path: str, before_ms: int) -> tuple[_FirstKept | None, Pruning]:
 
 
 def _first_kept_snapshot(path: str, before_ms: int) -> _FirstKept | None:
-    """The youngest table snapshot whose batches are all older than a time."""
+    """Return the youngest table snapshot whose commits are all older than a time."""
     youngest_ms = StateTableReader(path).last_snapshot_ms()
     if youngest_ms is None:
         return None
-    first_young = _first_young_batch(path, before_ms)
+    first_young = _first_young_commit(path, before_ms)
     snapshots = StateTableReader(path).rows([RecordType.TABLE_SNAPSHOT], group_id="")
-    found = (_FirstKept(row.time_ms, TableSnapshotPayload.model_validate(row.payload)) for row in snapshots)
+    kept = (_FirstKept(row.time_ms, TableSnapshotPayload.model_validate(row.payload)) for row in snapshots)
     old = [
-        kept
-        for kept in found
-        if kept.time_ms <= youngest_ms
-        and (first_young is None or (kept.batch.leader_epoch, kept.batch.commit_id) < first_young)
+        snapshot
+        for snapshot in kept
+        if snapshot.time_ms <= youngest_ms and (first_young is None or snapshot.last_commit.commit_id < first_young)
     ]
-    return max(old, key=lambda kept: kept.time_ms, default=None)
+    return max(old, key=lambda snapshot: snapshot.time_ms, default=None)
 
 
-def _first_young_batch(path: str, before_ms: int) -> tuple[int, int] | None:
-    """Leader epoch and batch id of the first batch with a row that is not older than a time; None without any."""
-    of_batch = f"commit_id >= 0 AND record_type <> '{RecordType.TABLE_SNAPSHOT.value}'"
-    predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {of_batch}"
-    first: tuple[int, int] | None = None
-    for batch in _scanned(path, ["leader_epoch", "commit_id"], predicate):
-        keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        first = min(keys if first is None else (first, *keys), default=None)
-    return first
+def _first_young_commit(path: str, before_ms: int) -> int | None:
+    """Return the id of the first commit with a row that is not older than a time; None without any."""
+    of_commit = f"commit_id >= 0 AND record_type <> '{RecordType.TABLE_SNAPSHOT.value}'"
+    predicate = f"time_ms >= {before_ms} AND date >= '{utc_date(before_ms)}' AND {of_commit}"
+    ids = [batch.column(0).to_pylist() for batch in _scanned(path, ["commit_id"], predicate)]
+    return min((min(of_batch) for of_batch in ids if of_batch), default=None)
 
 
 def _matching(path: str, predicate: str) -> Pruning:
@@ -165,7 +164,9 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
     )
 
     def announce(table: DeltaTable) -> None:
-        if not is_committed(path, table, [row], highest_leader_epoch(table)):
+        leader_epoch = highest_leader_epoch(table)
+        files = write_data_files(path, rows_to_table([row], leader_epoch=leader_epoch))
+        if not try_commit(path, table.version(), files, leader_epoch):
             raise CommitFailedError("another process has committed")
 
     started = time.monotonic()
@@ -182,7 +183,10 @@ def _delete(path: str, predicate: str) -> None:
     def delete(table: DeltaTable) -> None:
         allow_deletion(table)
         properties = WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP)
-        open_table(path).delete(predicate, writer_properties=properties)
+        with synced(path):
+            open_table(path).delete(
+                predicate, writer_properties=properties, post_commithook_properties=WITHOUT_HOOKS
+            )
 
     try:
         _repeated(path, delete)

@@ -1,17 +1,14 @@
-"""Columns of the state table, and rows to and from Arrow."""
+"""Columns of the state table, and rows as Arrow columns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
-
-from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.rows import StateRow
 
 _STATE_BATCH = pa.struct(
@@ -75,31 +72,21 @@ STATE_TABLE_SCHEMA = pa.schema(
 
 PARTITION_COLUMN = "date"
 
-_ROWS = TypeAdapter(list[StateRow])
+def rows_to_table(rows: Sequence[StateRow], commit_id: int | None = None, leader_epoch: int | None = None) -> pa.Table:
+    """Return the rows as an Arrow table of `STATE_TABLE_SCHEMA`.
 
-
-def rows_to_table(rows: Sequence[StateRow]) -> pa.Table:
-    """The rows as an Arrow table of `STATE_TABLE_SCHEMA`."""
-    return pa.table([_column(field, rows) for field in STATE_TABLE_SCHEMA], schema=STATE_TABLE_SCHEMA)
-
-
-def table_to_rows(table: pa.Table) -> list[StateRow]:
-    """The rows that `rows_to_table` wrote, in the table's order.
-
-    Raises:
-        UnsupportedFormatVersionError: a value is none that this release knows.
+    Args:
+        rows: the rows; their date is filled in here.
+        commit_id: commit id of all rows; None leaves each its own.
+        leader_epoch: leader epoch of all rows; None leaves each its own.
     """
-    names = table.column_names
-    columns = [_values(name, table.column(name)) for name in names]
-    try:
-        return _ROWS.validate_python([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in fault["loc"])
-        raise UnsupportedFormatVersionError(
-            f"State table row {field}: {fault['msg']}; it is {fault['input']!r}.",
-            "Read the table with the release that wrote it, or a later one.",
-        ) from None
+    fixed = {"commit_id": commit_id, "leader_epoch": leader_epoch}
+    values = [vars(row) for row in rows]
+    columns = [
+        _column(field, values) if fixed.get(field.name) is None else pa.array([fixed[field.name]] * len(rows), field.type)
+        for field in STATE_TABLE_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=STATE_TABLE_SCHEMA)
 
 
 def utc_date(time_ms: int) -> str:
@@ -107,19 +94,18 @@ def utc_date(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1_000, UTC).date().isoformat()
 
 
-def _column(field: pa.Field, rows: Sequence[StateRow]) -> pa.Array:
-    values = [getattr(row, field.name) for row in rows]
+def _column(field: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
+    if field.name == PARTITION_COLUMN:
+        return pa.array([utc_date(row["time_ms"]) for row in rows], field.type)
+    values = [row[field.name] for row in rows]
     if field.name == "payload":
         return pa.array([json.dumps(value) for value in values], field.type)
     if not pa.types.is_list(field.type):
         return pa.array(values, field.type)
+    entries = [vars(entry) for value in values for entry in value]
+    if not entries:
+        return pa.array([[]] * len(rows), field.type)
     offsets = pa.array(list(accumulate(map(len, values), initial=0)), pa.int32())
-    entries = [entry for value in values for entry in value]
     entry_fields = list(field.type.value_type)
-    columns = [pa.array([getattr(entry, f.name) for entry in entries], f.type) for f in entry_fields]
+    columns = [pa.array([entry[f.name] for entry in entries], f.type) for f in entry_fields]
     return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, fields=entry_fields))
-
-
-def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    values = column.to_pylist()
-    return [json.loads(value) for value in values] if name == "payload" else values

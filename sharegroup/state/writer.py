@@ -1,45 +1,50 @@
-"""The one writer of the state table: a fence at the start, then one atomic append for each micro-batch."""
+"""The one writer of the state table: a fence at the start, then one atomic and durable append for each commit."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit import is_committed
+from sharegroup.state.commit import COMMIT_TRANSACTION, try_commit
+from sharegroup.state.commit_log import commit_file, commits_after, log_folder, sync_commits
+from sharegroup.state.data_files import DataFile, write_data_files
 from sharegroup.state.delta_table import (
+    LOG_RETENTION_MS,
     create_or_open_table,
     highest_leader_epoch,
     open_table,
     protect_from_deletion,
     translated,
 )
-from sharegroup.state.maintenance import UPKEEP_FILE_BYTES, compact, vacuum
-from sharegroup.state.table_snapshot import due_snapshot
+from sharegroup.state.durable_files import sync_file, sync_folder
+from sharegroup.state.log_repair import repair_tip
+from sharegroup.state.schema import rows_to_table
 
-COMPACT_EVERY_COMMITS = 100
-"""An upkeep takes half a second after so many commits of eight busy share-partitions, and grows with their number."""
+NO_COMMIT = -1
+"""Commit id of rows that belong to no commit of a processor, such as a Fence."""
 
-_REOPEN_EVERY_COMMITS = 50
-"""A handle gets slower with each version it has seen: 0.1 ms a commit."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
 
-_REOPEN_AFTER_S = 60.0
-"""Far below the retention of the log: the commits after an older handle's version may have been cleaned up."""
+logger = logging.getLogger("sharegroup.state")
 
 
 class StateTableWriter:
     """Appends to the state table for one processor, until another one takes over.
 
-    No row of this writer can follow another's fence: every version that its handle has seen was found to hold no
-    higher leader epoch, and a commit succeeds only as the version right after the handle's.
+    No row of this writer can follow another's fence: of every version up to `_version` it knows that no row has a
+    higher leader epoch, and a commit succeeds only as the version right after it.
 
     Made by `open`.
     """
@@ -47,20 +52,18 @@ class StateTableWriter:
     def __init__(
         self,
         path: str,
-        table: DeltaTable,
+        version: int,
         leader_epoch: int,
-        compact_every_commits: int,
-        snapshot_interval_ms: int,
-        deadlines: _Deadlines,
+        commit_timeout_ms: int,
+        monotonic_s: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         self._path = path
+        self._version = version
         self._leader_epoch = leader_epoch
-        self._compact_every_commits = compact_every_commits
-        self._snapshot_interval_ms = snapshot_interval_ms
-        self._deadlines = deadlines
-        self._upkeep_is_done()
-        self._commits_since_upkeep = len(table.file_uris())
-        self._adopt(table)
+        self._commit_timeout_ms = commit_timeout_ms
+        self._monotonic_s = monotonic_s
+        self._sleep = sleep
 
     @classmethod
     def open(
@@ -68,129 +71,159 @@ class StateTableWriter:
         path: str,
         identity: Mapping[str, Any],
         *,
-        compact_every_commits: int = COMPACT_EVERY_COMMITS,
-        snapshot_interval_ms: int = 300_000,
-        commit_timeout_ms: int = 30_000,
+        commit_timeout_ms: int = LOG_RETENTION_MS // 2,
         monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> StateTableWriter:
         """Take the table over: commit a Fence row with the next leader epoch. Creates the table when it is missing.
 
         Args:
             path: the table's folder.
-            identity: what the Fence row says of the processor besides its process id and host; JSON values.
-            compact_every_commits: commits from one upkeep to the next; a reader takes about 1 ms for each of them.
-            snapshot_interval_ms: time from one upkeep to the next even if fewer commits are made.
-            commit_timeout_ms: how long one append may take, its repetitions after conflicts included.
+            identity: what the Fence row has besides the processor's process id and host; JSON values.
+            commit_timeout_ms: how long one append may take, its repetitions included; at most half the log retention.
             monotonic_s: a clock for durations, in seconds.
+            sleep: waits some seconds.
 
         Raises:
             StateTableError: the table cannot be created, read or written.
             UnsupportedFormatVersionError: there is a table, but not with the columns of this release.
         """
-        deadlines = _Deadlines(path, commit_timeout_ms, monotonic_s)
-        deadline_s = deadlines.next_s()
+        if not 0 < commit_timeout_ms <= LOG_RETENTION_MS // 2:
+            raise ValueError(f"commit_timeout_ms must be between 1 and {LOG_RETENTION_MS // 2}: {commit_timeout_ms}")
+        deadline_s = monotonic_s() + commit_timeout_ms / 1_000
+        with translated(path, "repaired"):
+            synced = repair_tip(path)
         while True:
             table = create_or_open_table(path)
+            version = table.version()
             with translated(path, "read"):
                 leader_epoch = highest_leader_epoch(table) + 1
-            if is_committed(path, table, [_fence(identity)], leader_epoch):
-                _protect(path)
-                return cls(path, table, leader_epoch, compact_every_commits, snapshot_interval_ms, deadlines)
-            deadlines.check(deadline_s)
+            with translated(path, "written"):
+                sync_commits(path, list(commits_after(path, synced)))
+                _sync_table(path, version)
+                files = write_data_files(path, rows_to_table([_fence(identity)], NO_COMMIT, leader_epoch))
+                if try_commit(path, version, files, leader_epoch):
+                    break
+            if monotonic_s() > deadline_s:
+                raise _too_slow(path, commit_timeout_ms)
+        _protect(path)
+        return cls(path, version + 1, leader_epoch, commit_timeout_ms, monotonic_s, sleep)
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of this writer's fence."""
+        """Return the epoch of this writer's fence."""
         return self._leader_epoch
 
-    def append(self, rows: Sequence[StateRow]) -> None:
-        """Append the rows in one commit: all of them, or none.
+    def append(self, rows: Sequence[StateRow], commit_id: int) -> None:
+        """Append the rows in one commit: all of them, or none. They are on the disk when this returns.
 
-        `date` and `leader_epoch` of the rows are filled in here.
+        `date`, `commit_id` and `leader_epoch` of the rows are filled in here. After an error the table is read again:
+        the commit id is there, or it is not and the commit is tried again, until the deadline.
+
+        Args:
+            rows: the rows; at least one.
+            commit_id: id of the commit, one above the last one's.
 
         Raises:
             FencedProcessorError: another processor has taken over; nothing was written.
-            StateTableError: the table cannot be read or written, or not in time. The last marker tells whether the
-                rows were committed.
+            StateTableError: the table cannot be read or written, or not in time. Whoever takes over reads from the
+                last marker whether the rows were committed.
         """
-        deadline_s = self._deadlines.next_s()
-        is_snapshot_due = self._commits_since_upkeep > 0 and self._deadlines.now_s() >= self._snapshot_at_s
-        if self._commits_since_upkeep >= self._compact_every_commits or is_snapshot_due:
-            self.maintain()
-        elif self._commits_on_handle >= _REOPEN_EVERY_COMMITS or self._deadlines.now_s() >= self._reopen_at_s:
-            self._adopt_newest_version()
-        while not self._has_committed(rows):
-            self._deadlines.check(deadline_s)
-        self._commits_on_handle += 1
-        self._commits_since_upkeep += 1
+        deadline_s = self._monotonic_s() + self._commit_timeout_ms / 1_000
+        data = rows_to_table(rows, commit_id, self._leader_epoch)
+        files: list[DataFile] = []
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                if self._has_committed(data, files, commit_id):
+                    break
+            except StateTableError as error:
+                if self._is_there_after(error, commit_id):
+                    break
+                if self._monotonic_s() + pause_s > deadline_s:
+                    raise
+                logger.warning("Commit %d is tried again: %s", commit_id, error)
+                self._sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if self._monotonic_s() > deadline_s:
+                raise _too_slow(self._path, self._commit_timeout_ms)
         # A commit that stood still until the log of its version was cleaned up would only seem to have succeeded.
-        self._deadlines.check(deadline_s)
+        if self._monotonic_s() > deadline_s and not self._is_there(commit_id):
+            raise _too_slow(self._path, self._commit_timeout_ms)
 
-    def maintain(self) -> None:
-        """Compact, take a table snapshot, and vacuum; `append` does it now and then, as `open` was told.
-
-        Raises:
-            FencedProcessorError: another processor has taken over.
-            StateTableError: the table cannot be read or written.
-        """
-        compact(self._path, UPKEEP_FILE_BYTES, patience_s=0)
-        self._adopt_newest_version()
-        snapshot = due_snapshot(self._path)
-        if snapshot:
-            self._has_committed(snapshot, snapshot_ms=snapshot[0].time_ms)
-        vacuum(self._path, is_full=False)
-        self._upkeep_is_done()
-        self._adopt_newest_version()
-
-    def _has_committed(self, rows: Sequence[StateRow], snapshot_ms: int | None = None) -> bool:
-        try:
-            if is_committed(self._path, self._table, rows, self._leader_epoch, snapshot_ms):
+    def _has_committed(self, data: pa.Table, files: list[DataFile], commit_id: int) -> bool:
+        """Try once; after a conflict, learn what others have committed."""
+        with translated(self._path, "written"):
+            if not files:
+                files += write_data_files(self._path, data)
+            if try_commit(self._path, self._version, files, self._leader_epoch, {COMMIT_TRANSACTION: commit_id}):
+                self._version += 1
                 return True
-        except StateTableError:
-            # A successor's clean-up of the log looks like damage to a handle that is older than it.
-            self._adopt_newest_version()
-            raise
-        self._adopt_newest_version()
-        return False
+        return self._learn(commit_id)
 
-    def _adopt_newest_version(self) -> None:
+    def _learn(self, commit_id: int) -> bool:
+        """Follow the log to its newest version; returns whether this commit is in it."""
+        with translated(self._path, "read"):
+            try:
+                commits = list(commits_after(self._path, self._version))
+                is_complete = commit_file(self._path, self._version).exists()
+                sync_commits(self._path, commits)
+            except (FileNotFoundError, StateTableError):
+                # A clean-up of the log is at it.
+                commits, is_complete = [], False
+        if not is_complete or any(commit.leader_epoch is None or commit.changes_table for commit in commits):
+            return self._is_there(commit_id)
+        for commit in commits:
+            self._check_fence(commit.leader_epoch if commit.leader_epoch is not None else NO_COMMIT)
+            self._version = commit.version
+        return any(commit.transactions.get(COMMIT_TRANSACTION) == commit_id for commit in commits)
+
+    def _is_there_after(self, error: StateTableError, commit_id: int) -> bool:
+        if isinstance(error, FencedProcessorError):
+            raise error
+        try:
+            return self._is_there(commit_id)
+        except FencedProcessorError:
+            raise
+        except StateTableError as unreadable:
+            logger.warning("The outcome of commit %d is unknown: %s", commit_id, unreadable)
+            return False
+
+    def _is_there(self, commit_id: int) -> bool:
+        """Read the newest version of the table; returns whether this commit is in it, and on the disk."""
         table = open_table(self._path)
         with translated(self._path, "read"):
-            highest = highest_leader_epoch(table)
-        if highest > self._leader_epoch:
+            self._check_fence(highest_leader_epoch(table))
+            version = table.version()
+            last_commit_id = table.transaction_version(COMMIT_TRANSACTION)
+        with translated(self._path, "written"):
+            sync_commits(self._path, list(commits_after(self._path, self._version)))
+            _sync_table(self._path, version)
+        self._version = version
+        return last_commit_id == commit_id
+
+    def _check_fence(self, leader_epoch: int) -> None:
+        if leader_epoch > self._leader_epoch:
             raise FencedProcessorError(
-                f"State table {self._path} belongs to leader epoch {highest}; this processor has {self._leader_epoch}.",
+                f"State table {self._path} belongs to leader epoch {leader_epoch}; this processor has "
+                f"{self._leader_epoch}.",
                 "Stop this processor: another one has taken over.",
             )
-        self._adopt(table)
-
-    def _upkeep_is_done(self) -> None:
-        self._commits_since_upkeep = 0
-        self._snapshot_at_s = self._deadlines.now_s() + self._snapshot_interval_ms / 1_000
-
-    def _adopt(self, table: DeltaTable) -> None:
-        self._table = table
-        self._commits_on_handle = 0
-        self._reopen_at_s = self._deadlines.now_s() + _REOPEN_AFTER_S
 
 
-class _Deadlines:
-    """When a commit must be over."""
+def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:
+    return StateTableError(
+        f"A commit to state table {path} took longer than {commit_timeout_ms} ms.",
+        "Look for a slow disk or for other writers; then start the processor again.",
+    )
 
-    def __init__(self, path: str, commit_timeout_ms: int, monotonic_s: Callable[[], float]) -> None:
-        self._path = path
-        self._commit_timeout_ms = commit_timeout_ms
-        self.now_s = monotonic_s
 
-    def next_s(self) -> float:
-        return self.now_s() + self._commit_timeout_ms / 1_000
-
-    def check(self, deadline_s: float) -> None:
-        if self.now_s() > deadline_s:
-            raise StateTableError(
-                f"A commit to state table {self._path} took longer than {self._commit_timeout_ms} ms.",
-                "Look for a slow disk or for other writers; then start the processor again.",
-            )
+def _sync_table(path: str, version: int) -> None:
+    """Wait until the newest version is on the disk, whoever wrote it, with the names of the table's folders."""
+    if commit_file(path, version).exists():
+        sync_file(commit_file(path, version))
+    for folder in (log_folder(path), Path(path), Path(path).absolute().parent):
+        sync_folder(folder)
 
 
 def _protect(path: str) -> None:

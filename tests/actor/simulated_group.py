@@ -132,6 +132,7 @@ class Group:
         """Called with each batch once it is done."""
         self._applied = 0
         self._correlation_ids = itertools.count(1_000_000)
+        self._looks = itertools.count(1)
 
     # The request log.
 
@@ -387,6 +388,7 @@ class Group:
             topic=topic,
             topic_id=topic_id,
             partition_count=len(partitions),
+            sequence=next(self._looks),
             partitions=[
                 PartitionLogOffsets(
                     partition_index=index,

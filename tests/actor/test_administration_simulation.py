@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -15,9 +17,10 @@ from sharegroup.protocol.group_administration import (
     DeleteGroupsRequest,
     DeleteShareGroupOffsetsRequest,
 )
-from sharegroup.protocol.messages import decoded_request
+from sharegroup.protocol.messages import RequestEnvelope, decoded_request
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import LogPartition, Member, PartitionKey, group_with
+from tests.actor.simulated_group import LoggedBytes
 from tests.support.examples import examples
 
 TOPICS = ("orders", "payments")
@@ -38,6 +41,8 @@ class AdministeredGroup(RuleBasedStateMachine):
         self.group = group_with(10, 10, broker=broker)
         self.members = {name: Member(self.group, name, TOPICS) for name in NAMES}
         self.topic_number = 0
+        self.epoch_begins = 0
+        """Where in the request log the present processor began; messages of older ones do not reach the actors."""
 
     @rule(name=MEMBER, settles=st.booleans())
     def join(self, name: str, settles: bool) -> None:
@@ -105,6 +110,20 @@ class AdministeredGroup(RuleBasedStateMachine):
         if decoded_request(value).api_key in (ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.TICK, ApiKey.LOG_OFFSETS):
             self.group.append(value)
 
+    @rule(back=st.integers(1, 40))
+    def bring_a_late_look(self, back: int) -> None:
+        """As when looks of several threads overtake each other."""
+        logged = self.group.log[self.epoch_begins :][-back:]
+        looks = [found.value for found in logged if _logged_request(found).api_key == ApiKey.LOG_OFFSETS]
+        if looks:
+            self.group.append(looks[0])
+
+    @rule()
+    def repeat_a_request_of_the_administrator(self) -> None:
+        requests = [logged.value for logged in self.group.log if _logged_request(logged).member_id == "admin"]
+        if requests:
+            self.group.append(requests[-1])
+
     @rule(count=st.integers(1, 3))
     def run_batch(self, count: int) -> None:
         if self.group.pending_count:
@@ -120,6 +139,7 @@ class AdministeredGroup(RuleBasedStateMachine):
         if self.group.rows:
             self.group.drop_pending()
             self.group.restart()
+            self.epoch_begins = len(self.group.log)
 
     def run(self, settles: bool) -> None:
         if settles:
@@ -136,6 +156,10 @@ class AdministeredGroup(RuleBasedStateMachine):
         group = self.group
         group.append_tick()
         group.settle()
+        assert group.actors.failure == ""
+        answers = Counter(answer.correlation_id for answer in group.responses if answer.member_id == "admin")
+        asked = Counter(found.correlation_id for found in map(_logged_request, group.log) if found.member_id == "admin")
+        assert all(answers[number] <= count for number, count in asked.items())
         rows = group.rows[::-1]
         assert verify(rows, group.context.broker).findings == []
         folded = fold(rows).groups.get(group.group_id)
@@ -149,6 +173,10 @@ class AdministeredGroup(RuleBasedStateMachine):
         assert [share_partition.runs for share_partition in live.values()] == [led[key].runs for key in live]
         present = {topic_id for topic_id, _ in group.topics.values()}
         assert topics.keys() <= present
+
+
+def _logged_request(logged: LoggedBytes) -> RequestEnvelope:
+    return decoded_request(logged.value)
 
 
 TestAdministeredGroup = AdministeredGroup.TestCase

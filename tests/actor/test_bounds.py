@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -26,8 +28,15 @@ from sharegroup.protocol.internal_messages import (
     TopicLogOffsets,
 )
 from sharegroup.protocol.messages import MAX_NAME_LENGTH
-from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
+from sharegroup.protocol.share_fetch import (
+    AcknowledgementRange,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+)
 from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined, leader_state
+from tests.actor.simulated_group import LoggedBytes
 
 INVALID, TOO_LARGE = InvalidRequestError.code, MessageTooLargeError.code
 ORDERS_0 = ("orders-id", 0)
@@ -104,6 +113,41 @@ class TestShareSessions:
         assert anna.fetch([("other-id", MAX_UNKNOWN_PARTITIONS)], max_records=0).error_code == INVALID
         assert leader_state(group) == sessions
         assert anna.fetch(most[:5], max_records=0, epoch=1).error_code == 0
+
+    def test_partitions_that_are_not_led_leave_little_behind(self, group: Group, anna: Member) -> None:
+        topics = [
+            {"topic_id": f"{number:064}", "partitions": [{"partition_index": 0}]}
+            for number in range(MAX_UNKNOWN_PARTITIONS)
+        ]
+        for count in (len(topics), 1):
+            body = {"share_session_epoch": 0, "max_wait_ms": 0, "topics": topics[:count] * (2_500 // len(topics))}
+            value = anna.envelope(ApiKey.SHARE_FETCH, ShareFetchRequest.model_validate(body), count).encoded()
+            gc.collect()
+            tracemalloc.start()
+            try:
+                group.append(value)
+                responses = group.settle().responses
+                assert [response.correlation_id for response in responses] == [count]
+                group.log.pop(), group.responses.clear(), responses.clear(), gc.collect()
+                assert tracemalloc.get_traced_memory()[0] < 1_000_000
+            finally:
+                tracemalloc.stop()
+                group.log.append(LoggedBytes(value, group.now_ms))
+
+    def test_the_text_of_an_error_comes_once_a_topic(self, group: Group, anna: Member) -> None:
+        unknown = self.partitions(0, 5)
+        fetched = anna.fetch(unknown)
+        assert [bool(fetched.partitions[key].error_message) for key in unknown] == [True] + [False] * 4
+        answered = anna.acknowledge({key: [(0, 0, AcknowledgeType.ACCEPT)] for key in unknown})
+        texts = [bool(answered.partitions[key].acknowledge_error_message) for key in unknown]
+        assert texts == [True] + [False] * 4
+
+    @pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE])
+    def test_a_topic_id_has_a_bound(self, group: Group, anna: Member, api_key: ApiKey) -> None:
+        anna.fetch(max_records=0)
+        topic = FetchTopic.model_construct(topic_id="x" * 65, partitions=[FetchPartition(partition_index=0)])
+        body = ShareAcknowledgeRequest.model_construct(share_session_epoch=1, topics=[topic])
+        assert anna.fetched(anna.send(api_key, body)).error_code == INVALID
 
     def test_it_opens_with_no_more_than_these(self, group: Group, anna: Member) -> None:
         assert anna.fetch(self.partitions(0, MAX_SESSION_PARTITIONS + 1)).error_code == INVALID

@@ -12,6 +12,12 @@ from sharegroup.config.group import effective_group_config
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
+from sharegroup.protocol.internal_messages import (
+    DeleteShareGroupState,
+    InitializeShareGroupState,
+    StatePartition,
+    StateTopic,
+)
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
@@ -115,6 +121,22 @@ class TestGivenUp:
         assert len(group.dead_letters) == 1
         assert letters(group) == [(0, 0, 3, 1, REJECTED), (0, 5, 6, 1, REJECTED), (1, 7, 7, 1, REJECTED)]
 
+    def test_what_is_given_up_in_the_cut_that_ends_its_state_is_asked_for(self, group: Group, anna: Member) -> None:
+        anna.send_acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        group.tell(ApiKey.DELETE_SHARE_GROUP_STATE, DeleteShareGroupState(state_epoch=99, topic_ids=["orders-id"]))
+        group.run_batch()
+        assert [row.record_type for row in group.rows[-3:]].count(RecordType.SHARE_TOMBSTONE) == 2
+        assert letters(group) == [(0, 0, 4, 1, REJECTED)]
+
+    def test_so_is_what_is_given_up_in_the_cut_that_replaces_its_state(self, group: Group, anna: Member) -> None:
+        anna.send_acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        partition = StatePartition(partition_index=0, start_offset=15)
+        topic = StateTopic(topic_id="orders-id", topic="orders", partitions=[partition])
+        group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=99, topics=[topic]))
+        group.run_batch()
+        assert start_offset(group) == 15
+        assert letters(group) == [(0, 0, 4, 1, REJECTED)]
+
     def test_a_gap_has_no_letter(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 9, GAP)]})
         assert (letters(group), start_offset(group)) == ([], 10)
@@ -146,6 +168,17 @@ class TestWritten:
             1,
         )
         assert findings(group) == []
+
+    def test_a_report_on_an_earlier_state_changes_nothing(self, group: Group) -> None:
+        state_epoch = group.leader.partitions[ORDERS_0].share_partition.state_epoch
+        before = leader_state(group)
+        for other_epoch in (state_epoch - 1, state_epoch + 1):
+            written = WrittenDeadLetters(
+                topic_id="orders-id", partition_index=0, first_offset=0, last_offset=4, state_epoch=other_epoch
+            )
+            group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written]))
+        group.settle()
+        assert leader_state(group) == before
 
     def test_a_part_of_the_letters(self, group: Group) -> None:
         tell_written(group, 0, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.actor.kept_answers import MAX_KEPT_BYTES
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
@@ -12,13 +13,14 @@ from sharegroup.errors import (
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
 )
-from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchRequest
 from tests.actor.group_harness import Group, Member, group_with, joined, leader_state
 
 ACCEPT = AcknowledgeType.ACCEPT
 ORDERS_0 = ("orders-id", 0)
 MAX_EPOCH = 2**31 - 1
+TIMEOUT_MS = 45_000
 
 
 @pytest.fixture
@@ -154,6 +156,74 @@ def test_sessions_are_limited_and_a_close_makes_room() -> None:
     assert anna.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
     ben.close()
     assert cleo.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
+
+
+class TestTimeout:
+    def test_the_session_of_a_silent_member_ends_and_its_locks_stay(self, group: Group, anna: Member) -> None:
+        group.alter_config(share_record_lock_duration_ms="60000")
+        anna.fetch(max_records=5)
+        assert group.wakes[ActorRole.LEADER] == group.now_ms + TIMEOUT_MS
+        group.advance(TIMEOUT_MS - 1)
+        assert [session.member_id for session in group.leader.sessions] == ["anna"]
+        group.advance(1)
+        assert list(group.leader.sessions) == []
+        assert group.leader.partitions[ORDERS_0].share_partition.runs.is_held_by("anna")
+        assert anna.fetch().error_code == ShareSessionNotFoundError.code
+
+    def test_a_request_begins_it_anew(self, group: Group, anna: Member) -> None:
+        anna.fetch(max_records=0)
+        for _ in range(3):
+            group.advance(TIMEOUT_MS - 1)
+            assert anna.acknowledge({}).error_code == 0
+
+    def test_a_member_whose_fetch_waits_is_not_silent(self, group: Group, anna: Member) -> None:
+        anna.fetch(max_records=100)
+        anna.acknowledge({ORDERS_0: [(0, 99, ACCEPT)]})
+        parked = anna.send_fetch(max_wait_ms=TIMEOUT_MS)
+        group.settle()
+        group.advance(TIMEOUT_MS)
+        assert not anna.answer_to(parked).is_parked
+        group.advance(TIMEOUT_MS - 1)
+        assert anna.acknowledge({}).error_code == 0
+
+    def test_a_changed_timeout_holds_for_sessions_that_are_open(self, group: Group, anna: Member) -> None:
+        anna.fetch(max_records=0)
+        assert group.alter_config(share_session_timeout_ms="50000") == 0
+        group.advance(50_000 - 1)
+        assert anna.acknowledge({}).error_code == 0
+        group.advance(50_000)
+        assert list(group.leader.sessions) == []
+
+
+class TestKeptAnswers:
+    def test_a_large_one_is_kept_without_its_records(self) -> None:
+        group = group_with(5_000)
+        (anna,) = joined(group, "anna")
+        anna.fetch(max_records=0)
+        assert group.alter_config(share_partition_max_record_locks="4000") == 0
+        sent = anna.send_fetch([], max_records=2_000, batch_size=1)
+        value = group.log[-1].value
+        group.settle()
+        assert anna.answer_to(sent).record_count == 2_000
+        group.append(value)
+        (again,) = group.settle().responses
+        assert again.body.get("responses", []) == []
+        (session,) = group.leader.sessions
+        assert session.kept_answer is not None
+        assert len(session.kept_answer) < MAX_KEPT_BYTES
+
+    def test_the_result_of_acknowledgements_is_kept_with_it(self) -> None:
+        group = group_with(5_000)
+        (anna,) = joined(group, "anna")
+        anna.fetch(max_records=1)
+        anna.send_fetch([], {ORDERS_0: [(0, 0, ACCEPT)]}, max_records=1_900, batch_size=1)
+        value = group.log[-1].value
+        assert len(group.settle().responses[0].encoded()) > MAX_KEPT_BYTES
+        group.append(value)
+        (again,) = group.settle().responses
+        assert again.body["responses"] == [
+            {"topic_id": "orders-id", "partitions": [{"partition_index": 0, "is_acknowledged": True}]}
+        ]
 
 
 def test_a_session_whose_member_is_gone_makes_room_when_the_limit_is_reached() -> None:

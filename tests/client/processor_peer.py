@@ -55,7 +55,9 @@ class ProcessorPeer:
             request_topic_partitions=REQUEST_PARTITIONS,
             response_topic_partitions=RESPONSE_PARTITIONS,
         )
-        self._settings = Settings(config, broker, {}, {}, {}, log.config if isinstance(log, KafkaLog) else KafkaConfig())
+        self._settings = Settings(
+            config, broker, {}, {}, {}, log.config if isinstance(log, KafkaLog) else KafkaConfig()
+        )
         self._host = ProcessorThread(self._settings)
 
     def __enter__(self) -> Self:

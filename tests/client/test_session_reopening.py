@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import (
     ApiError,
@@ -58,7 +58,7 @@ def test_the_consumer_goes_on(
     assert got(messages) == "0-119:d1"
     member_id = member_of(consumer).member_id
     eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch ahead")
-    ProcessorLink(log, "g", member_id, "another").send([(999_999, *request_of_another)])
+    ProcessorChannel(log, "g", member_id, "another").send([(999_999, *request_of_another)])
     eventually(lambda: answers(log, 999_999) == [0], "the answer to the other one")
     for message in messages:
         consumer.acknowledge(message)
@@ -97,7 +97,7 @@ def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog
         idle_from_ms = log.now_ms() + timeout_ms + 100
         eventually(lambda: log.now_ms() >= idle_from_ms, "an idle session")
         for correlation_id, member_id in ((777_001, "somebody"), (777_002, "somebody else")):
-            ProcessorLink(log, "g", member_id, "").send([(correlation_id, *ANEW)])
+            ProcessorChannel(log, "g", member_id, "").send([(correlation_id, *ANEW)])
             eventually(lambda sent=correlation_id: answers(log, sent) == [0], "another session")
         polls = [got(messages)]
         while len(polls) < 3:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +13,9 @@ from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.errors import ApiError
-from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_records import GroupRecord
+from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 
 TIMEOUT_MS = 45_000
 
@@ -202,6 +204,8 @@ _CALLS = st.one_of(
     st.tuples(st.just("expire"), st.integers(0, 100_000)),
     st.tuples(st.just("config"), st.sampled_from(["7", "3", "no"])),
     st.tuples(st.just("reassign"), st.integers(0, 20_000)),
+    st.tuples(st.just("deleted"), st.sampled_from(["id-1", "id-2"])),
+    st.tuples(st.just("remove")),
 )
 
 
@@ -222,6 +226,11 @@ def called(group: GroupCoordinator, call: tuple[object, ...]) -> list[GroupRecor
             return group.alter_config(AlterGroupConfigRequest(set={"share.delivery.count.limit": value}))
         case ("reassign", int(now_ms)):
             return group.reassign(now_ms)
+        case ("deleted", str(topic_id)):
+            return group.topics_deleted([topic_id])
+        case ("remove",):
+            is_in_use = group.state.members or group.state.topics or group.state.is_dead
+            return [] if is_in_use else group.remove("deleted")
     raise AssertionError(call)
 
 
@@ -249,9 +258,9 @@ def test_the_epoch_never_falls_and_never_lags_behind_the_assignment(calls: list[
             called(group, call)
         except ApiError:
             continue
-        assert group.state.group_epoch >= epoch
         assert group.state.assignment_epoch <= group.state.group_epoch
-        epoch = group.state.group_epoch
+        assert group.state.group_epoch >= epoch or not group.state.group_epoch
+        epoch = max(epoch, group.state.group_epoch)
 
 
 @given(st.lists(_CALLS, max_size=30))
@@ -267,3 +276,16 @@ def test_a_state_is_made_again_by_its_own_records(calls: list[tuple[object, ...]
         again.apply(record)
     assert again.records() == group.state.records()
     assert again.members == group.state.members
+    check_derived(group.state)
+    check_derived(again)
+
+
+def check_derived(state: GroupState) -> None:
+    """What changes with each record is what a look at all members and topics gives."""
+    subscriptions = [topic for member in state.members.values() for topic in member.subscribed_topic_names]
+    assert state.subscriber_counts == Counter(subscriptions)
+    assert state.subscriber_counts.keys() == set(subscriptions)
+    in_use = {topic.topic: topic for topic in state.topics.values() if not topic.deleting}
+    assert {name: state.topic_named(name) for name in state.topic_names_in_use} == in_use
+    changing = {topic_id for topic_id, topic in state.topics.items() if topic.initializing or topic.deleting}
+    assert state.changing_topic_ids == changing

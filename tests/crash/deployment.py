@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from sharegroup.protocol.rows import RecordType
 from tests.crash.processor_process import ProcessorProcess
-from tests.support.site import RESPONSES, Site
 from tests.support.eventually import eventually
+from tests.support.site import RESPONSES, Site
 
 T = TypeVar("T")
 

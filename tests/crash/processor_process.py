@@ -14,14 +14,15 @@ import signal
 import sys
 from pathlib import Path
 
-from sharegroup.errors import ShareGroupError
 from sharegroup.spark.committer import CommitPoint
 from sharegroup.spark.processor import Processor
+
+from sharegroup.errors import ShareGroupError
 from sharegroup.spark.session import build_session
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup
-from tests.support.site import Site
 from tests.support.fast_start import JAVA_OPTIONS
+from tests.support.site import Site
 
 _NUMBERS = itertools.count(1)
 

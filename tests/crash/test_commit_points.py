@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
+from sharegroup.spark.committer import CommitPoint
 
 from sharegroup.protocol.messages import ResponseEnvelope
-from sharegroup.spark.committer import CommitPoint
 from tests.crash.auditor import assert_unchanged
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import arm

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from sharegroup.spark.committer import CommitPoint
 
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.committer import CommitPoint
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import ProcessorProcess
 from tests.crash.workload import workload

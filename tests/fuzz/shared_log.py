@@ -16,6 +16,7 @@ from typing import cast
 
 import pandas as pd
 from pyspark.sql.streaming.state import GroupState
+from sharegroup.spark.actor_function import UNDECODABLE, ActorFunction
 
 from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable
 from sharegroup.actor.mailbox import ActorState
@@ -24,7 +25,6 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import StateRow
-from sharegroup.spark.actor_function import UNDECODABLE, ActorFunction
 from tests.actor.group_harness import START_MS, Group, LogPartition, Outcome
 
 REQUEST_PARTITIONS = 2

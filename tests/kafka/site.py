@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.settings import LinkTopics
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
@@ -54,7 +54,7 @@ class KafkaSite(local.Site):
         config = self.settings.processor
         return AdminClient(
             self.log,
-            topics=LinkTopics(
+            topics=ChannelTopics(
                 request_topic_name=config.request_topic_name, response_topic_name=config.response_topic_name
             ),
         )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-
-import pytest
 
 from sharegroup.audit.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType
@@ -81,8 +78,7 @@ def test_rejected_and_exceeded_records_have_their_letters(site: Site) -> None:
     assert verify(site.rows(), BROKER).findings == []
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
-def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite, checkpoint: str) -> None:
+def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite) -> None:
     site = new_site()
     with site.running() as processor:
         topic = site.new_topic(record_count=5)
@@ -91,15 +87,13 @@ def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site
             for message in site.poll(consumer, 5):
                 consumer.acknowledge(message, AcknowledgeType.REJECT)
             consumer.commit_sync()
-        assert processor.dead_letter_metrics.waiting_records == 5
+        assert processor.processor.dead_letter_metrics.waiting_records == 5
         site.until(lambda: site.rows(group_id, RecordType.GROUP_STATUS), "the table says that the topic is missing")
     status = site.rows(group_id, RecordType.GROUP_STATUS)[-1].payload
     assert status["status"] == GroupStatus.DEGRADED
     assert "Dead-letter topic dlq does not exist" in status["reason"]
     assert verify(site.rows(), BROKER).degraded == {group_id: status["reason"]}
     site.log.create_topic("dlq", 1)
-    if checkpoint == "lost":
-        shutil.rmtree(site.checkpoint_path)
     with site.running():
         site.until(lambda: site.is_drained(group_id, topic), "all records are finished")
         site.until(lambda: not verify(site.rows(), BROKER).degraded, "the table says that letters are written again")

@@ -1,38 +1,27 @@
-"""Hostile requests and a group that fails, in a running processor: the query goes on, and so do all others."""
+"""Hostile requests in a running processor: it goes on, and so do all others."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 
-from sharegroup.spark.bootstrap import bootstrap_folder, bootstrap_path
-
 from sharegroup.actor.decoding import MAX_REQUEST_BYTES
-from sharegroup.actor.mailbox import ActorState
-from sharegroup.client.processor_link import ProcessorLink
-from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import GroupQuarantinedError, MessageTooLargeError
+from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
-from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.messages import ResponseEnvelope
-from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
-from tests.actor.group_harness import GROUP_ID, group_with, joined
+from sharegroup.protocol.api_key import ApiKey
 from tests.fuzz.hostile_sender import HostileSender, Victim
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
 
 ATTACKS_PER_TURN = 500
 TURNS = 6
-FAR_FUTURE_MS = 2**42
 
 
 def test_hostile_records_stop_neither_the_query_nor_the_members(site: Site) -> None:
     topic = site.new_topic(partition_count=2, record_count=60)
     attacked, beside = (site.new_group(share_record_lock_duration_ms="5000") for _ in range(2))
-    metrics = site.running_processor().metrics
+    metrics = site.running_processor().processor.figures
     counted_before = metrics.undecodable_messages
     topic_id = site.log.describe_topic(topic).topic_id
     sender = HostileSender(
@@ -84,7 +73,7 @@ def answers_to_all(site: Site, sent: Counter[tuple[str, int]]) -> Counter[tuple[
 def test_a_request_of_10_mb_is_answered_with_its_size_and_the_bound(site: Site) -> None:
     group_id = site.new_group()
     partition = partition_for(group_id, REQUEST_PARTITIONS)
-    metrics = site.running_processor().metrics
+    metrics = site.running_processor().processor.figures
     before = metrics.undecodable_messages
     envelope = {
         "api_key": int(ApiKey.SHARE_FETCH),
@@ -102,59 +91,3 @@ def test_a_request_of_10_mb_is_answered_with_its_size_and_the_bound(site: Site) 
     assert str(len(value)) in answer.body["error_message"]
     assert str(MAX_REQUEST_BYTES) in answer.body["error_message"]
     site.until(lambda: metrics.undecodable_messages > before, "the one without an address is counted")
-
-
-def test_a_group_that_fails_leaves_the_others_going_until_it_is_resumed(new_site: Callable[..., Site]) -> None:
-    site = new_site()
-    site.start()
-    break_partition_1(site)
-    topic = site.new_topic(record_count=10)
-    link = ProcessorLink(site.log, GROUP_ID, "anna")
-    assert acknowledged(site, link, 1, epoch=2) == GroupQuarantinedError.code
-    assert "TypeError" in site.folded(GROUP_ID).failures[ActorRole.LEADER]
-    assert acknowledged(site, link, 0, epoch=2) == GroupQuarantinedError.code
-
-    other = site.new_group("beside")
-    with site.consumer(other, topic) as consumer:
-        assert len(site.poll(consumer, 10)) == 10
-        consumer.commit_sync()
-    assert site.is_drained(other, topic)
-
-    site.admin.resume_group(GROUP_ID, timeout=30)
-    site.until(lambda: not site.folded(GROUP_ID).failures, "the group is active")
-    assert acknowledged(site, link, 0, epoch=2) == 0
-
-
-def break_partition_1(site: Site) -> None:
-    """Give a group that no message has reached a state in which whoever needs partition 1 fails."""
-    group = group_with(20, 20)
-    group.now_ms = time.time_ns() // 1_000_000
-    (anna,) = joined(group, "anna")
-    for _ in range(2):
-        anna.fetch(max_records=10)
-    state = group.state(ActorRole.LEADER)
-    assert state.plain is not None
-    for led in state.plain[1]:
-        for run in led[-1]:
-            run[4] = FAR_FUTURE_MS
-            if led[2] == 1:
-                run[2] = None
-    path = bootstrap_path(bootstrap_folder(site.checkpoint_path), GROUP_ID, ActorRole.LEADER)
-    path.write_bytes(ActorState(state.plain, state.last_time_ms).encoded())
-
-
-def acknowledged(site: Site, link: ProcessorLink, partition: int, epoch: int) -> int:
-    """The error code of the answer to accepting offset 0."""
-    said = AcknowledgementRange(first_offset=0, last_offset=0, acknowledge_types=[AcknowledgeType.ACCEPT])
-    topic = FetchTopic(
-        topic_id="orders-id", partitions=[FetchPartition(partition_index=partition, acknowledgement_batches=[said])]
-    )
-    link.send([(1, ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=epoch, topics=[topic]))])
-    answers: list[ResponseEnvelope] = []
-
-    def is_answered() -> bool:
-        answers.extend(link.receive())
-        return bool(answers)
-
-    site.until(is_answered, "the acknowledgement is answered")
-    return int(answers[0].body.get("error_code", 0))

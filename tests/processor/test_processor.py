@@ -6,7 +6,7 @@ import json
 import time
 
 from sharegroup.audit.verify import verify
-from sharegroup.client.processor_link import ProcessorLink
+from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import InvalidRequestError, UnsupportedVersionError
 from sharegroup.logs.partitioner import partition_for
@@ -198,7 +198,7 @@ NOBODY_TO_ANSWER: list[bytes | None] = [
 
 
 def test_messages_that_cannot_be_read_are_counted(site: Site) -> None:
-    metrics = site.running_processor().metrics
+    metrics = site.running_processor().processor.figures
     before = metrics.undecodable_messages
     for index, value in enumerate(NOBODY_TO_ANSWER):
         site.append_request(value, partition=index % REQUEST_PARTITIONS)
@@ -243,16 +243,16 @@ def test_a_message_in_another_groups_partition_is_refused_and_not_of_its_history
 
 def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> None:
     group_id = site.new_group()
-    metrics = site.running_processor().metrics
-    before = metrics.unanswerable_responses
+    metrics = site.running_processor().processor.figures
+    before = metrics.unanswerable_answers
     value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, reply_partition=999)
     site.append_request(value, partition_for(group_id, REQUEST_PARTITIONS))
-    site.until(lambda: metrics.unanswerable_responses > before, "it is counted")
+    site.until(lambda: metrics.unanswerable_answers > before, "it is counted")
 
 
 def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
     group_id = site.new_group()
-    link = ProcessorLink(site.log, group_id, "member")
+    link = ProcessorChannel(site.log, group_id, "member")
     link.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
     answered: list[int] = []
 
@@ -267,11 +267,11 @@ def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
 # The whole table.
 
 
-def test_every_batch_has_one_marker_and_its_rows(site: Site) -> None:
+def test_every_commit_has_one_marker_and_its_rows(site: Site) -> None:
     site.new_group()
-    # A table snapshot is of all batches before it.
-    of_no_batch = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)
-    rows = [row for row in site.rows() if row.record_type not in of_no_batch]
+    # A table snapshot is of all commits before it.
+    of_no_commit = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)
+    rows = [row for row in site.rows() if row.record_type not in of_no_commit]
     markers = sorted((r for r in rows if r.record_type is RecordType.COMMIT_MARKER), key=lambda row: row.commit_id)
     assert [marker.commit_id for marker in markers] == list(range(len(markers)))
     before: dict[str, int] = {}

@@ -14,7 +14,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, decoded_request, decoded_response, parsed
 from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas
-from sharegroup.state.schema import table_to_rows
+from sharegroup.state.stored_rows import decoded
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
 ROWS = sorted((GOLDEN / "rows").glob("*.json"))
@@ -70,7 +70,7 @@ def is_read_whole_by(model: type[Message], payload: dict[str, Any]) -> bool:
 
 def test_the_rows_are_read_from_the_table_s_own_files() -> None:
     kept = [StateRow.model_validate(row) for file in ROWS for row in json.loads(file.read_bytes())]
-    read = [row for file in sorted(GOLDEN.glob("*.parquet")) for row in table_to_rows(pq.read_table(file))]
+    read = [row for file in sorted(GOLDEN.glob("*.parquet")) for row in decoded(pq.read_table(file))]
     assert len(read) == len(kept)
     assert all(row in read for row in kept)
 

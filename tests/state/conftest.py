@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.state.maintenance import UPKEEP_FILE_BYTES, compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
+
+FAR_FUTURE_MS = 4_102_444_800_000
+"""2100-01-01T00:00:00Z: everything is older than that."""
+
+
+def keep_up(path: str) -> None:
+    """Merge the table's files, and take a snapshot of it."""
+    compact(path, UPKEEP_FILE_BYTES)
+    take_snapshot(path, FAR_FUTURE_MS)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def take_turns(path: str) -> None:
         writer = StateTableWriter.open(path, {})
         try:
             for commit_id in range(APPENDS_A_TURN):
-                writer.append(batch_rows(commit_id))
+                writer.append(batch_rows(commit_id), commit_id)
                 committed.append([writer.leader_epoch, commit_id])
         except FencedProcessorError:
             continue
@@ -38,9 +38,9 @@ def take_turns(path: str) -> None:
 
 
 def append(path: str) -> None:
-    writer = StateTableWriter.open(path, {}, compact_every_commits=7)
+    writer = StateTableWriter.open(path, {})
     for commit_id in count():
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
         print(commit_id, flush=True)
 
 
@@ -49,11 +49,11 @@ def limited_files(path: str) -> None:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, unlimited[1]))
     try:
-        writer.append(batch_rows(0))
+        writer.append(batch_rows(0), 0)
     except StateTableError as error:
         message = str(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    writer.append(batch_rows(1))
+    writer.append(batch_rows(1), 1)
     print(message, flush=True)
 
 

@@ -74,11 +74,9 @@ ANY_ROWS = st.lists(
 """Any rows at all, of one day, whether or not they make sense together."""
 
 
-def marker_row(
-    commit_id: int, end_offset: int, *, checkpoint_id: str = "checkpoint-1", time_ms: int = BATCH_MS
-) -> StateRow:
-    """The CommitMarker of a batch that applied one request partition up to an end offset."""
-    payload = CommitMarkerPayload(checkpoint_id=checkpoint_id, end_offsets={0: end_offset})
+def marker_row(commit_id: int, end_offset: int, *, time_ms: int = BATCH_MS) -> StateRow:
+    """Return the CommitMarker of a commit that applied one request partition up to an end offset."""
+    payload = CommitMarkerPayload(end_offsets={0: end_offset})
     return StateRow(
         record_type=RecordType.COMMIT_MARKER,
         commit_id=commit_id,

@@ -34,14 +34,14 @@ def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, rea
     assert reader.rows() == before
     assert fold(reader.rows()).groups.keys() == {"group-1"}
     assert compact(table_path) == 0
-    writer.append(batch_rows(12))
+    writer.append(batch_rows(12), 12)
     assert len(reader.rows()) == len(before) + len(batch_rows(12))
 
 
 def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(5):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     before = data_files(table_path)
     compact(table_path)
     assert vacuum(table_path).files == 0
@@ -51,14 +51,14 @@ def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) ->
 def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(5):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     rows = reader.rows()
     compact(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     assert vacuum(table_path).files == 5
     assert len(data_files(table_path)) == len(DeltaTable(table_path).file_uris())
     assert reader.rows() == rows
-    writer.append(batch_rows(5))
+    writer.append(batch_rows(5), 5)
 
 
 @pytest.mark.parametrize("upkeep", [compact, vacuum])
@@ -72,7 +72,7 @@ def test_two_never_merge_the_same_files(table_path: str, reader: StateTableReade
     """The library would let both commit, and each row would be there twice."""
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(5):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     rows = reader.rows()
     with reorganizing(table_path) as is_mine:
         assert is_mine

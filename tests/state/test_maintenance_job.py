@@ -35,9 +35,9 @@ def line(output: str, step: str) -> str:
 
 
 def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTableReader) -> None:
-    writer = StateTableWriter.open(table_path, {}, compact_every_commits=10**9)
+    writer = StateTableWriter.open(table_path, {})
     for commit_id in range(6):
-        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS // 2))
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS // 2), commit_id)
     rows = reader.rows()
 
     trial = maintained(table_path, "--dry-run")
@@ -65,7 +65,7 @@ def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTab
 def test_the_audit_retention_keeps_rows(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     before = reader.rows()
     done = maintained(table_path, "--set", "audit.retention.ms=3153600000000")
     assert line(done.stdout, "pruned") == "pruned: 0 rows"

@@ -63,7 +63,7 @@ def operations(seed: random.Random) -> list[Operation]:
 def test_maintenance_that_is_killed_at_any_moment_costs_a_writer_no_row(
     table_path: str, reader: StateTableReader
 ) -> None:
-    writer = StateTableWriter.open(table_path, {}, compact_every_commits=25)
+    writer = StateTableWriter.open(table_path, {})
     seed = random.Random(7)
     walk = Walk()
     commit_id = 0
@@ -71,7 +71,7 @@ def test_maintenance_that_is_killed_at_any_moment_costs_a_writer_no_row(
         with maintenance(table_path) as process:
             for _ in range(20 + 3 * round_number):
                 rows = walk.batch(operations(seed))
-                writer.append([marker_row(commit_id, walk.end_offset), *rows])
+                writer.append([marker_row(commit_id, walk.end_offset), *rows], commit_id)
                 commit_id += 1
             assert process.poll() is None, process.stderr and process.stderr.read()
         recovery = reader.recovery()

@@ -29,11 +29,11 @@ EVERYTHING_MS = 4_102_444_800_000
 
 def fill_hourly(path: str, snapshots_after: tuple[int, ...] = (3, 6)) -> StateTableWriter:
     """Append ten batches, one an hour, and a table snapshot after some of them."""
-    writer = StateTableWriter.open(path, {}, compact_every_commits=10**9)
+    writer = StateTableWriter.open(path, {})
     for commit_id in range(10):
-        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * HOUR_MS))
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * HOUR_MS), commit_id)
         if commit_id in snapshots_after:
-            writer.maintain()
+            keep_up(table_path)
     return writer
 
 
@@ -124,12 +124,12 @@ def test_the_state_is_the_same_after_any_pruning(
 ) -> None:
     path = str(tmp_path / "walk")
     shutil.rmtree(path, ignore_errors=True)
-    writer = StateTableWriter.open(path, {}, compact_every_commits=2)
+    writer = StateTableWriter.open(path, {})
     reader = StateTableReader(path)
     walk = Walk()
     for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
-        writer.append([marker_row(commit_id, walk.end_offset, time_ms=max_ms(rows)), *rows])
+        writer.append([marker_row(commit_id, walk.end_offset, time_ms=max_ms(rows)), *rows], commit_id)
     times = sorted({row.time_ms for row in reader.rows()})
     prune(path, data.draw(st.sampled_from(times)))
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
@@ -166,7 +166,7 @@ def test_a_table_whose_pruning_was_killed_is_protected_again(
 def test_a_writer_goes_on_after_a_pruning(table_path: str, reader: StateTableReader) -> None:
     writer = fill_hourly(table_path)
     prune(table_path, EVERYTHING_MS)
-    writer.append(batch_rows(10, time_ms=BATCH_MS + 10 * HOUR_MS))
+    writer.append(batch_rows(10, time_ms=BATCH_MS + 10 * HOUR_MS), 10)
     compact(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     assert vacuum(table_path).size_bytes > 0

@@ -25,7 +25,7 @@ def test_rows_are_chosen_by_type_group_and_time(table_path: str, reader: StateTa
     writer = StateTableWriter.open(table_path, {})
     for day in range(4):
         group_id = f"group-{day % 2}"
-        writer.append(batch_rows(day, group_id=group_id, time_ms=BATCH_MS + day * DAY_MS))
+        writer.append(batch_rows(day, group_id=group_id, time_ms=BATCH_MS + day * DAY_MS), day)
     second_day = BATCH_MS + DAY_MS
 
     def commit_ids(rows: list[StateRow]) -> list[int]:
@@ -68,10 +68,10 @@ def test_the_last_marker_is_of_the_last_processor_even_if_its_batches_start_anew
     assert reader.last_marker() is None
     first = StateTableWriter.open(table_path, {})
     for commit_id in range(8):
-        first.append([marker_row(commit_id, 10 * commit_id)])
+        first.append([marker_row(commit_id, 10 * commit_id)], commit_id)
     second = StateTableWriter.open(table_path, {})
     assert reader.last_marker() == CommitMarkerInfo(7, 2, BATCH_MS, "checkpoint-1", {0: 70})
-    second.append([marker_row(0, 85, checkpoint_id="checkpoint-2", time_ms=BATCH_MS + 9)])
+    second.append([marker_row(0, 85, checkpoint_id="checkpoint-2", time_ms=BATCH_MS + 9)], 0)
     assert reader.last_marker() == CommitMarkerInfo(0, 3, BATCH_MS + 9, "checkpoint-2", {0: 85})
 
 
@@ -92,10 +92,10 @@ def test_the_leader_epoch_is_that_of_the_last_fence(table_path: str, reader: Sta
 def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batches: list[list[Operation]]) -> None:
     path = str(tmp_path / "walk")
     shutil.rmtree(path, ignore_errors=True)
-    writer = StateTableWriter.open(path, {}, compact_every_commits=5)
+    writer = StateTableWriter.open(path, {})
     walk = Walk()
     for commit_id, batch in enumerate(batches):
-        writer.append([marker_row(commit_id, walk.end_offset), *walk.batch(batch)])
+        writer.append([marker_row(commit_id, walk.end_offset), *walk.batch(batch)], commit_id)
     reader = StateTableReader(path)
     assert folded_positions(fold(reader.rows())) == walk.positions()
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
@@ -132,7 +132,7 @@ def test_a_missing_table_is_an_error_that_says_what_to_do(
 def test_a_damaged_file_is_an_error_that_says_what_to_do(
     table_path: str, reader: StateTableReader, pattern: str
 ) -> None:
-    StateTableWriter.open(table_path, {}).append(batch_rows(0))
+    StateTableWriter.open(table_path, {}).append(batch_rows(0), 0)
     for path in Path(table_path).glob(pattern):
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(StateTableError, match=r"cannot be read: .*restore it from a copy"):

@@ -8,13 +8,20 @@ from hypothesis import given
 
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.rows import StateRow
-from sharegroup.state.schema import STATE_TABLE_SCHEMA, rows_to_table, table_to_rows, utc_date
+from sharegroup.state.fold import fold_order
+from sharegroup.state.schema import STATE_TABLE_SCHEMA, rows_to_table, utc_date
+from sharegroup.state.stored_rows import StoredRows, decoded
 from tests.state.state_rows import ANY_ROWS, batch_rows
 
 
 @given(rows=ANY_ROWS)
 def test_rows_come_back_as_they_were(rows: list[StateRow]) -> None:
-    assert table_to_rows(rows_to_table(rows)) == rows
+    assert list(decoded(rows_to_table(rows))) == rows
+
+
+@given(rows=ANY_ROWS)
+def test_stored_rows_are_in_fold_order(rows: list[StateRow]) -> None:
+    assert list(StoredRows(rows_to_table(rows))) == sorted(rows, key=fold_order)
 
 
 def test_every_field_of_a_row_is_a_column() -> None:
@@ -25,7 +32,7 @@ def test_a_record_type_of_a_later_release_is_refused_by_name() -> None:
     table = rows_to_table(batch_rows(0))
     later = pa.array(["ShareMerge"] * table.num_rows)
     with pytest.raises(UnsupportedFormatVersionError, match=r"record_type.*ShareMerge"):
-        table_to_rows(table.set_column(0, "record_type", later))
+        list(decoded(table.set_column(0, "record_type", later)))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTabl
     for commit_id in range(6):
         writer.append([*batch_rows(commit_id), *metadata_rows(commit_id)])
     before = description(fold(reader.rows()))
-    writer.maintain()
+    keep_up(table_path)
     snapshot = reader.rows([RecordType.TABLE_SNAPSHOT])
     assert [(row.group_id, row.partition) for row in snapshot] == [
         ("", -1),
@@ -78,14 +78,14 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
 ) -> None:
     path = str(tmp_path / "walk")
     shutil.rmtree(path, ignore_errors=True)
-    writer = StateTableWriter.open(path, {}, compact_every_commits=2)
+    writer = StateTableWriter.open(path, {})
     reader = StateTableReader(path)
     walk = Walk()
     for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
-        writer.append([marker_row(commit_id, walk.end_offset), *rows])
+        writer.append([marker_row(commit_id, walk.end_offset), *rows], commit_id)
         if commit_id % 5 == 4:
-            writer = StateTableWriter.open(path, {}, compact_every_commits=2)
+            writer = StateTableWriter.open(path, {})
         assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
     assert folded_positions(fold(reader.rows())) == walk.positions()
     marker = reader.last_marker()
@@ -97,14 +97,14 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
 def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     table_path: str, reader: StateTableReader
 ) -> None:
-    writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
+    writer = StateTableWriter.open(table_path, {})
     writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
     counts = []
     for day in range(1, 9):
         for commit_id in range(3 * day, 3 * day + 3):
-            writer.append(batch_rows(commit_id, time_ms=BATCH_MS + day * DAY_MS))
-        writer.maintain()
-        writer.append(batch_rows(3 * day + 3, time_ms=BATCH_MS + day * DAY_MS))
+            writer.append(batch_rows(commit_id, time_ms=BATCH_MS + day * DAY_MS), commit_id)
+        keep_up(table_path)
+        writer.append(batch_rows(3 * day + 3, time_ms=BATCH_MS + day * DAY_MS), 3 * day + 3)
         recovery = reader.recovery()
         counts.append(len(recovery.files))
         assert recovery.file_count > day
@@ -114,11 +114,11 @@ def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
 
 
 def test_a_recovery_reads_no_other_files_than_it_says(table_path: str, reader: StateTableReader) -> None:
-    writer = StateTableWriter.open(table_path, {}, compact_every_commits=NEVER)
+    writer = StateTableWriter.open(table_path, {})
     for commit_id in range(12):
-        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS))
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * DAY_MS), commit_id)
         if commit_id == 8:
-            writer.maintain()
+            keep_up(table_path)
     recovery = reader.recovery()
     assert len(recovery.files) < recovery.file_count
     for uri in DeltaTable(table_path).file_uris():
@@ -134,10 +134,10 @@ def test_a_quiet_table_gets_its_snapshot_with_the_first_batch_after_the_interval
     now_s = 0.0
     writer = StateTableWriter.open(table_path, {}, snapshot_interval_ms=300_000, monotonic_s=lambda: now_s)
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
         now_s += 100
     assert reader.last_snapshot_ms() is None
-    writer.append(batch_rows(3))
+    writer.append(batch_rows(3), 3)
     marker = reader.recovery().snapshot_marker
     assert marker is not None
     assert marker.commit_id == 2
@@ -146,10 +146,10 @@ def test_a_quiet_table_gets_its_snapshot_with_the_first_batch_after_the_interval
 def test_nothing_new_needs_no_new_snapshot(table_path: str) -> None:
     writer = StateTableWriter.open(table_path, {})
     assert due_snapshot(table_path) == []
-    writer.append(batch_rows(0))
-    writer.maintain()
+    writer.append(batch_rows(0), 0)
+    keep_up(table_path)
     assert due_snapshot(table_path) == []
-    writer.append(batch_rows(1))
+    writer.append(batch_rows(1), 1)
     assert due_snapshot(table_path)
     assert due_snapshot(table_path, before_ms=BATCH_MS) == []
 
@@ -159,7 +159,7 @@ def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     before = description(fold(reader.rows()))
     assert take_snapshot(table_path, BATCH_MS, is_dry_run=True) == 5
     assert reader.last_snapshot_ms() is None
@@ -167,7 +167,7 @@ def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
     assert take_snapshot(table_path, BATCH_MS) == 0
     assert reader.leader_epoch() == 1
     assert description(fold(reader.recovery_rows())) == before
-    writer.append(batch_rows(3))
+    writer.append(batch_rows(3), 3)
     assert [row.commit_id for row in reader.recovery_rows()] == [2, 2, 2, 2, 3, 3, 3]
 
 
@@ -176,9 +176,9 @@ def test_a_snapshot_survives_compaction_and_the_end_of_the_log_that_it_was_commi
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
-    writer.maintain()
-    writer.append(batch_rows(3))
+        writer.append(batch_rows(commit_id), commit_id)
+    keep_up(table_path)
+    writer.append(batch_rows(3), 3)
     before = reader.recovery()
     compact(table_path)
     table = DeltaTable(table_path)
@@ -197,8 +197,8 @@ def test_a_snapshot_that_somebody_deleted_is_an_error_that_says_what_to_do(
     table_path: str, reader: StateTableReader
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
-    writer.append(batch_rows(0))
-    writer.maintain()
+    writer.append(batch_rows(0), 0)
+    keep_up(table_path)
     DeltaTable(table_path).alter.set_table_properties({"delta.appendOnly": "false"})
     DeltaTable(table_path).delete("record_type = 'TableSnapshot'")
     with pytest.raises(StateTableError, match=r"lacks its table snapshot .*restore the table from a copy"):
@@ -208,10 +208,10 @@ def test_a_snapshot_that_somebody_deleted_is_an_error_that_says_what_to_do(
 def test_the_library_refuses_a_snapshot_after_a_younger_one(table_path: str, reader: StateTableReader) -> None:
     """A snapshot that was put off must not take the place of a younger one: rows that it needs may be pruned."""
     writer = StateTableWriter.open(table_path, {})
-    writer.append(batch_rows(0))
+    writer.append(batch_rows(0), 0)
     stale = DeltaTable(table_path)
-    writer.append(batch_rows(1))
-    writer.maintain()
+    writer.append(batch_rows(1), 1)
+    keep_up(table_path)
     younger = reader.last_snapshot_ms()
     rows = [row for row in batch_rows(0) if row.group_id]
     assert not is_committed(table_path, stale, rows, 1, snapshot_ms=BATCH_MS - 1)

@@ -46,9 +46,9 @@ def test_what_was_appended_is_read_back(tmp_path: Path, rows: list[StateRow]) ->
     path = str(tmp_path / "any")
     shutil.rmtree(path, ignore_errors=True)
     writer = StateTableWriter.open(path, IDENTITY)
-    writer.append(rows)
+    writer.append(rows, 7)
     found = [row for row in StateTableReader(path).rows() if "pid" not in row.payload]
-    written = [row.model_copy(update={"leader_epoch": writer.leader_epoch}) for row in rows]
+    written = [row.model_copy(update={"leader_epoch": writer.leader_epoch, "commit_id": 7}) for row in rows]
     assert sorted(found, key=str) == sorted(written, key=str)
     assert list(map(fold_order, found)) == sorted(map(fold_order, written))
 
@@ -56,7 +56,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path, rows: list[StateRow]) ->
 def test_an_append_is_one_commit_even_across_midnight(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, IDENTITY)
     before = DeltaTable(table_path).version()
-    writer.append([marker_row(1, 1, time_ms=BATCH_MS - 1), marker_row(2, 2, time_ms=BATCH_MS)])
+    writer.append([marker_row(1, 1, time_ms=BATCH_MS - 1), marker_row(1, 2, time_ms=BATCH_MS)], 1)
     assert DeltaTable(table_path).version() == before + 1
     rows = reader.rows([RecordType.COMMIT_MARKER])
     assert [(row.date, row.leader_epoch) for row in rows] == [("2025-12-31", 1), ("2026-01-01", 1)]
@@ -68,24 +68,24 @@ def test_a_fenced_writer_writes_nothing_more(
 ) -> None:
     older = StateTableWriter.open(table_path, IDENTITY)
     for commit_id in range(commits_before):
-        older.append([marker_row(commit_id, commit_id)])
+        older.append([marker_row(commit_id, commit_id)], commit_id)
     newer = StateTableWriter.open(table_path, IDENTITY)
     for commit_id in range(commits_of_the_successor):
-        newer.append(batch_rows(commits_before + commit_id))
+        newer.append(batch_rows(commits_before + commit_id), commits_before + commit_id)
     before = reader.rows()
     for _ in range(2):
         with pytest.raises(FencedProcessorError, match=r"leader epoch 2; this processor has 1.*Stop this processor"):
-            older.append(batch_rows(99))
+            older.append(batch_rows(99), 99)
     assert reader.rows() == before
-    newer.append(batch_rows(100))
+    newer.append(batch_rows(100), 100)
 
 
 def test_a_fenced_writer_that_compacts_first_writes_nothing_more(table_path: str, reader: StateTableReader) -> None:
-    older = StateTableWriter.open(table_path, IDENTITY, compact_every_commits=2)
-    older.append(batch_rows(0))
+    older = StateTableWriter.open(table_path, IDENTITY)
+    older.append(batch_rows(0), 0)
     StateTableWriter.open(table_path, IDENTITY)
     with pytest.raises(FencedProcessorError):
-        older.append(batch_rows(1))
+        older.append(batch_rows(1), 1)
     assert reader.last_marker() is not None
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
 
@@ -93,10 +93,10 @@ def test_a_fenced_writer_that_compacts_first_writes_nothing_more(table_path: str
 def test_a_fence_holds_when_the_log_of_its_commit_is_gone(table_path: str, reader: StateTableReader) -> None:
     older = StateTableWriter.open(table_path, IDENTITY)
     newer = StateTableWriter.open(table_path, IDENTITY)
-    newer.append(batch_rows(0))
+    newer.append(batch_rows(0), 0)
     clean_log(table_path)
     with pytest.raises(FencedProcessorError):
-        older.append(batch_rows(1))
+        older.append(batch_rows(1), 1)
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
 
 
@@ -113,7 +113,7 @@ def test_a_fence_holds_when_the_statistics_of_its_file_are_missing(table_path: s
             add["stats"] = json.dumps(statistics)
     commit.write_text("\n".join(map(json.dumps, actions)))
     with pytest.raises(FencedProcessorError):
-        older.append(batch_rows(0))
+        older.append(batch_rows(0), 0)
     assert StateTableWriter.open(table_path, IDENTITY).leader_epoch == newer.leader_epoch + 1
 
 
@@ -137,7 +137,7 @@ def test_the_library_commits_at_the_version_after_the_handle_or_not_at_all(
 def test_a_conflict_without_a_fence_is_repeated(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, IDENTITY)
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
         compact(table_path)
         DeltaTable(table_path).alter.set_table_properties({"delta.checkpointInterval": str(10 + commit_id)})
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2]
@@ -161,11 +161,11 @@ def test_an_idle_writer_survives_that_the_log_of_its_version_is_cleaned_up(
     clock = Clock()
     writer = StateTableWriter.open(table_path, IDENTITY, monotonic_s=clock)
     for commit_id in range(3):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     compact(table_path)
     clean_log(table_path)
     clock.now_s += 600
-    writer.append(batch_rows(3))
+    writer.append(batch_rows(3), 3)
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2, 3]
 
 
@@ -174,13 +174,13 @@ def test_a_commit_that_took_too_long_is_not_trusted(table_path: str) -> None:
     writer = StateTableWriter.open(table_path, IDENTITY, commit_timeout_ms=5_000, monotonic_s=clock)
     clock.step_s = 6.0
     with pytest.raises(StateTableError, match=r"longer than 5000 ms.*start the processor again"):
-        writer.append(batch_rows(0))
+        writer.append(batch_rows(0), 0)
 
 
 def test_appends_compact_the_table_now_and_then(table_path: str, reader: StateTableReader) -> None:
-    writer = StateTableWriter.open(table_path, IDENTITY, compact_every_commits=10)
+    writer = StateTableWriter.open(table_path, IDENTITY)
     for commit_id in range(25):
-        writer.append(batch_rows(commit_id))
+        writer.append(batch_rows(commit_id), commit_id)
     assert len(DeltaTable(table_path).file_uris()) < 15
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == list(range(25))
 
@@ -203,4 +203,4 @@ def test_a_table_that_is_removed_under_a_writer_is_an_error(table_path: str) -> 
     writer = StateTableWriter.open(table_path, IDENTITY)
     shutil.rmtree(table_path)
     with pytest.raises(StateTableError, match="no state table"):
-        writer.append(batch_rows(0))
+        writer.append(batch_rows(0), 0)

@@ -87,7 +87,7 @@ def test_a_killed_writer_leaves_whole_commits(
     marker = reader.last_marker()
     assert marker is not None
     assert marker.commit_id >= reported[-1]
-    successor.append(batch_rows(marker.commit_id + 1))
+    successor.append(batch_rows(marker.commit_id + 1), marker.commit_id + 1)
 
     def in_batch(rows: list[StateRow]) -> Counter[tuple[int, RecordType]]:
         others = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT)

@@ -1,0 +1,166 @@
+"""The channel from simulated members to the processor: one follower receives the answers to all of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.config.loader import Settings
+from sharegroup.logs.open import open_log
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import NewRecord
+from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
+
+_ANSWERS_PER_TAKE = 10_000
+_BYTES_PER_TAKE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """The log of the processor and its topics; can be pickled.
+
+    Attributes:
+        log: the log, as `open_log` takes it.
+        request_topic: name of the request topic.
+        response_topic: name of the response topic.
+    """
+
+    log: str | KafkaConfig
+    request_topic: str
+    response_topic: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> ChannelSettings:
+        """The channel to a processor with these settings."""
+        return cls(settings.log, settings.processor.request_topic_name, settings.processor.response_topic_name)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A request to send.
+
+    Attributes:
+        correlation_id: repeated in the answer.
+        group_id: the group that is asked.
+        member_id: the member that asks, and is answered.
+        api_key: kind of the request.
+        body: the request.
+    """
+
+    correlation_id: int
+    group_id: str
+    member_id: str
+    api_key: ApiKey
+    body: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAnswer:
+    """An answer, and when it was seen, on the monotonic clock in seconds."""
+
+    seen_s: float
+    envelope: ResponseEnvelope
+
+
+class Channel:
+    """Sends requests of many members, and receives the answers; one thread may send while another one receives.
+
+    Loaders divide the response partitions among them, so that none reads the answers to the members of others.
+
+    Args:
+        settings: where the processor listens.
+        number: number of this loader.
+        loader_count: loaders in all.
+
+    Raises:
+        UnknownTopicError: no processor was ever started on this log.
+    """
+
+    def __init__(self, settings: ChannelSettings, number: int = 0, loader_count: int = 1) -> None:
+        self._settings = settings
+        self.log = open_log(settings.log)
+        self._request_partition_count = self.log.describe_topic(settings.request_topic).partition_count
+        offsets = self.log.offsets(settings.response_topic)
+        self._response_partition_count = len(offsets)
+        own = [partition for partition in offsets if partition % loader_count == number] or list(offsets)
+        self._response_partitions = frozenset(own)
+        self._member_ids: set[bytes] = set()
+        self._correlation_ids = itertools.count(1)
+        positions = {partition: offsets[partition].end_offset for partition in own}
+        self._follower = self.log.follow(settings.response_topic, positions)
+
+    def new_member_id(self) -> str:
+        """Draw the id of a member whose answers this channel receives."""
+        while True:
+            member_id = new_topic_id()
+            if partition_for(member_id, self._response_partition_count) in self._response_partitions:
+                self._member_ids.add(member_id.encode())
+                return member_id
+
+    def next_correlation_id(self) -> int:
+        """A number that no other request of this channel has."""
+        return next(self._correlation_ids)
+
+    def send(self, requests: Iterable[NewRequest]) -> None:
+        """Append the requests at once, those of a group in their order."""
+        records: dict[int, list[NewRecord]] = {}
+        for new in requests:
+            envelope = request(
+                new.api_key,
+                new.group_id,
+                new.body,
+                member_id=new.member_id,
+                client_id="benchmark",
+                correlation_id=new.correlation_id,
+                reply_partition=partition_for(new.member_id, self._response_partition_count),
+            )
+            partition = partition_for(new.group_id, self._request_partition_count)
+            records.setdefault(partition, []).append(NewRecord(new.group_id.encode(), envelope.encoded()))
+        self.log.append_all([(self._settings.request_topic, partition, found) for partition, found in records.items()])
+
+    def receive(self, timeout_ms: int) -> list[SeenAnswer]:
+        """Wait for answers, and return those to this channel's members and those to everybody."""
+        records = self._follower.take(_ANSWERS_PER_TAKE, _BYTES_PER_TAKE, timeout_ms)
+        seen_s = time.monotonic()
+        return [
+            SeenAnswer(seen_s, decoded_response(record.value))
+            for record in records
+            if not record.key or record.key in self._member_ids
+        ]
+
+    def call(self, new: NewRequest, timeout_s: float = 60) -> ResponseEnvelope:
+        """Send one request and wait for its answer; other answers are dropped."""
+        return self.call_all([new], timeout_s)[new.correlation_id].envelope
+
+    def call_all(self, requests: Sequence[NewRequest], timeout_s: float = 60) -> Mapping[int, SeenAnswer]:
+        """Send requests and wait for the answers to all of them, by correlation id.
+
+        Raises:
+            TimeoutError: some were not answered in time.
+        """
+        awaited = {new.correlation_id for new in requests}
+        answers: dict[int, SeenAnswer] = {}
+        self.send(requests)
+        give_up_s = time.monotonic() + timeout_s
+        while len(answers) < len(awaited):
+            remaining_s = give_up_s - time.monotonic()
+            if remaining_s <= 0:
+                raise TimeoutError(f"{len(awaited) - len(answers)} of {len(awaited)} requests have no answer.")
+            for answer in self.receive(int(1_000 * min(remaining_s, 1)) + 1):
+                if answer.envelope.correlation_id in awaited:
+                    answers.setdefault(answer.envelope.correlation_id, answer)
+        return answers
+
+    def wake(self) -> None:
+        """Let the `receive` at hand return."""
+        self._follower.wake()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._follower.close()
+        self.log.close()

@@ -1,0 +1,40 @@
+"""CPU time and memory of processes that share a session, read from /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Fields of /proc/PID/stat after the command's name.
+_SESSION, _CPU_TICKS = 3, slice(11, 15)
+
+
+def session_pids(session: int) -> list[int]:
+    """The processes of a session: the one that started it, and those that it started."""
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _stat(path)[_SESSION] == session]
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU time that the processes have used, user and system, with that of their ended children."""
+    return sum(sum(_stat(Path(f"/proc/{pid}/stat"))[_CPU_TICKS]) for pid in pids) / _TICKS_PER_S
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional set size of a process: its own memory, and its part of what it shares; 0 when it has ended."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1_024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
+def _stat(path: Path) -> list[int]:
+    try:
+        # The name is in parentheses and may have spaces; the state, the first field after it, is a letter.
+        fields = path.read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return [0] * 50
+    return [0, *(int(value) for value in fields[1:])]

@@ -1,0 +1,157 @@
+"""The channel between a member and its processor: the request log, and the member's part of the response log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from sharegroup.client.settings import ChannelTopics
+from sharegroup.errors import InvalidRequestError, LogUnavailableError, UnknownTopicError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
+
+_RECORDS_PER_RECEIVE = 1_000
+_BYTES_PER_RECEIVE = 16 * 1024 * 1024
+
+_logger = logging.getLogger(__name__)
+
+
+class ProcessorChannel:
+    """Sends requests of one member and receives its answers.
+
+    One thread at a time may send, and one receive; any thread may wake and close it.
+
+    Args:
+        log: where both topics are.
+        group_id: the share group.
+        member_id: who asks; answers have it as their key.
+        client_id: free name, for people.
+        topics: names of the two topics.
+
+    Raises:
+        UnknownTopicError: a topic is missing, because no processor was ever started on this log.
+    """
+
+    def __init__(
+        self, log: Log, group_id: str, member_id: str, client_id: str = "", topics: ChannelTopics | None = None
+    ) -> None:
+        topics = topics or ChannelTopics()
+        request_partition_count = log.describe_topic(topics.request_topic_name).partition_count
+        response_partition_count = log.describe_topic(topics.response_topic_name).partition_count
+        self._log = log
+        self._group_id = group_id
+        self._member_id = member_id
+        self._client_id = client_id
+        self._request_topic = topics.request_topic_name
+        self._request_partition = partition_for(group_id, request_partition_count)
+        self._response_topic = topics.response_topic_name
+        self._response_partition = partition_for(member_id, response_partition_count)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        end_offset = log.offsets(self._response_topic)[self._response_partition].end_offset
+        self._follower: Follower | None = self._follow(end_offset)
+
+    def send(self, requests: Sequence[tuple[int, ApiKey, Message]]) -> None:
+        """Append (correlation id, kind, body) requests, all or none.
+
+        Raises:
+            LogUnavailableError: the log cannot be written, or the request topic was deleted; trying again may help.
+        """
+        records = [
+            NewRecord(
+                self._group_id.encode(),
+                request(
+                    api_key,
+                    self._group_id,
+                    body,
+                    member_id=self._member_id,
+                    client_id=self._client_id,
+                    correlation_id=correlation_id,
+                    reply_partition=self._response_partition,
+                ).encoded(),
+            )
+            for correlation_id, api_key, body in requests
+        ]
+        try:
+            self._log.append(self._request_topic, self._request_partition, records)
+        except UnknownTopicError as error:
+            raise _topic_gone(self._request_topic) from error
+
+    def receive(self, timeout_ms: int) -> list[ResponseEnvelope]:
+        """Return the next answers of its group to this member, and announcements of processors.
+
+        Blocks until something is appended to the response partition, `wake` or `close` is called, or the time is over.
+        Answers to others are passed over, also those of another group whose request named this member.
+
+        Raises:
+            LogUnavailableError: the log cannot be read, or the response topic was deleted; trying again may help. Once
+                the topic is there again, it is followed from its beginning.
+        """
+        follower = self._attached_follower()
+        if follower is None:
+            return []
+        try:
+            records = follower.take(_RECORDS_PER_RECEIVE, _BYTES_PER_RECEIVE, timeout_ms)
+        except UnknownTopicError:
+            self._detach_follower()
+            return []
+        return [answer for record in records for answer in self._answers(record)]
+
+    def wake(self) -> None:
+        """Let the `receive` at hand, or the next one, return without waiting."""
+        with self._lock:
+            follower = self._follower
+        if follower is not None:
+            follower.wake()
+
+    def close(self) -> None:
+        """End the `receive` at hand, and give everything back; requests can still be sent."""
+        with self._lock:
+            self._is_closed = True
+        self._detach_follower()
+
+    def _follow(self, position: int) -> Follower:
+        return self._log.follow(self._response_topic, {self._response_partition: position})
+
+    def _attached_follower(self) -> Follower | None:
+        """Return the follower, a new one if the response topic was deleted; None once closed."""
+        with self._lock:
+            if self._is_closed or self._follower is not None:
+                return self._follower
+        try:
+            follower = self._follow(0)
+        except UnknownTopicError as error:
+            raise _topic_gone(self._response_topic) from error
+        with self._lock:
+            if not self._is_closed:
+                self._follower = follower
+                return follower
+        follower.close()
+        return None
+
+    def _detach_follower(self) -> None:
+        with self._lock:
+            follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+
+    def _answers(self, record: LogRecord) -> list[ResponseEnvelope]:
+        if record.key and record.key != self._member_id.encode():
+            return []
+        try:
+            answer = decoded_response(record.value)
+        except InvalidRequestError as error:
+            # The request times out and is sent again; a member that died of it would help nobody.
+            _logger.warning("An answer to member %s is not readable: %s", self._member_id, error)
+            return []
+        addressee = (answer.group_id, answer.member_id)
+        if addressee == (self._group_id, self._member_id):
+            return [answer]
+        return [answer] if addressee == ("", "") and answer.api_key == ApiKey.PROCESSOR_STARTED else []
+
+
+def _topic_gone(topic: str) -> LogUnavailableError:
+    return LogUnavailableError(f"The topic {topic} is gone.", "Start the processor, which creates it again.")

@@ -1,0 +1,154 @@
+"""Repair of what a power failure left of the newest commits and checkpoints; a takeover does it first.
+
+An acknowledged commit is whole, and so is every commit before it (see `commit_log`). So a torn commit, and all that
+follow it, were never acknowledged: they are moved aside, under names that Delta takes no notice of. A torn checkpoint
+repeats only what commit files say that are still there: it is moved aside, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sharegroup.errors import StateTableError
+from sharegroup.state.commit import COMMIT_TRANSACTION
+from sharegroup.state.commit_log import LogCommit, commit_file, log_folder, read_commit, sync_commits, versions
+from sharegroup.state.durable_files import TEMPORARY_PREFIX, sync_folder
+
+TORN_SUFFIX = ".torn"
+"""End of the names of files that were moved aside."""
+
+_CHECKPOINT_HINT = "_last_checkpoint"
+_LOCK_FILE = "_repair.lock"
+
+logger = logging.getLogger("sharegroup.state")
+
+
+def repair_tip(path: str) -> int:
+    """Move torn commits and checkpoints aside, then wait until all newer commits are on the disk.
+
+    Args:
+        path: the table's folder; nothing happens when it is not there.
+
+    Returns:
+        The newest version; -1 when there is none.
+
+    Raises:
+        StateTableError: a commit that a processor's commit follows is damaged: no power failure does that.
+        OSError: the disk refuses.
+    """
+    if not log_folder(path).is_dir():
+        return -1
+    with _repairing(path):
+        for unfinished in log_folder(path).glob(f"{TEMPORARY_PREFIX}*"):
+            unfinished.unlink(missing_ok=True)
+        commits, torn = _commits_since(path, _newest_whole_checkpoint(path))
+        for version, reason in reversed(torn):
+            _move_aside(commit_file(path, version), reason)
+        sync_commits(path, commits)
+        return max(versions(path), default=-1)
+
+
+def _newest_whole_checkpoint(path: str) -> int:
+    """Return the version of the newest whole checkpoint, -1 without any; move torn ones and a bad hint aside."""
+    newest = -1
+    for checkpoint in sorted(log_folder(path).glob("*.checkpoint*.parquet")):
+        reason = _parquet_damage(checkpoint)
+        if reason:
+            _move_aside(checkpoint, reason)
+        else:
+            newest = max(newest, int(checkpoint.name[:20]))
+    hint = log_folder(path) / _CHECKPOINT_HINT
+    if hint.exists():
+        try:
+            version = int(json.loads(hint.read_bytes())["version"])
+            reason = "" if version <= newest else f"it names checkpoint {version}, which is missing"
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"it cannot be read: {error}"
+        if reason:
+            _move_aside(hint, reason)
+    return newest
+
+
+def _commits_since(path: str, checkpoint: int) -> tuple[list[LogCommit], list[tuple[int, str]]]:
+    """Return the whole commits after a checkpoint, and version and damage of the torn ones with all that follow."""
+    whole: list[LogCommit] = []
+    torn: list[tuple[int, str]] = []
+    for version in versions(path):
+        if version <= checkpoint:
+            continue
+        commit, reason = _examined(path, version)
+        if torn and commit is not None and COMMIT_TRANSACTION in commit.transactions:
+            raise StateTableError(
+                f"Commit {torn[0][0]} of state table {path} is damaged: {torn[0][1]}. Commit {version} of a processor "
+                "follows it, so it was whole once.",
+                "Check the disk, and restore the table from a copy.",
+            )
+        if commit is None or torn:
+            torn.append((version, reason or f"it follows commit {torn[0][0]}, which is torn"))
+        else:
+            whole.append(commit)
+    return whole, torn
+
+
+def _examined(path: str, version: int) -> tuple[LogCommit | None, str]:
+    """Return a commit, or None and its damage."""
+    try:
+        commit = read_commit(path, version)
+    except StateTableError as error:
+        return None, str(error)
+    for added in commit.added:
+        reason = _data_damage(path, added.path, added.size_bytes)
+        # Files that a later commit merged may be deleted an hour later; a checkpoint covers their commit by then.
+        if reason:
+            return None, f"its data file {added.path} {reason}"
+    return commit, ""
+
+
+def _data_damage(path: str, name: str, size_bytes: int) -> str:
+    file = Path(path, name)
+    try:
+        size = file.stat().st_size
+    except FileNotFoundError:
+        return "is missing"
+    if size != size_bytes:
+        return f"has {size} bytes instead of {size_bytes}"
+    return _parquet_damage(file)
+
+
+def _parquet_damage(file: Path) -> str:
+    try:
+        pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        return f"cannot be read: {str(error).splitlines()[0]}"
+    return ""
+
+
+def _move_aside(file: Path, reason: str) -> None:
+    aside = file.with_name(file.name + TORN_SUFFIX)
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = file.with_name(f"{file.name}{TORN_SUFFIX}-{number}")
+    file.rename(aside)
+    sync_folder(file.parent)
+    logger.warning("%s was never acknowledged and is kept as %s: %s.", file, aside.name, reason)
+
+
+@contextmanager
+def _repairing(path: str) -> Iterator[None]:
+    """Let only one process repair: another one may have put a whole commit in the place of a torn one since."""
+    with Path(path, _LOCK_FILE).open("a") as lock:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
