@@ -1,14 +1,15 @@
 """The ledger: who got what, by requests and answers alone, and whether the state table agrees with the answers.
 
-It knows the protocol and nothing of the engine. Answers are taken in the order in which they are published; those of
-one publication are taken together, acknowledgements first, since nobody can acknowledge what was not published yet.
+It knows the protocol and nothing of the engine. Answers are taken publication by publication. Within one, they are
+taken in the order in which they were applied: an acknowledgement where its request is in the log, an acquisition at
+the end of its cut, which is known by the time from which its locks run.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +17,13 @@ from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cau
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message
-from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareAcknowledgeRequest, ShareFetchRequest
 
 _FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)
 _FETCHES = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 _MEMBER_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
-_NEVER_MS = 1 << 62
+_NEVER = 1 << 62
 
 ShareKey = tuple[str, str, int]
 """Group, topic id, partition."""
@@ -30,6 +31,8 @@ RecordKey = tuple[str, str, int, int]
 """Group, topic id, partition, offset."""
 RequestKey = tuple[str, int]
 """Member and correlation id."""
+_Late = tuple[RequestKey, "Request", RecordKey, AcknowledgeType]
+"""An acknowledgement of a record that the member does not hold."""
 
 
 @dataclass(slots=True)
@@ -95,7 +98,7 @@ class Ledger:
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._epochs_seen: dict[str, int] = {}
         self._acquired: set[tuple[Any, ...]] = set()
-        self._lock_starts: dict[tuple[str, int], int] = {}
+        self._cut_ends: dict[tuple[int, int], int] = {}
         self._succeeded: set[tuple[Any, ...]] = set()
         self._unread: list[dict[str, Any]] = []
 
@@ -141,13 +144,16 @@ class Ledger:
                 self._check_epoch(key, request, answer["leader_epoch"])
                 if not answer["body"].get("error_code"):
                     fetches.append((key, request, answer["body"]))
-        late: list[tuple[RequestKey, Request, RecordKey, AcknowledgeType]] = []
-        for key, request, body in fetches:
-            late += self._acknowledged(key, request, body)
+        late: list[_Late] = []
+        for _, _, take in sorted((event for fetch in fetches for event in self._events(*fetch, late)), key=_order):
+            take()
         for key, request, record_key, kind in late:
             self._check_over(key, request, record_key, kind)
-        for key, request, body in fetches:
-            self._acquired_by(key, request, body)
+
+    def committed(self, marker: StateRow) -> None:
+        """Note the cuts that a marker has."""
+        for cut in marker.payload["cuts"]:
+            self._cut_ends[cut["partition"], cut["time_ms"]] = cut["end_offset"]
 
     def seen(self, member_id: str, leader_epoch: int) -> None:
         """Note that a member took an answer."""
@@ -168,6 +174,19 @@ class Ledger:
 
     # What one answer says.
 
+    def _events(
+        self, key: RequestKey, request: Request, body: dict[str, Any], late: list[_Late]
+    ) -> Iterator[tuple[int, int, Callable[[], None]]]:
+        """Yield what a request did: at which offset of the request log, and how to take it in."""
+        yield request.offset, 0, lambda: late.extend(self._acknowledged(key, request, body))
+        deadline_ms = body.get("lock_deadline_ms", 0)
+        if deadline_ms:
+            start_ms = deadline_ms - self._lock_duration_ms
+            end_offset = self._cut_ends.get((request.partition, start_ms), _NEVER)
+            if end_offset == _NEVER:
+                self._violated(f"the locks of request {key} run from {start_ms}, which is the time of no cut")
+            yield end_offset, -1, lambda: self._acquired_by(key, request, body)
+
     def _check_epoch(self, key: RequestKey, request: Request, leader_epoch: int) -> None:
         for offset, announced in self._announcements[request.partition]:
             if announced > leader_epoch and offset < request.offset:
@@ -176,9 +195,7 @@ class Ledger:
                     f"is announced at {offset}"
                 )
 
-    def _acknowledged(
-        self, key: RequestKey, request: Request, body: dict[str, Any]
-    ) -> list[tuple[RequestKey, Request, RecordKey, AcknowledgeType]]:
+    def _acknowledged(self, key: RequestKey, request: Request, body: dict[str, Any]) -> list[_Late]:
         """Take the acknowledgements that succeeded; returns those of records that the member does not hold."""
         succeeded = {
             (request.group_id, topic["topic_id"], partition["partition_index"])
@@ -214,7 +231,7 @@ class Ledger:
             delivery.is_finished, delivery.holder = True, ""
         elif kind is AcknowledgeType.RENEW:
             delivery.earliest_end_ms = request.stamp_ms + self._lock_duration_ms
-            delivery.latest_end_ms = _NEVER_MS
+            delivery.latest_end_ms = _NEVER
         else:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
@@ -240,7 +257,6 @@ class Ledger:
             if event in self._acquired:
                 continue
             self._acquired.add(event)
-            self._lock_starts[request.group_id, start_ms] = request.partition
             delivery = self._records[record_key]
             if delivery.is_finished:
                 self._violated(f"{record_key} was finished, and is delivered to {key[0]} by {key}")
@@ -278,25 +294,12 @@ class Ledger:
         for key, count in applied.items():
             if count > 1:
                 self._violated(f"acknowledgement {key} was applied {count} times")
-        self._compare_cuts(rows)
 
     def _compare_sets(self, name: str, published: set[tuple[Any, ...]], stored: set[tuple[Any, ...]]) -> None:
         for key in sorted(published - stored, key=str)[:5]:
             self._violated(f"{name} {key} was published, but is not in the state table")
         for key in sorted(stored - published, key=str)[:5]:
             self._violated(f"{name} {key} is in the state table, but was not published")
-
-    def _compare_cuts(self, rows: Iterable[StateRow]) -> None:
-        """New locks run from the times of cuts, which the markers have."""
-        cuts = {
-            (cut["partition"], cut["time_ms"])
-            for row in rows
-            if row.record_type is RecordType.COMMIT_MARKER
-            for cut in row.payload["cuts"]
-        }
-        for (group_id, start_ms), partition in sorted(self._lock_starts.items()):
-            if (partition, start_ms) not in cuts:
-                self._violated(f"locks of group {group_id} run from {start_ms}, which is the time of no cut")
 
     def _stamp_ms(self, record: LogRecord) -> int:
         stamp_ms = max(record.timestamp_ms, self._stamps_ms.get(record.partition, 0))
@@ -305,6 +308,10 @@ class Ledger:
 
     def _violated(self, text: str) -> None:
         self.violations.append(text)
+
+
+def _order(event: tuple[int, int, Callable[[], None]]) -> tuple[int, int]:
+    return event[:2]
 
 
 def _acquired(group_id: str, body: dict[str, Any]) -> Iterator[tuple[ShareKey, int, int]]:

@@ -29,7 +29,7 @@ class Network:
 
     Attributes:
         repeat: probability that a request is appended twice, the second time at once.
-        delayed_repeat: the same, the second time some seconds later.
+        delayed_repeat: the same, the second time up to some seconds later, unless another request follows.
         unknown: probability that an append fails; half of them are in the log.
         lost: probability that an answer is not read.
         late: probability that answers stay unread for seconds.
@@ -89,6 +89,7 @@ class SimulatedMember:
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
         self._leader_epoch = -1
+        self._last_correlation_id = 0
         self._step_at_ms: int | None = None
         self.wake(1, 20)
 
@@ -232,7 +233,13 @@ class SimulatedMember:
             self._world.trace(self.member_id, "sends its requests twice")
             self._append(requests)
         if self._world.happens(self.network.delayed_repeat):
-            self._world.after(10, 8_000, lambda: self._append(requests))
+            self._world.after(10, 3_000, lambda: self._append_again(requests))
+
+    def _append_again(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
+        """Append requests late, as a producer that tries again does: what it sent after them waits behind them."""
+        if requests[-1][0] == self._last_correlation_id and not self.is_gone:
+            self._world.trace(self.member_id, "sends its requests again")
+            self._append(requests)
 
     def _append(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
         for correlation_id, api_key, body in requests:
@@ -248,6 +255,7 @@ class SimulatedMember:
                 REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), envelope.encoded())]
             )
             record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
+            self._last_correlation_id = correlation_id
             self._ledger.requested((self.member_id, correlation_id), self.group_id, body, record)
             self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, _spoken(body))
 

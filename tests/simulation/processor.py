@@ -92,6 +92,7 @@ class SimulatedProcessor:
         self._log = SimulatedLog(log, self._before_append, ledger.publish, self._cut_size)
         self._is_stepping = False
         self._is_committing = False
+        self._commits_again = False
         self._step_at_ms: int | None = None
         self._takeover: Takeover | None = None
         self._loop: SimulatedLoop
@@ -253,14 +254,19 @@ class SimulatedProcessor:
     def _commit(self) -> None:
         if self.is_over or self._takeover is None:
             return
-        if self._is_committing or self._world.now_ms < self.stalled_until_ms:
-            self._world.at(max(self._world.now_ms + 3, self.stalled_until_ms), self._commit)
+        if self._is_committing:
+            self._commits_again = True
             return
-        self._is_committing = True
+        if self._world.now_ms < self.stalled_until_ms:
+            self._world.at(self.stalled_until_ms, self._commit)
+            return
+        self._is_committing, self._commits_again = True, False
         try:
             self._guarded(self._loop.commit_and_publish)
         finally:
             self._is_committing = False
+        if self._commits_again:
+            self._world.after(0, 3, self._commit)
 
     def _commit_marker(self) -> None:
         if not self.is_over:

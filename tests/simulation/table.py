@@ -23,9 +23,14 @@ Point = Callable[[str], None]
 
 
 class StoredTable:
-    """All rows in the order of their commits; what outlives processors."""
+    """All rows in the order of their commits; what outlives processors.
 
-    def __init__(self) -> None:
+    Args:
+        committed: called with the marker of each commit.
+    """
+
+    def __init__(self, committed: Callable[[StateRow], None]) -> None:
+        self._committed = committed
         self.rows: list[StateRow] = []
         self.leader_epoch = 0
         self._snapshot: list[StateRow] = []
@@ -56,6 +61,7 @@ class StoredTable:
             if stored.record_type is RecordType.COMMIT_MARKER:
                 self._last_marker = stored
                 self._takeovers_since_marker = 0
+                self._committed(stored)
             self._since_snapshot.append(stored)
 
     def take_snapshot(self) -> None:
