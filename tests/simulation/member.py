@@ -10,10 +10,11 @@ from sharegroup.client.acquisition import Acquisition, HeldRange
 from sharegroup.client.member_protocol import Instant, MemberProtocol
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError
+from sharegroup.errors import ApiError, GroupQuarantinedError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import ResumeShareGroupRequest
 from sharegroup.protocol.messages import Message, decoded_response, request
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
@@ -168,11 +169,23 @@ class SimulatedMember:
 
     def _poll(self) -> None:
         if (error := self._protocol.take_error()) is not None:
-            raise error
+            self._hear(error)
         while (acquisition := self._protocol.take(self._instant)) is not None:
             self._process(acquisition)
         for result in self._protocol.take_results():
             self._note(result.error)
+
+    def _hear(self, error: ApiError) -> None:
+        if not isinstance(error, GroupQuarantinedError):
+            raise error
+        self._world.trace(self.member_id, "hears:", error)
+        self._world.after(200, 2_000, self._resume)
+
+    def _resume(self) -> None:
+        """Let the group go on, as an administrator does."""
+        envelope = request(ApiKey.RESUME_SHARE_GROUP, self.group_id, ResumeShareGroupRequest())
+        record = NewRecord(self.group_id.encode(), envelope.encoded())
+        self._log.append(REQUEST_TOPIC, self._request_partition, [record])
 
     def _note(self, error: ApiError | None) -> None:
         if error is not None:

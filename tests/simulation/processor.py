@@ -41,7 +41,18 @@ class Crash(BaseException):
 
 
 class SimulatedLoop(Loop):
-    """The loop without its thread: whoever waits for commits makes them."""
+    """The loop without its thread: whoever waits for commits makes them, one at a time."""
+
+    is_committing = False
+
+    def commit_and_publish(self) -> bool:
+        if self.is_committing:
+            return False
+        self.is_committing = True
+        try:
+            return super().commit_and_publish()
+        finally:
+            self.is_committing = False
 
     def _await_published(self) -> None:
         while self.commit_and_publish():
@@ -91,7 +102,6 @@ class SimulatedProcessor:
         self._ended = ended
         self._log = SimulatedLog(log, self._before_append, ledger.publish, self._cut_size)
         self._is_stepping = False
-        self._is_committing = False
         self._commits_again = False
         self._step_at_ms: int | None = None
         self._takeover: Takeover | None = None
@@ -218,7 +228,7 @@ class SimulatedProcessor:
         if self._world.now_ms < self.stalled_until_ms:
             self._step_by(self.stalled_until_ms)
             return
-        if self._is_stepping or (self._is_committing and self._takeover.is_careful):
+        if self._is_stepping or (self._loop.is_committing and self._takeover.is_careful):
             self._step_by(self._world.now_ms + 5)
             return
         if self._follower.has_records or self._wait_ms() == 0:
@@ -254,17 +264,14 @@ class SimulatedProcessor:
     def _commit(self) -> None:
         if self.is_over or self._takeover is None:
             return
-        if self._is_committing:
+        if self._loop.is_committing:
             self._commits_again = True
             return
         if self._world.now_ms < self.stalled_until_ms:
             self._world.at(self.stalled_until_ms, self._commit)
             return
-        self._is_committing, self._commits_again = True, False
-        try:
-            self._guarded(self._loop.commit_and_publish)
-        finally:
-            self._is_committing = False
+        self._commits_again = False
+        self._guarded(self._loop.commit_and_publish)
         if self._commits_again:
             self._world.after(0, 3, self._commit)
 
