@@ -42,15 +42,13 @@ class Delivery:
     Attributes:
         count: deliveries, less those that were taken back.
         holder: who has it; "" when nobody.
-        earliest_end_ms: when its lock may end.
-        latest_end_ms: when its lock has ended for sure.
+        end_ms: when its lock ends.
         is_finished: it must not be delivered any more.
     """
 
     count: int = 0
     holder: str = ""
-    earliest_end_ms: int = 0
-    latest_end_ms: int = 0
+    end_ms: int = 0
     is_finished: bool = False
 
 
@@ -212,7 +210,7 @@ class Ledger:
             for offset in range(first, last + 1):
                 record_key = (request.group_id, topic_id, partition, offset)
                 delivery = self._records[record_key]
-                if delivery.holder == key[0] and request.stamp_ms < delivery.latest_end_ms and not delivery.is_finished:
+                if delivery.holder == key[0] and request.stamp_ms < delivery.end_ms and not delivery.is_finished:
                     self._take_in(key, request, record_key, delivery, kind)
                 else:
                     late.append((key, request, record_key, kind))
@@ -230,8 +228,7 @@ class Ledger:
         if kind in _FINISHING:
             delivery.is_finished, delivery.holder = True, ""
         elif kind is AcknowledgeType.RENEW:
-            delivery.earliest_end_ms = request.stamp_ms + self._lock_duration_ms
-            delivery.latest_end_ms = _NEVER
+            delivery.end_ms = request.stamp_ms + self._lock_duration_ms
         else:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
@@ -260,12 +257,12 @@ class Ledger:
             delivery = self._records[record_key]
             if delivery.is_finished:
                 self._violated(f"{record_key} was finished, and is delivered to {key[0]} by {key}")
-            if delivery.holder and start_ms < delivery.earliest_end_ms:
+            if delivery.holder and start_ms < delivery.end_ms:
                 self._violated(f"{record_key} is delivered to {key[0]} from {start_ms} on, but {delivery}")
             if count != delivery.count + 1 or count > self._limit:
                 self._violated(f"{record_key} is delivered to {key[0]} with count {count}, but {delivery}")
             delivery.count, delivery.holder = count, key[0]
-            delivery.earliest_end_ms = delivery.latest_end_ms = deadline_ms
+            delivery.end_ms = deadline_ms
 
     # The state table.
 
