@@ -16,7 +16,7 @@ from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, Pa
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What the acknowledgements of a request did.
+    """The outcome of a request's acknowledgements.
 
     Attributes:
         responses: partition → its answer, for the partitions that have acknowledgements.

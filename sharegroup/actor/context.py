@@ -1,4 +1,4 @@
-"""What an actor knows besides its state: its identity, its messages, and the cut's time."""
+"""The context of an actor besides its state: its identity, its messages, and the cut's time."""
 
 from __future__ import annotations
 

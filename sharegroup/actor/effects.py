@@ -129,7 +129,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetters:
-    """Write the dead letters of a group's records, and tell the group; where to holds for its earlier ones, too.
+    """Write the dead letters of a group's records, and report to the group; its earlier ones go to the same topic.
 
     Attributes:
         group_id: the group.

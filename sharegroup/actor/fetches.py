@@ -27,7 +27,7 @@ ServedFetch = tuple[ShareSession, ShareFetchResponse]
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What holds for all fetches of a cut: the limits and the isolation level in force, and the cut's time."""
+    """The terms of all fetches of a cut: the limits and the isolation level in force, and the cut's time."""
 
     limits: SharePartitionLimits
     isolation_level: IsolationLevel
@@ -38,7 +38,7 @@ class FetchService:
     """Serves the fetches of a group at the end of each cut.
 
     Keeps the share-partitions that have records to acquire, so that a fetch costs with those and not with all of its
-    session. A parked fetch found nothing, so it is served again only when one of its partitions changed.
+    session. A parked fetch got nothing, so it is served again only when one of its partitions changed.
 
     Args:
         sessions: the share sessions.
@@ -50,7 +50,8 @@ class FetchService:
         self._sessions = sessions
         self._partitions = partitions
         self._offsets = offsets
-        self._acquirable: set[PartitionKey] = set()
+        self._acquirable: dict[PartitionKey, int] = {}
+        """Share-partition → records that can be acquired; only where there are some."""
 
     def serve(self, limits: SharePartitionLimits, isolation_level: IsolationLevel, time: CutTime) -> list[ServedFetch]:
         """Acquire records for fetches that wait; returns those that are answered now.
@@ -83,7 +84,7 @@ class FetchService:
         self._sessions.new_fetches.clear()
         return served
 
-    def _refresh(self, key: PartitionKey, terms: _Terms) -> int:
+    def _refresh(self, key: PartitionKey, terms: _Terms) -> None:
         """Look at how many records of a share-partition can be acquired now."""
         led = self._partitions.get(key)
         count = 0
@@ -91,10 +92,9 @@ class FetchService:
             end = self._offsets.acquirable_end(key, terms.isolation_level)
             count = led.share_partition.acquirable_count(terms.limits, end, terms.now_ms)
         if count:
-            self._acquirable.add(key)
+            self._acquirable[key] = count
         else:
-            self._acquirable.discard(key)
-        return count
+            self._acquirable.pop(key, None)
 
     def _waiting(self, changed: Iterable[PartitionKey], now_ms: int) -> list[tuple[ShareSession, PendingFetch]]:
         """The fetches that are new, due, or wait for a partition that changed for them, in order of arrival."""
@@ -120,9 +120,7 @@ class FetchService:
         wanted = fetch.max_records
         range_count = 0
         for key in session.rotated(self._acquirable):
-            count = self._refresh(key, terms)
-            if not count:
-                continue
+            count = self._acquirable[key]
             claim_count = claims.count(key)
             request = AcquireRequest(
                 session.member_id,
@@ -136,6 +134,8 @@ class FetchService:
             ranges, applied = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
             self._partitions.record(led, applied, terms.now_ms, fetch.request_offset)
             self._refresh(key, terms)
+            if not ranges:
+                continue
             acquired = [
                 AcquiredRecords(first_offset=r.first_offset, last_offset=r.last_offset, delivery_count=r.delivery_count)
                 for r in ranges

@@ -70,6 +70,7 @@ class Leader:
         self._overrides = dict(overrides)
         self._config = effective_group_config(context.broker, self._overrides)
         self._limits = self._config.share_partition_limits
+        self._isolation_level = IsolationLevel(self._config.share_isolation_level)
         session_limit = context.broker.group_share_max_share_sessions
         self._partitions = LedPartitions(partitions)
         self._offsets = KnownOffsets()
@@ -167,10 +168,6 @@ class Leader:
         """True if nothing is left of the group here: a new leader would be the same."""
         return not self._partitions and not len(self._sessions) and not len(self._uninitialized) and not self._overrides
 
-    @property
-    def _isolation_level(self) -> IsolationLevel:
-        return IsolationLevel(self._config.share_isolation_level)
-
     def _fetch(self, message: LoggedRequest) -> None:
         self._requests.fetch(message, self._limits, self._config.share_session_timeout_ms)
 
@@ -246,6 +243,7 @@ class Leader:
         self._config = effective_group_config(self._context.broker, overrides)
         self._overrides = overrides
         self._limits = self._config.share_partition_limits
+        self._isolation_level = IsolationLevel(self._config.share_isolation_level)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
@@ -259,7 +257,7 @@ class Leader:
         self._early_rows.append((message.offset, status_row(message)))
 
     def _resume(self, message: LoggedRequest) -> None:
-        # While the group was quarantined, it did not hear which dead letters were written.
+        # While the group was quarantined, reports of written dead letters were refused.
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
         if waiting.letters:
             self._effects.append(waiting)

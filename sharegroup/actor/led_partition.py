@@ -41,6 +41,7 @@ class LedPartition:
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.key = (topic_id, partition)
         self.partition = partition
         self.share_partition = share_partition
         self.epochs = epochs
@@ -49,11 +50,6 @@ class LedPartition:
         self._log_start_offset = -1
         self._is_new_state = is_new_state or epochs.snapshot_epoch < 0
         self._start_offset_written = share_partition.start_offset
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Topic id and partition."""
-        return self.topic_id, self.partition
 
     def record(
         self,

@@ -1,4 +1,4 @@
-"""What a leader knows of the record log, from LogOffsets messages."""
+"""The known offsets of the record log, from LogOffsets messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KnownOffsets:
             InvalidRequestError: too many partitions would be known; none of the topic's was taken in.
         """
         known = self._topics.get(topic.topic_id, {})
-        new = {seen.partition_index for seen in topic.partitions} - known.keys()
+        new = {seen.partition_index for seen in topic.partitions if seen.partition_index not in known}
         check_partition_count(self._count + len(new))
         self._count += len(new)
         for seen in topic.partitions:

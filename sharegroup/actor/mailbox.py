@@ -130,7 +130,7 @@ class GroupActors:
         Raises:
             ActorFailedError: an actor failed; the group must be rebuilt.
         """
-        effects, self._effects = self._effects, []
+        effects: list[Effect] = []
         touched, self._touched = self._touched, {}
         for role in ActorRole:
             last = touched.get(role)
@@ -140,6 +140,9 @@ class GroupActors:
                 effects += self._actors[role].finish(last.offset, CutTime(cut_ms, last.time_ms))
             except Exception as failure:
                 raise ActorFailedError(role, None) from failure
+        # Last: a quarantine follows the messages that were applied before it.
+        effects += self._effects
+        self._effects = []
         return effects
 
     def quarantine(self, role: ActorRole, message: LoggedRequest, reason: str) -> None:

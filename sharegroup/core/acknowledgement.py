@@ -29,7 +29,7 @@ def planned_transitions(
         InvalidRecordStateError: a record is not acquired by this member, or is named twice.
     """
     planned: list[Transition] = []
-    taken = RunMap()
+    taken = _TakenRecords()
     for batch in batches:
         _check_shape(batch)
         if batch.last_offset < start_offset:
@@ -43,7 +43,7 @@ def planned_transitions(
                 if acknowledge_type is AcknowledgeType.RENEW:
                     _check_renew(run, limits)
                 else:
-                    taken.assign(run)
+                    taken.add(run)
                 planned.append(transition)
     return planned
 
@@ -121,13 +121,39 @@ def _pieces(batch: AcknowledgementBatch) -> Iterator[tuple[int, int, Acknowledge
         first_offset += size
 
 
-def _check_held(run: Run, member_id: str, taken: RunMap) -> None:
+class _TakenRecords:
+    """Records that a request has acknowledged so far.
+
+    Most requests name their records in ascending order: a list is enough until one does not.
+    """
+
+    def __init__(self) -> None:
+        self._ascending: list[Run] = []
+        self._map: RunMap | None = None
+
+    def overlapping(self, run: Run) -> list[Run]:
+        """The taken records among those of a run."""
+        if self._map is None:
+            if not self._ascending or self._ascending[-1].last_offset < run.first_offset:
+                return []
+            self._map = RunMap(self._ascending)
+        return self._map.overlapping(run.first_offset, run.last_offset)
+
+    def add(self, run: Run) -> None:
+        """Take a run of which nothing is taken yet."""
+        if self._map is None:
+            self._ascending.append(run)
+        else:
+            self._map.assign(run)
+
+
+def _check_held(run: Run, member_id: str, taken: _TakenRecords) -> None:
     if run.state is not RecordState.ACQUIRED or run.member_id != member_id:
         raise InvalidRecordStateError(
             f"Offsets {run.first_offset}..{run.last_offset} are {run.state.name}"
             f"{' by another member' if run.member_id else ''}, not acquired by member {member_id}."
         )
-    twice = taken.overlapping(run.first_offset, run.last_offset)
+    twice = taken.overlapping(run)
     if twice:
         raise InvalidRecordStateError(
             f"Offsets {twice[0].first_offset}..{twice[0].last_offset} are acknowledged twice in one request."

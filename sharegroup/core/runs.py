@@ -56,7 +56,7 @@ class Run:
         )
 
     def is_alike(self, other: Run) -> bool:
-        """Whether the two differ in nothing but their offsets."""
+        """Return True if the two differ in nothing but their offsets."""
         return (
             self.state is other.state
             and self.delivery_count == other.delivery_count
@@ -154,17 +154,17 @@ class RunMap:
         if first_offset > last_offset or not self._runs:
             return []
         index = max(self._runs.bisect_right(first_offset) - 1, 0)
-        found: list[Run] = []
+        inside: list[Run] = []
         for key in self._runs.islice(index):
             run = self._runs[key]
             if run.first_offset > last_offset:
                 break
             if run.last_offset >= first_offset:
-                found.append(run.clipped(first_offset, last_offset))
-        return found
+                inside.append(run.clipped(first_offset, last_offset))
+        return inside
 
     def contains(self, run: Run) -> bool:
-        """Whether exactly this content is in the map at the run's offsets."""
+        """Return True if exactly this content is in the map at the run's offsets."""
         return self.overlapping(run.first_offset, run.last_offset) == [run]
 
     def make_available(self, now_ms: int) -> None:

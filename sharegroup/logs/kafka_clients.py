@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -29,6 +30,8 @@ LOOK_S = 0.1
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _LIST_TIMEOUT_S = 5.0
+_REFRESH_TIMEOUT_S = 0.5
+"""A look at the metadata while a request waits, and the time between two."""
 
 _COMMON = {
     # A topic that was deleted must not come back with a broker's defaults: it is another one.
@@ -85,6 +88,7 @@ class KafkaClients:
         self._outage = Outage(self.name)
         self._process_id = os.getpid()
         self._admin_connection = Connection()
+        self._next_refresh_s = 0.0
         self._admin: AdminClient = self._made(
             lambda settings: AdminClient(settings, logger=_logger), self._admin_connection, {}
         )
@@ -225,21 +229,38 @@ class KafkaClients:
 
     def _wait_for_all(self, action: str, futures: Mapping[Key, Future[Any]], deadline: float) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
+        began_s = time.monotonic()
         while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client tells of its connections only when it is polled.
             self._admin.poll(0)
             self.check_usable()
+            self._refresh(began_s)
             if self._admin_connection.refusal is not None:
                 raise self.error(action, self._admin_connection.refusal, self._admin_connection)
             if time.monotonic() > deadline:
                 return
 
+    def _refresh(self, waiting_since_s: float) -> None:
+        """Look at the metadata when a request waits for long.
+
+        A request that goes to a controller waits for the broker that was it when the client last looked: for ever, if
+        that one died. The client looks by itself every five minutes.
+        """
+        now_s = time.monotonic()
+        if now_s < max(waiting_since_s + _REFRESH_TIMEOUT_S, self._next_refresh_s):
+            return
+        with suppress(KafkaException):
+            self._admin.list_topics(timeout=_REFRESH_TIMEOUT_S)
+        self._next_refresh_s = time.monotonic() + _REFRESH_TIMEOUT_S
+
     def _awaited(self, action: str, future: Future[T], deadline: float) -> T:
+        began_s = time.monotonic()
         while True:
             try:
                 return future.result(LOOK_S)
             except FutureTimeoutError:
                 self._admin.poll(0)
+                self._refresh(began_s)
                 self.check_connection(action, self._admin_connection, deadline)
 
     def _made(self, make: Callable[[dict[str, Any]], T], connection: Connection, own: Mapping[str, object]) -> T:

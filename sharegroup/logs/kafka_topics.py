@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -45,6 +46,8 @@ _START_STABLE_END = (
     (_LATEST, IsolationLevel.READ_COMMITTED),
     (_LATEST, IsolationLevel.READ_UNCOMMITTED),
 )
+_FIRST_ATTEMPT = 0.4
+"""Part of the time for all partitions together; the rest is for those leaders that answer."""
 
 
 class KafkaTopics:
@@ -123,9 +126,7 @@ class KafkaTopics:
         topics, errors = self._clients.ask_each(
             "look at topics",
             list(dict.fromkeys(names)),
-            lambda admin, names, timeout_s: admin.describe_topics(
-                TopicCollection(list(names)), request_timeout=timeout_s
-            ),
+            _describe_topics,
             timeout_ms,
         )
         return {**{name: _identity(topic) for name, topic in topics.items()}, **errors}
@@ -164,16 +165,23 @@ class KafkaTopics:
         Raises:
             ShareGroupError: the error of a partition, when trying again does not help.
         """
-        answers, errors = self._clients.ask_each(
-            f"tell the offsets of topic {topic}",
-            [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions],
-            partial(_list_offsets, topic),
-            timeout_ms,
-        )
+        action = f"tell the offsets of topic {topic}"
+        places = [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions]
+        first_ms = round(timeout_ms * _FIRST_ATTEMPT)
+        answers, errors = self._clients.ask_each(action, places, partial(_list_offsets, topic, {}), first_ms)
+        if any(isinstance(error, LogUnavailableError) for error in errors.values()):
+            # The client answers for no partition while the leader of one is silent.
+            leaders = self._leaders(topic, timeout_ms - first_ms)
+            waiting = [place for place in errors if place[1] in leaders]
+            start = partial(_list_offsets, topic, leaders)
+            late, late_errors = self._clients.ask_each(action, waiting, start, timeout_ms - first_ms)
+            answers |= late
+            errors = {place: late_errors.get(place, error) for place, error in errors.items() if place not in late}
         for error in errors.values():
             if not isinstance(error, LogUnavailableError):
                 raise error
-        unreachable = {partition for _, partition in errors}
+        # The client returns a negative offset of a leader that it lost meanwhile.
+        unreachable = {p for _, p in errors} | {p for (_, p), answer in answers.items() if answer.offset < 0}
         starts, stable, ends = (
             {p: answer.offset for (n, p), answer in answers.items() if n == number} for number in range(3)
         )
@@ -182,6 +190,11 @@ class KafkaTopics:
             for partition, end in ends.items()
             if partition not in unreachable
         }
+
+    def _leaders(self, topic: str, timeout_ms: int) -> dict[int, int]:
+        """Return the leaders of a topic's partitions; without those that have none."""
+        topics, _ = self._clients.ask_each("look at topics", [topic], _describe_topics, timeout_ms)
+        return {p.id: p.leader.id for seen in topics.values() for p in seen.partitions if p.leader is not None}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset as young as a time; None when there is no such record."""
@@ -224,18 +237,30 @@ def _identity(topic: ClusterTopic) -> TopicIdentity:
     return TopicIdentity(_kafka_form(str(topic.topic_id)), len(topic.partitions), leaderless, topic.is_internal)
 
 
+def _describe_topics(admin: AdminClient, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
+    futures: dict[str, Future[Any]] = admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+    return futures
+
+
 def _list_offsets(
-    topic: str, admin: AdminClient, places: Sequence[tuple[int, int]], timeout_s: float
+    topic: str, leaders: Mapping[int, int], admin: AdminClient, places: Sequence[tuple[int, int]], timeout_s: float
 ) -> dict[tuple[int, int], Future[Any]]:
-    """Ask for starts, last stable offsets and ends: (number in `_START_STABLE_END`, partition) each."""
+    """Ask for starts, last stable offsets and ends: (number in `_START_STABLE_END`, partition) each.
+
+    Leaders that are known are asked by requests of their own.
+    """
+    requests: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
+    for number, partition in places:
+        requests[number, leaders.get(partition)].append(partition)
     futures: dict[tuple[int, int], Future[Any]] = {}
-    for number, (spec, isolation_level) in enumerate(_START_STABLE_END):
-        wanted = {TopicPartition(topic, partition): spec for n, partition in places if n == number}
-        if wanted:
-            answers = admin.list_offsets(
-                wanted, isolation_level=_ISOLATION_LEVELS[isolation_level], request_timeout=timeout_s
-            )
-            futures |= {(number, place.partition): future for place, future in answers.items()}
+    for (number, _), partitions in requests.items():
+        spec, isolation_level = _START_STABLE_END[number]
+        answers = admin.list_offsets(
+            {TopicPartition(topic, partition): spec for partition in partitions},
+            isolation_level=_ISOLATION_LEVELS[isolation_level],
+            request_timeout=timeout_s,
+        )
+        futures |= {(number, place.partition): future for place, future in answers.items()}
     return futures
 
 

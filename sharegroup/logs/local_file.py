@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sharegroup.errors import LogCorruptedError, LogError, LogUnavailableError, UnsupportedFormatVersionError
+from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
 
 FORMAT_VERSION = 1
 """Version of the schema below; a file of another version is refused."""
@@ -86,6 +87,7 @@ class LocalFile:
         self._busy_timeout_ms = busy_timeout_ms
         self._process_id = os.getpid()
         self._lock = threading.Lock()
+        self._queue = WriteQueue(path.with_name(f"{path.name}-lock"), busy_timeout_ms)
         self._idle: list[sqlite3.Connection] = []
         if must_exist and not path.exists():
             raise LogError(
@@ -135,10 +137,15 @@ class LocalFile:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection as the only writer; its changes are committed at the end, or none of them."""
-        with self.connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.commit()
+        try:
+            with self._queue.turn(), self.connection() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.commit()
+        except WriteQueueTimeoutError:
+            raise self._locked() from None
+        except OSError as error:
+            raise self._unreachable(error) from error
 
     def close(self) -> None:
         """Close all idle connections; one that is lent is closed when it comes back."""
@@ -146,6 +153,7 @@ class LocalFile:
             self.closed.set()
             while self._idle:
                 _discard(self._idle.pop())
+        self._queue.close()
 
     def _take(self, create: bool) -> sqlite3.Connection:
         if os.getpid() != self._process_id:
@@ -214,23 +222,29 @@ class LocalFile:
                 "Open it with the release that wrote it, or choose another path.",
             )
 
+    def _locked(self) -> LogUnavailableError:
+        return LogUnavailableError(
+            f"The local log {self.path} stayed locked by another writer for {self._busy_timeout_ms} ms.",
+            "Try again; if it lasts, stop the process that keeps the file locked.",
+        )
+
+    def _unreachable(self, error: Exception) -> LogUnavailableError:
+        return LogUnavailableError(
+            f"The local log {self.path} cannot be read or written: {error}.",
+            "Check that its disk works and has space, and that this user may write to the file and its folder.",
+        )
+
     def _translated(self, error: sqlite3.Error) -> LogError:
         code = _primary_code(error)
         if code in _BUSY:
-            return LogUnavailableError(
-                f"The local log {self.path} stayed locked by another writer for {self._busy_timeout_ms} ms.",
-                "Try again; if it lasts, stop the process that keeps the file locked.",
-            )
+            return self._locked()
         if code == sqlite3.SQLITE_FULL:
             return LogUnavailableError(
                 f"The local log {self.path} cannot grow: the disk is full. Nothing was changed.",
                 "Free space on its disk and try again.",
             )
         if code in _UNREACHABLE:
-            return LogUnavailableError(
-                f"The local log {self.path} cannot be read or written: {error}.",
-                "Check that its disk works and has space, and that this user may write to the file and its folder.",
-            )
+            return self._unreachable(error)
         if code in _CORRUPTED:
             return LogCorruptedError(
                 f"The local log {self.path} is not readable as a log: {error}.",

@@ -50,7 +50,7 @@ class AcknowledgementRange(Message):
 
 
 class FetchPartition(Message):
-    """One partition of a request: a wish to fetch from it, acknowledgements for it, or both."""
+    """One partition of a request: to fetch from, with acknowledgements, or both."""
 
     partition_index: PartitionIndex = Field(description="Partition.")
     acknowledgement_batches: list[AcknowledgementRange] = Field(

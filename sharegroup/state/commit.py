@@ -61,10 +61,7 @@ def _actions(
     }
     return [
         {"commitInfo": information},
-        *(
-            {"txn": {"appId": name, "version": number, "lastUpdated": now_ms}}
-            for name, number in transactions.items()
-        ),
+        *({"txn": {"appId": name, "version": number, "lastUpdated": now_ms}} for name, number in transactions.items()),
         *(file.add_action() for file in files),
     ]
 

@@ -83,7 +83,9 @@ def versions(path: str) -> list[int]:
         OSError: the log cannot be read.
     """
     names = (file.name for file in log_folder(path).iterdir())
-    return sorted(int(name[:20]) for name in names if len(name) == 25 and name.endswith(".json") and name[:20].isdigit())
+    return sorted(
+        int(name[:20]) for name in names if len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+    )
 
 
 def put_commit(path: str, version: int, actions: Iterable[Action]) -> bool:

@@ -17,7 +17,15 @@ from sharegroup.state.commit_log import Action
 from sharegroup.state.durable_files import sync_file, sync_folder
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 
-STATISTICS_COLUMNS = ("record_type", "commit_id", "leader_epoch", "group_id", "request_partition", "request_offset", "time_ms")
+STATISTICS_COLUMNS = (
+    "record_type",
+    "commit_id",
+    "leader_epoch",
+    "group_id",
+    "request_partition",
+    "request_offset",
+    "time_ms",
+)
 """Columns by whose values a reader passes files over."""
 
 ROWS_PER_ROW_GROUP = 8_192

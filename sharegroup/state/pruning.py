@@ -184,9 +184,7 @@ def _delete(path: str, predicate: str) -> None:
         allow_deletion(table)
         properties = WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP)
         with synced(path):
-            open_table(path).delete(
-                predicate, writer_properties=properties, post_commithook_properties=WITHOUT_HOOKS
-            )
+            open_table(path).delete(predicate, writer_properties=properties, post_commithook_properties=WITHOUT_HOOKS)
 
     try:
         _repeated(path, delete)

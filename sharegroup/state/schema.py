@@ -72,6 +72,7 @@ STATE_TABLE_SCHEMA = pa.schema(
 
 PARTITION_COLUMN = "date"
 
+
 def rows_to_table(rows: Sequence[StateRow], commit_id: int | None = None, leader_epoch: int | None = None) -> pa.Table:
     """Return the rows as an Arrow table of `STATE_TABLE_SCHEMA`.
 
@@ -83,7 +84,9 @@ def rows_to_table(rows: Sequence[StateRow], commit_id: int | None = None, leader
     fixed = {"commit_id": commit_id, "leader_epoch": leader_epoch}
     values = [vars(row) for row in rows]
     columns = [
-        _column(field, values) if fixed.get(field.name) is None else pa.array([fixed[field.name]] * len(rows), field.type)
+        _column(field, values)
+        if fixed.get(field.name) is None
+        else pa.array([fixed[field.name]] * len(rows), field.type)
         for field in STATE_TABLE_SCHEMA
     ]
     return pa.Table.from_arrays(columns, schema=STATE_TABLE_SCHEMA)

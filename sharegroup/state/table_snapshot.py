@@ -86,7 +86,11 @@ def table_snapshot_rows(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int
         commit_time_ms=marker.time_ms,
         marker=marker.payload,
     )
-    stamp: dict[str, Any] = {"record_type": RecordType.TABLE_SNAPSHOT, "time_ms": time_ms, "commit_id": marker.commit_id}
+    stamp: dict[str, Any] = {
+        "record_type": RecordType.TABLE_SNAPSHOT,
+        "time_ms": time_ms,
+        "commit_id": marker.commit_id,
+    }
     yield StateRow(**stamp, payload=first.model_dump(mode="json"))
     groups = _groups(rows)
     with_partitions = set()

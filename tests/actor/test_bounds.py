@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sharegroup.actor import log_offsets
-from sharegroup.actor.decoding import MAX_REQUEST_BYTES, judged
+from sharegroup.actor.decoding import MAX_REQUEST_BYTES, decoded_message
 from sharegroup.actor.effects import Respond, Undecodable
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, MAX_UNKNOWN_PARTITIONS
@@ -35,7 +35,7 @@ from sharegroup.protocol.share_fetch import (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
-from tests.actor.group_harness import GROUP_ID, Group, Member, group_with, joined, leader_state
+from tests.actor.group_harness import GROUP_ID, START_MS, Group, Member, group_with, joined, leader_state
 from tests.actor.simulated_group import LoggedBytes
 
 INVALID, TOO_LARGE = InvalidRequestError.code, MessageTooLargeError.code
@@ -71,7 +71,7 @@ class TestEnvelope:
         ids=["client", "group", "group not UTF-8", "group no text", "body not UTF-8", "a byte too long", "10 MB"],
     )
     def test_one_that_goes_too_far_is_refused(self, value: bytes, error_code: int) -> None:
-        effect = judged(value, 3, GROUP_ID)
+        effect = decoded_message(value, 3, START_MS)
         assert isinstance(effect, Respond)
         assert (effect.response.member_id, effect.response.correlation_id) == ("anna", 7)
         assert effect.response.body["error_code"] == error_code
@@ -79,9 +79,9 @@ class TestEnvelope:
 
     @pytest.mark.parametrize("member_id", [LONG, "\ud800", "", 5, None])
     def test_nobody_can_be_answered_under_such_a_name(self, member_id: object) -> None:
-        assert isinstance(judged(request_bytes(member_id=member_id, group_id=""), 3, GROUP_ID), Undecodable)
+        assert isinstance(decoded_message(request_bytes(member_id=member_id, group_id=""), 3, START_MS), Undecodable)
 
-    def test_the_largest_is_judged(self) -> None:
+    def test_the_largest_is_applied(self) -> None:
         group = group_with(10)
         group.append(request_bytes(MAX_REQUEST_BYTES))
         answers = [answer for answer in group.settle().responses if answer.correlation_id == 7]
@@ -128,7 +128,10 @@ class TestShareSessions:
                 group.append(value)
                 responses = group.settle().responses
                 assert [response.correlation_id for response in responses] == [count]
-                group.log.pop(), group.responses.clear(), responses.clear(), gc.collect()
+                group.log.pop()
+                group.responses.clear()
+                responses.clear()
+                gc.collect()
                 assert tracemalloc.get_traced_memory()[0] < 1_000_000
             finally:
                 tracemalloc.stop()

@@ -18,10 +18,13 @@ from sharegroup.protocol.internal_messages import (
     StatePartition,
     StateTopic,
 )
+from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
-from sharegroup.state.reader import CommitMarkerInfo, Recovery
+from sharegroup.state.reader import CommitMarkerInfo
+from sharegroup.state.schema import rows_to_table
+from sharegroup.state.stored_rows import StoredRows
 from sharegroup.state.table_snapshot import table_snapshot_rows
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
 
@@ -251,8 +254,8 @@ class TestRecovery:
         tell_written(group, 0, 3)
         rows = group.rows
         if is_from_table_snapshot:
-            marker = CommitMarkerInfo(1, 0, group.now_ms, "checkpoint", {0: len(group.log)})
-            rows = table_snapshot_rows(Recovery(rows, marker, None, (), 0), marker, group.now_ms)
+            marker = CommitMarkerInfo(0, 1, group.now_ms, CommitMarkerPayload(end_offsets={0: len(group.log)}))
+            rows = list(table_snapshot_rows(StoredRows(rows_to_table(rows)), marker, group.now_ms))
         folded = fold(rows).groups["group-1"]
         config = effective_group_config(broker, folded.metadata.config_overrides)
         group.dead_letters = [all_waiting("group-1", folded.partitions.values(), config)]

@@ -18,7 +18,6 @@ from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchResponse
 from sharegroup.state.fold import FoldedGroup, fold
 from tests.actor.delivery_ledger import DeliveryLedger
 from tests.actor.group_harness import Acknowledgement, Batch, Group, LogPartition, Member, PartitionKey, group_with
-from tests.actor.simulated_group import last_requests
 from tests.support.examples import examples
 
 LOCK_MS = 15_000
@@ -215,7 +214,8 @@ class GroupMachine(RuleBasedStateMachine):
             assert stored.state_epoch == share_partition.state_epoch
             assert SnapshotEpochs(stored.snapshot_epoch, stored.updates_since_snapshot) == led.epochs
         assert folded.metadata.records() == self.group.coordinator.group.state.records()
-        assert self.group.leader.last_requests == last_requests(self.group.rows)
+        kept = self.group.leader.last_requests
+        assert all(kept[member_id] == last for member_id, last in folded.last_requests.items())
         assert self.group.leader.overrides == folded.metadata.config_overrides
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def cut(group: Group) -> list[Effect]:
         effects.extend(finish(*arguments))
         return effects
 
-    group.leader.finish = finish_and_look  # type: ignore[method-assign]
+    group.leader.finish = finish_and_look  # type: ignore[method-assign,assignment]
     try:
         group.run_batch()
     finally:
@@ -87,10 +88,10 @@ class TestWatches:
     def test_what_no_session_has_any_more_is_forgotten(self, group: Group, anna: Member) -> None:
         anna.send_fetch([], forget=[ORDERS_1], max_wait_ms=40_000)
         (watch,) = watches(cut(group))
-        assert (watch.above_offset, watch.forgotten) == ({}, {WATCH_1})
+        assert (watch.above_offset, watch.forgotten) == ({}, frozenset({WATCH_1}))
         anna.send_acknowledge({}, -1)
         (watch,) = watches(cut(group))
-        assert (watch.above_offset, watch.forgotten) == ({}, {WATCH_0})
+        assert (watch.above_offset, watch.forgotten) == ({}, frozenset({WATCH_0}))
 
     def test_another_isolation_level_sets_all_of_them_anew(self, group: Group, anna: Member) -> None:
         assert group.alter_config(share_isolation_level="read_committed") == 0
@@ -126,12 +127,13 @@ class TestWakes:
         anna, ben = (Member(group, name) for name in ("anna", "ben"))
         joined(group, "cleo")
         counts = []
-        for act in (
+        acts: list[Callable[[], int]] = [
             lambda: anna.send_fetch([ORDERS_0], max_records=1),
             lambda: anna.send_fetch([], max_records=1),
             lambda: ben.send_fetch([ORDERS_0], max_records=1),
             lambda: ben.send_acknowledge({}, -1),
-        ):
+        ]
+        for act in acts:
             act()
             counted = [effect for effect in cut(group) if isinstance(effect, ShareSessionsCounted)]
             counts.append([(effect.session_count, effect.share_partition_count) for effect in counted])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,13 +15,15 @@ from sharegroup.errors import (
     InvalidRequestError,
     NonEmptyGroupError,
     RequestTimedOutError,
+    UnknownServerError,
     UnknownTopicError,
     UnknownTopicOrPartitionError,
 )
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.processor_peer import REQUESTS, ProcessorPeer, eventually
+from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
+from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer, eventually
 
 
 def test_configuration_of_a_group_is_changed(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -116,6 +119,34 @@ def test_a_late_answer_is_not_taken_for_the_next_one(log: LocalLog, processor: P
         eventually(lambda: sum(o.end_offset for o in log.offsets(REQUESTS).values()) == 2, "both requests")
     second.join()
     assert outcome == [None]
+
+
+def test_an_answer_of_a_processor_that_was_taken_over_from_does_not_count(log: LocalLog) -> None:
+    log.create_topic(REQUESTS, 1)
+    log.create_topic(RESPONSES, 1)
+    with ThreadPoolExecutor(1) as pool:
+        resuming = pool.submit(AdminClient(log).resume_group, "g")
+        eventually(lambda: log.offsets(REQUESTS)[0].end_offset == 1, "the request")
+        asked = decoded_request(log.read(REQUESTS, 0, 0, 1)[0].value)
+        refusal = {"error_code": UnknownServerError.code}
+        answers = [
+            ResponseEnvelope(
+                api_key=asked.api_key,
+                correlation_id=asked.correlation_id,
+                group_id="g",
+                member_id=asked.member_id,
+                leader_epoch=leader_epoch,
+                body=body,
+            )
+            for leader_epoch, body in ((4, refusal), (5, {}))
+        ]
+        started = ResponseEnvelope(
+            api_key=ApiKey.PROCESSOR_STARTED, correlation_id=-1, group_id="", member_id="", leader_epoch=5
+        )
+        keys = (None, asked.member_id.encode(), asked.member_id.encode())
+        envelopes = (started, *answers)
+        log.append(RESPONSES, 0, [NewRecord(k, e.encoded()) for k, e in zip(keys, envelopes, strict=True)])
+        assert resuming.result() is None
 
 
 def test_a_log_without_a_processor_is_refused(log: LocalLog) -> None:

@@ -26,7 +26,8 @@ from sharegroup.errors import (
     ShareGroupError,
 )
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.local_follower import LocalFollower
+from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer, eventually
 
@@ -323,23 +324,30 @@ class MoodyLog(LocalLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.sulks = {"append": 0, "wait": 0}
+        self.sulks = {"append": 0, "take": 0}
 
-    def _sulk(self, call: str) -> None:
+    def sulk(self, call: str) -> None:
         if self.sulks[call]:
             self.sulks[call] -= 1
             raise LogUnavailableError(f"The log is not available for {call}.")
 
     def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        self._sulk("append")
+        self.sulk("append")
         return super().append(topic, partition, records)
 
-    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
-        self._sulk("wait")
-        return super().wait(positions, timeout_ms)
+    def follow(self, topic: str, positions: Mapping[int, int]) -> LocalFollower:
+        follower = super().follow(topic, positions)
+        take = follower.take
+
+        def moody(max_records: int, max_bytes: int, timeout_ms: int) -> list[LogRecord]:
+            self.sulk("take")
+            return take(max_records, max_bytes, timeout_ms)
+
+        follower.take = moody  # type: ignore[method-assign]
+        return follower
 
 
-@pytest.mark.parametrize("call", ["append", "wait"])
+@pytest.mark.parametrize("call", ["append", "take"])
 def test_a_log_that_is_not_available_for_a_while_is_tried_again(
     call: str, log_path: Path, orders: str, join: Join
 ) -> None:

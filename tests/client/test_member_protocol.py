@@ -14,6 +14,7 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import GroupMaxSizeReachedError, InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, TopicPartitions
+from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.messages import Message, ResponseEnvelope
 from sharegroup.protocol.share_fetch import (
     AcquiredRecords,
@@ -64,12 +65,17 @@ class Driver:
         self.unanswered.remove(request)
         self.receives(request[0], api_key, body)
 
-    def receives(self, correlation_id: int, api_key: ApiKey, body: Message) -> None:
+    def announces(self, leader_epoch: int) -> None:
+        """Announce a processor."""
+        self.receives(-1, ApiKey.PROCESSOR_STARTED, ProcessorStarted(), leader_epoch)
+
+    def receives(self, correlation_id: int, api_key: ApiKey, body: Message, leader_epoch: int = -1) -> None:
         envelope = ResponseEnvelope(
             api_key=api_key,
             correlation_id=correlation_id,
             group_id="g",
             member_id="m",
+            leader_epoch=leader_epoch,
             body=body.model_dump(mode="json"),
         )
         self.protocol.receive(envelope, self.now_ms)
@@ -362,3 +368,57 @@ class TestClose:
         assert (result.topic, result.partition) == ("orders", 0)
         assert result.error is not None
         assert driver.protocol.take_results() == []
+
+
+def test_the_session_opens_at_once_when_another_processor_is_announced() -> None:
+    member = Driver().subscribed("orders")
+    assert member.sends() == ["fetch"]
+    member.announces(4)
+    assert member.sends() == ["fetch"]
+    member.receives(member.unanswered[-1][0], ApiKey.SHARE_FETCH, ShareFetchResponse(), leader_epoch=4)
+    assert member.sends() == ["fetch"]
+    assert member.sends() == []
+    member.announces(4)
+    assert member.sends() == []
+    member.announces(5)
+    assert member.sends() == ["fetch"]
+    epochs = [body.share_session_epoch for _, _, body in member.unanswered if isinstance(body, ShareFetchRequest)]
+    assert epochs == [0, 0, 1, 0]
+
+
+def test_answers_of_a_processor_that_was_taken_over_from_are_dropped() -> None:
+    member = Driver().subscribed("orders")
+    member.sends()
+    member.announces(4)
+    member.sends()
+    before = member.protocol.standing
+    assignment = [TopicPartitions(topic_id="r", topic="returns", partitions=[0])]
+    late = ShareGroupHeartbeatResponse(member_epoch=9, assignment=assignment)
+    member.receives(PUSHED_CORRELATION_ID, ApiKey.SHARE_GROUP_HEARTBEAT, late, leader_epoch=3)
+    member.announces(3)
+    for correlation_id, api_key, _ in list(member.unanswered):
+        member.receives(correlation_id, api_key, ShareFetchResponse(), leader_epoch=3)
+    assert member.protocol.standing == before
+    assert member.sends() == []
+
+
+def test_a_heartbeat_tells_of_a_takeover_whose_announcement_was_not_seen() -> None:
+    member = Driver().subscribed("orders")
+    member.sends()
+    member.receives(
+        PUSHED_CORRELATION_ID, ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=2), leader_epoch=4
+    )
+    assert member.sends() == []
+    member.receives(
+        PUSHED_CORRELATION_ID, ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=2), leader_epoch=5
+    )
+    assert member.sends() == ["fetch"]
+
+
+def test_an_answer_that_comes_again_is_no_empty_fetch() -> None:
+    member = Driver().subscribed("orders")
+    member.sends()
+    correlation_id = member.unanswered[-1][0]
+    for _ in range(2):
+        member.receives(correlation_id, ApiKey.SHARE_FETCH, ShareFetchResponse())
+    assert member.protocol.standing.empty_fetch_count == 1

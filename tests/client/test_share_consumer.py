@@ -81,8 +81,8 @@ class TestExplicit:
         for message in consumer.poll(TIMEOUT_S):
             consumer.acknowledge(message, kinds[(message.offset() or 0) % 3])
         assert consumer.commit_sync() == {CL_1: None}
-        released = consume("cl-1", mode="explicit", max_poll_records=500)
         consumer.close()
+        released = consume("cl-1", mode="explicit", max_poll_records=500)
         seen = got(released.poll(TIMEOUT_S))
         assert seen.startswith("2-2:d2 5-5:d2 8-8:d2 ")
 

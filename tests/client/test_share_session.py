@@ -298,3 +298,73 @@ def test_a_request_carries_a_limited_number_of_ranges() -> None:
     second = driver.sends()
     assert second is not None
     assert len(second[4]) == 1
+
+
+def test_after_a_takeover_a_fetch_under_way_is_lost_and_the_session_opens_at_once() -> None:
+    driver = Driver(A0, A1)
+    driver.sends()
+    driver.answered(("a", acquired(0, 9)))
+    assert driver.sends() == ("F", 1, [], [], [])
+    lost = driver.last
+    driver.session.reopen(driver.now_ms)
+    assert driver.sends() == ("F", 0, ["a0", "a1"], [], [])
+    assert driver.answered(("a", acquired(10, 19)), to=lost) == []
+    driver.answered(("a", acquired(20, 29)))
+    assert driver.sends() == ("F", 1, [], [], ["a0:10-19:UNREAD"])
+
+
+def test_after_a_takeover_acknowledgements_under_way_are_repeated_before_the_session_opens() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.answered(("a", acquired(0, 9)))
+    driver.acknowledge(0, 4)
+    driver.sends()
+    asked = driver.last
+    driver.acknowledge(5, 9)
+    driver.session.reopen(driver.now_ms)
+    assert driver.sends() == ("F", 1, [], [], ["a0:0-4:ACCEPT"])
+    assert driver.last is asked
+    assert driver.sends() is None
+    assert results(driver.answered(("a", acknowledged()))) == [(0, 4, None)]
+    assert driver.answered(("a", acknowledged()), to=asked) == []
+    assert driver.sends() == ("F0", 0, ["a0"], [], [])
+    driver.answered()
+    assert driver.sends() == ("F", 1, [], [], ["a0:5-9:ACCEPT"])
+
+
+def test_after_a_takeover_acknowledgements_that_were_not_applied_go_with_the_new_session() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.answered(("a", acquired(0, 9)))
+    driver.acknowledge(0, 9)
+    driver.sends()
+    driver.session.reopen(driver.now_ms)
+    driver.sends()
+    assert driver.answered(error=ShareSessionNotFoundError("")) == []
+    driver.now_ms += 100
+    assert driver.sends() == ("F0", 0, ["a0"], [], [])
+    driver.answered()
+    assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
+
+
+def test_a_takeover_ends_a_pause() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.answered(error=CoordinatorLoadInProgressError(""))
+    assert driver.sends() is None
+    driver.session.reopen(driver.now_ms)
+    assert driver.sends() == ("F", 0, ["a0"], [], [])
+
+
+def test_a_close_under_way_is_repeated_after_a_takeover() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.answered(("a", acquired(0, 9)))
+    driver.session.close()
+    closing = driver.sends()
+    driver.session.reopen(driver.now_ms)
+    assert driver.sends() == closing
+    driver.answered(error=ShareSessionNotFoundError(""))
+    driver.now_ms += 100
+    assert driver.sends() is None
+    assert driver.session.is_closed

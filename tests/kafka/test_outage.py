@@ -12,7 +12,7 @@ import pytest
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.kafka import KafkaLog
-from sharegroup.logs.port import NewRecord, PartitionOffsets
+from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 from tests.support.kafka_broker import KafkaBroker
 
 WAIT_MS = 60_000
@@ -47,11 +47,13 @@ def test_a_broker_that_is_down_at_the_start(unused_address: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_a_broker_that_goes_down_and_comes_back(tmp_path: Path) -> None:
-    with KafkaBroker("4.3.1", tmp_path / "broker") as broker, broker.open_log() as log, ThreadPoolExecutor(3) as pool:
+    with KafkaBroker("4.3.1", tmp_path / "broker") as broker, broker.open_log() as log, ThreadPoolExecutor(4) as pool:
         log.create_topic("events", 1)
         assert log.append("events", 0, values("before")) == 0
         assert log.wait({("events", 0): 0}, WAIT_MS)
         waiting = pool.submit(log.wait, {("events", 0): 1}, WAIT_MS)
+        follower = log.follow("events", {0: 1})
+        taking = pool.submit(follower.take, 10, 1_000, WAIT_MS)
 
         broker.kill()
         appending = pool.submit(log.append, "events", 0, values("during", "the outage"))
@@ -64,6 +66,8 @@ def test_a_broker_that_goes_down_and_comes_back(tmp_path: Path) -> None:
         assert appending.result() == 1
         assert [record.value for record in reading.result()] == [b"before"]
         assert waiting.result()
+        assert [record.value for record in taking.result()] == [b"during", b"the outage"]
+        follower.close()
         assert log.append("events", 0, values("after")) == 3
         assert log.offsets("events")[0] == PartitionOffsets(0, 4, 4)
         assert [record.value for record in log.read("events", 0, 0, 4)] == [
@@ -72,3 +76,26 @@ def test_a_broker_that_goes_down_and_comes_back(tmp_path: Path) -> None:
             b"the outage",
             b"after",
         ]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_follower_that_gave_up_goes_on_when_the_broker_is_back(tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
+        config = KafkaConfig(bootstrap_servers=broker.bootstrap_servers)
+        with KafkaLog(config, timeout_ms=500) as impatient, broker.open_log() as log:
+            log.create_topic("events", 1)
+            follower = impatient.follow("events", {0: 0})
+            broker.kill()
+            with pytest.raises(LogUnavailableError, match="500 ms"):
+                follower.take(10, 1_000, WAIT_MS)
+            broker.start()
+            log.append("events", 0, values("after"))
+            taken: list[LogRecord] = []
+            while not taken:
+                try:
+                    taken = follower.take(10, 1_000, WAIT_MS)
+                except LogUnavailableError:
+                    continue
+            assert [record.value for record in taken] == [b"after"]
+            follower.close()

@@ -13,11 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sharegroup.errors import OffsetOutOfRangeError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.local_follower import LocalFollower
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 from tests.support.examples import examples
 
 TOPICS = {"requests": {"message.timestamp.type": "LogAppendTime"}, "events": {}}
+
+LARGEST_RECORD_BYTES = 100
+"""More than any record here has, its headers as they are stored included."""
 
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2).map(tuple)
 new_records = st.builds(
@@ -29,6 +33,10 @@ new_records = st.builds(
 )
 batches = st.lists(new_records, max_size=5)
 partitions = st.tuples(st.sampled_from(sorted(TOPICS)), st.integers(0, 1))
+
+
+def size_bytes(record: LogRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 @dataclass
@@ -49,6 +57,8 @@ class LogModel(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.now_ms = 5_000
         self.latest_ms = 0
+        self.positions = {0: 0, 1: 0}
+        self.follower: LocalFollower | None = None
         self.model = {(topic, partition): PartitionModel() for topic in TOPICS for partition in (0, 1)}
 
     @initialize()
@@ -111,12 +121,41 @@ class LogModel(RuleBasedStateMachine):
         expected = [record for offset, record in self.model[at].records.items() if start <= offset < start + length]
         assert self.log.read(*at, start, start + length, limit) == expected[:limit]
 
+    @rule(max_records=st.integers(1, 6), max_bytes=st.integers(0, 300), begins_anew=st.booleans())
+    def follow(self, max_records: int, max_bytes: int, begins_anew: bool) -> None:
+        if self.follower is None or begins_anew:
+            self.close_follower()
+            self.follower = self.log.follow("requests", self.positions)
+        remaining = {p: self.remaining(p) for p in self.positions}
+        taken = self.follower.take(max_records, max_bytes, 0)
+        assert bool(taken) == any(remaining.values())
+        assert len(taken) <= max_records
+        assert len(taken) == 1 or sum(map(size_bytes, taken)) <= max_bytes
+        for partition, records in remaining.items():
+            of_partition = [record for record in taken if record.partition == partition]
+            assert of_partition == records[: len(of_partition)]
+        if not taken or (len(taken) < max_records and sum(map(size_bytes, taken)) <= max_bytes - LARGEST_RECORD_BYTES):
+            assert len(taken) == sum(map(len, remaining.values()))
+        self.positions |= {record.partition: record.offset + 1 for record in taken}
+        for partition, position in self.follower.positions.items():
+            assert self.remaining(partition) == self.remaining(partition, position)
+
+    def remaining(self, partition: int, position: int | None = None) -> list[LogRecord]:
+        start = self.positions[partition] if position is None else position
+        return [record for offset, record in self.model["requests", partition].records.items() if offset >= start]
+
+    def close_follower(self) -> None:
+        if self.follower is not None:
+            self.follower.close()
+            self.follower = None
+
     @rule(now_ms=st.integers(0, 10_000))
     def set_clock(self, now_ms: int) -> None:
         self.now_ms = now_ms
 
     @rule()
     def reopen(self) -> None:
+        self.close_follower()
         self.log.close()
         self.open()
 
@@ -133,6 +172,7 @@ class LogModel(RuleBasedStateMachine):
             }
 
     def teardown(self) -> None:
+        self.close_follower()
         for (topic, partition), model in self.model.items():
             assert self.log.read(topic, partition, 0, model.end_offset) == list(model.records.values())
         self.log.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.actor import leader
+from sharegroup.actor import share_requests
 from sharegroup.audit.verify import verify
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import GroupQuarantinedError
@@ -92,14 +92,14 @@ class FailingGroup:
 @pytest.fixture
 def _broken_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug: acknowledgements of clients that call themselves "broken" raise what nobody foresaw."""
-    whole = leader.acknowledge
+    whole = share_requests.acknowledge
 
     def acknowledge(message, *arguments):  # type: ignore[no-untyped-def]
         if message.envelope.client_id == "broken":
             raise TypeError("'NoneType' object is not subscriptable")
         return whole(message, *arguments)
 
-    monkeypatch.setattr(leader, "acknowledge", acknowledge)
+    monkeypatch.setattr(share_requests, "acknowledge", acknowledge)
 
 
 @pytest.mark.usefixtures("_broken_leader")

@@ -50,7 +50,7 @@ class Watching:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.watch.stop()
-        assert not self.failures
+        assert self.failures == []
 
     def _send(self, messages: list[RequestEnvelope]) -> None:
         with self._lock:

@@ -34,8 +34,8 @@ def lost(kept: Any, read: Any, place: str = "") -> list[str]:
     return [] if kept == read else [f"{place} is {read!r}, was {kept!r}"]
 
 
-@pytest.mark.parametrize("file", sorted([*GOLDEN.glob("requests/*.json"), *GOLDEN.glob("facts/*.json")]), ids=str)
-def test_a_request_or_fact_is_read_whole(file: Path) -> None:
+@pytest.mark.parametrize("file", sorted([*GOLDEN.glob("requests/*.json"), *GOLDEN.glob("internal/*.json")]), ids=str)
+def test_a_request_or_internal_message_is_read_whole(file: Path) -> None:
     value = file.read_bytes()
     envelope = decoded_request(value)
     body = parsed(BODIES[ApiKey(envelope.api_key)], envelope.body)

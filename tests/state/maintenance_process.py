@@ -11,9 +11,7 @@ from itertools import count
 
 from sharegroup.state.maintenance import compact, take_snapshot, vacuum
 from sharegroup.state.pruning import prune
-
-FAR_FUTURE_MS = 4_102_444_800_000
-"""2100-01-01T00:00:00Z: everything is older than that."""
+from tests.state.conftest import FAR_FUTURE_MS
 
 if __name__ == "__main__":
     path = sys.argv[1]

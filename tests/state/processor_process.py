@@ -18,6 +18,7 @@ from itertools import count
 
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import keep_up
 from tests.state.state_rows import batch_rows
 
 TURNS = 3
@@ -42,10 +43,12 @@ def append(path: str) -> None:
     for commit_id in count():
         writer.append(batch_rows(commit_id), commit_id)
         print(commit_id, flush=True)
+        if commit_id % 7 == 6:
+            keep_up(path)
 
 
 def limited_files(path: str) -> None:
-    writer = StateTableWriter.open(path, {})
+    writer = StateTableWriter.open(path, {}, commit_timeout_ms=100)
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, unlimited[1]))
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
@@ -24,6 +25,10 @@ GROUPS = ("group-1", "group-2")
 UPDATES_PER_SNAPSHOT = 3
 
 Key = tuple[str, int]
+
+
+_NO_REQUESTS = LastRequests({}, 1)
+"""No member of these walks has sent a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Walk:
             led.record(self._applied(led.share_partition, operation), self._now_ms, self._request_offset)
         rows = []
         for (group_id, _), led in self._led.items():
-            row = led.take_row(UPDATES_PER_SNAPSHOT)
+            row = led.take_row(UPDATES_PER_SNAPSHOT, _NO_REQUESTS)
             if row is not None:
                 rows.append(self._addressed(row, group_id, led))
         return rows

@@ -26,7 +26,7 @@ def data_files(table_path: str) -> set[Path]:
 def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(12):
-        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + (commit_id % 3) * DAY_MS))
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + (commit_id % 3) * DAY_MS), commit_id)
     before = reader.rows()
     fence_files = 1
     assert compact(table_path) == 12

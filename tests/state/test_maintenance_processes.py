@@ -16,6 +16,7 @@ from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import keep_up
 from tests.state.share_partition_walk import MEMBERS, Operation, Walk, folded_positions
 from tests.state.state_rows import marker_row
 
@@ -72,6 +73,8 @@ def test_maintenance_that_is_killed_at_any_moment_costs_a_writer_no_row(
             for _ in range(20 + 3 * round_number):
                 rows = walk.batch(operations(seed))
                 writer.append([marker_row(commit_id, walk.end_offset), *rows], commit_id)
+                if commit_id % 25 == 24:
+                    keep_up(table_path)
                 commit_id += 1
             assert process.poll() is None, process.stderr and process.stderr.read()
         recovery = reader.recovery()

@@ -19,6 +19,7 @@ from sharegroup.state.maintenance import compact, vacuum
 from sharegroup.state.pruning import Pruning, prune
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import keep_up
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
@@ -33,7 +34,7 @@ def fill_hourly(path: str, snapshots_after: tuple[int, ...] = (3, 6)) -> StateTa
     for commit_id in range(10):
         writer.append(batch_rows(commit_id, time_ms=BATCH_MS + commit_id * HOUR_MS), commit_id)
         if commit_id in snapshots_after:
-            keep_up(table_path)
+            keep_up(path)
     return writer
 
 
@@ -130,6 +131,8 @@ def test_the_state_is_the_same_after_any_pruning(
     for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
         writer.append([marker_row(commit_id, walk.end_offset, time_ms=max_ms(rows)), *rows], commit_id)
+        if commit_id % 2:
+            keep_up(path)
     times = sorted({row.time_ms for row in reader.rows()})
     prune(path, data.draw(st.sampled_from(times)))
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()

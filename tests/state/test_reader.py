@@ -10,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
+from sharegroup.protocol.marker import CommitMarkerPayload, Cut, OutboxAnswer
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import keep_up
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
@@ -42,42 +44,81 @@ def test_rows_are_chosen_by_type_group_and_time(table_path: str, reader: StateTa
 def test_rows_of_a_group_follow_the_request_log(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
     offsets = [5, 1, 9, 3]
-    writer.append(
-        [
-            StateRow(
-                record_type=RecordType.SHARE_SNAPSHOT, group_id="g", request_partition=offset % 2, request_offset=offset
-            )
-            for offset in offsets
-        ]
-    )
+    rows = [
+        StateRow(
+            record_type=RecordType.SHARE_SNAPSHOT, group_id="g", request_partition=offset % 2, request_offset=offset
+        )
+        for offset in offsets
+    ]
+    writer.append(rows, 0)
     assert [row.request_offset for row in reader.rows(group_id="g")] == [1, 3, 5, 9]
 
 
 @pytest.mark.parametrize("group_id", ["it's", "'; --", 'say "hi"', "back\\slash", "%", "große Gruppe", "\n"])
 def test_a_group_is_found_whatever_its_name(table_path: str, reader: StateTableReader, group_id: str) -> None:
     writer = StateTableWriter.open(table_path, {})
-    writer.append([*batch_rows(0, group_id=group_id), *batch_rows(1, group_id="other")])
+    writer.append([*batch_rows(0, group_id=group_id), *batch_rows(0, group_id="other")], 0)
     assert {row.group_id for row in reader.rows(group_id=group_id)} == {group_id}
     assert {row.group_id for row in reader.recovery_rows(group_id=group_id)} == {group_id}
 
 
-def test_the_last_marker_is_of_the_last_processor_even_if_its_batches_start_anew(
-    table_path: str, reader: StateTableReader
-) -> None:
+def test_the_last_marker_is_that_of_the_highest_commit(table_path: str, reader: StateTableReader) -> None:
     StateTableWriter.open(table_path, {})
     assert reader.last_marker() is None
     first = StateTableWriter.open(table_path, {})
     for commit_id in range(8):
         first.append([marker_row(commit_id, 10 * commit_id)], commit_id)
     second = StateTableWriter.open(table_path, {})
-    assert reader.last_marker() == CommitMarkerInfo(7, 2, BATCH_MS, "checkpoint-1", {0: 70})
-    second.append([marker_row(0, 85, checkpoint_id="checkpoint-2", time_ms=BATCH_MS + 9)], 0)
-    assert reader.last_marker() == CommitMarkerInfo(0, 3, BATCH_MS + 9, "checkpoint-2", {0: 85})
+    assert reader.last_marker() == CommitMarkerInfo(7, 2, BATCH_MS, CommitMarkerPayload(end_offsets={0: 70}))
+    second.append([marker_row(8, 85, time_ms=BATCH_MS + 9)], 8)
+    assert reader.last_marker() == CommitMarkerInfo(8, 3, BATCH_MS + 9, CommitMarkerPayload(end_offsets={0: 85}))
+
+
+MARKER = CommitMarkerPayload(
+    row_count=1,
+    end_offsets={0: 12, 1: 3},
+    cuts=[Cut(partition=0, end_offset=12, time_ms=BATCH_MS)],
+    answers=[OutboxAnswer(partition=2, member_id="anna", value="{}")],
+    messages=["{}"],
+    group_epoch_floor=4,
+    attempted_offset=(0, 12),
+)
+
+
+@pytest.mark.parametrize("is_in_a_snapshot", [False, True])
+def test_the_last_marker_is_whole_also_where_a_snapshot_covers_it(
+    table_path: str, reader: StateTableReader, is_in_a_snapshot: bool
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    row = StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=BATCH_MS, payload=MARKER.model_dump(mode="json"))
+    writer.append([row], 5)
+    if is_in_a_snapshot:
+        keep_up(table_path)
+    expected = CommitMarkerInfo(5, 1, BATCH_MS, MARKER)
+    recovery = reader.recovery()
+    assert (recovery.snapshot_marker is not None) == is_in_a_snapshot
+    assert recovery.last_marker == reader.last_marker() == expected
+
+
+@pytest.mark.parametrize("is_in_a_snapshot", [False, True])
+def test_takeovers_since_the_last_marker_are_counted(
+    table_path: str, reader: StateTableReader, is_in_a_snapshot: bool
+) -> None:
+    for _ in range(2):
+        writer = StateTableWriter.open(table_path, {})
+    assert reader.recovery().takeovers_since_marker == 2
+    writer.append(batch_rows(0), 0)
+    if is_in_a_snapshot:
+        keep_up(table_path)
+    assert reader.recovery().takeovers_since_marker == 0
+    for _ in range(3):
+        StateTableWriter.open(table_path, {})
+    assert reader.recovery().takeovers_since_marker == 3
 
 
 def test_a_marker_without_its_fields_is_refused(table_path: str, reader: StateTableReader) -> None:
-    StateTableWriter.open(table_path, {}).append([StateRow(record_type=RecordType.COMMIT_MARKER, commit_id=3)])
-    with pytest.raises(UnsupportedFormatVersionError, match="marker of batch 3 of leader epoch 1"):
+    StateTableWriter.open(table_path, {}).append([StateRow(record_type=RecordType.COMMIT_MARKER)], 3)
+    with pytest.raises(UnsupportedFormatVersionError, match="marker of commit 3 of leader epoch 1"):
         reader.last_marker()
 
 
@@ -96,6 +137,8 @@ def test_recovery_rows_fold_to_the_same_state_as_all_rows(tmp_path: Path, batche
     walk = Walk()
     for commit_id, batch in enumerate(batches):
         writer.append([marker_row(commit_id, walk.end_offset), *walk.batch(batch)], commit_id)
+        if commit_id % 5 == 4:
+            keep_up(path)
     reader = StateTableReader(path)
     assert folded_positions(fold(reader.rows())) == walk.positions()
     assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
@@ -107,7 +150,7 @@ def test_recovery_rows_keep_a_row_that_follows_nothing_so_that_the_fold_tells(
     table_path: str, reader: StateTableReader
 ) -> None:
     orphan = StateRow(record_type=RecordType.SHARE_UPDATE, group_id="lost", request_partition=0, request_offset=7)
-    StateTableWriter.open(table_path, {}).append([*batch_rows(0), orphan])
+    StateTableWriter.open(table_path, {}).append([*batch_rows(0), orphan], 0)
     with pytest.raises(StateTableError, match="group lost"):
         fold(reader.recovery_rows())
 

@@ -11,20 +11,26 @@ from hypothesis import HealthCheck, given, settings
 
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
-from sharegroup.protocol.group_records import ShareGroupConfig, ShareGroupMemberMetadata, ShareGroupMetadata
+from sharegroup.protocol.group_records import (
+    ShareGroupConfig,
+    ShareGroupMemberMetadata,
+    ShareGroupMemberRemoved,
+    ShareGroupMetadata,
+)
+from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit import is_committed
+from sharegroup.state.commit import try_commit_snapshot
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.maintenance import compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.table_snapshot import due_snapshot
+from sharegroup.state.table_snapshot import write_table_snapshot
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import FAR_FUTURE_MS, keep_up
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
 
 DAY_MS = 86_400_000
-NEVER = 10**9
 
 
 def metadata_rows(commit_id: int) -> list[StateRow]:
@@ -57,16 +63,16 @@ def description(state: FoldedState) -> object:
 def test_a_snapshot_holds_what_every_group_is(table_path: str, reader: StateTableReader) -> None:
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(6):
-        writer.append([*batch_rows(commit_id), *metadata_rows(commit_id)])
+        writer.append([*batch_rows(commit_id), *metadata_rows(commit_id)], commit_id)
     before = description(fold(reader.rows()))
     keep_up(table_path)
     snapshot = reader.rows([RecordType.TABLE_SNAPSHOT])
     assert [(row.group_id, row.partition) for row in snapshot] == [
         ("", -1),
-        ("group-1", -1),
         *(("group-1", partition) for partition in range(3)),
+        ("group-1", -1),
     ]
-    assert reader.recovery().rows == snapshot[1:]
+    assert list(reader.recovery().rows) == snapshot[1:]
     assert description(fold(reader.recovery_rows())) == description(fold(reader.rows())) == before
     assert fold(snapshot).groups["group-1"].failures == {ActorRole.LEADER: "batch 5"}
 
@@ -84,6 +90,8 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     for commit_id, batch in enumerate(batches):
         rows = walk.batch(batch)
         writer.append([marker_row(commit_id, walk.end_offset), *rows], commit_id)
+        if commit_id % 2:
+            keep_up(path)
         if commit_id % 5 == 4:
             writer = StateTableWriter.open(path, {})
         assert folded_positions(fold(reader.recovery_rows())) == walk.positions()
@@ -98,7 +106,7 @@ def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     table_path: str, reader: StateTableReader
 ) -> None:
     writer = StateTableWriter.open(table_path, {})
-    writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")])
+    writer.append([*batch_rows(0), *batch_rows(0, group_id="cold")], 0)
     counts = []
     for day in range(1, 9):
         for commit_id in range(3 * day, 3 * day + 3):
@@ -124,34 +132,21 @@ def test_a_recovery_reads_no_other_files_than_it_says(table_path: str, reader: S
     for uri in DeltaTable(table_path).file_uris():
         if not uri.endswith(recovery.files):
             Path(uri).unlink()
-    assert reader.recovery() == recovery
+    again = reader.recovery()
+    assert list(again.rows) == list(recovery.rows)
+    assert again.last_marker == recovery.last_marker
     assert reader.last_marker() == recovery.last_marker
-
-
-def test_a_quiet_table_gets_its_snapshot_with_the_first_batch_after_the_interval(
-    table_path: str, reader: StateTableReader
-) -> None:
-    now_s = 0.0
-    writer = StateTableWriter.open(table_path, {}, snapshot_interval_ms=300_000, monotonic_s=lambda: now_s)
-    for commit_id in range(3):
-        writer.append(batch_rows(commit_id), commit_id)
-        now_s += 100
-    assert reader.last_snapshot_ms() is None
-    writer.append(batch_rows(3), 3)
-    marker = reader.recovery().snapshot_marker
-    assert marker is not None
-    assert marker.commit_id == 2
 
 
 def test_nothing_new_needs_no_new_snapshot(table_path: str) -> None:
     writer = StateTableWriter.open(table_path, {})
-    assert due_snapshot(table_path) == []
+    assert take_snapshot(table_path, FAR_FUTURE_MS) == 0
     writer.append(batch_rows(0), 0)
-    keep_up(table_path)
-    assert due_snapshot(table_path) == []
+    assert take_snapshot(table_path, FAR_FUTURE_MS) == 5
+    assert take_snapshot(table_path, FAR_FUTURE_MS) == 0
     writer.append(batch_rows(1), 1)
-    assert due_snapshot(table_path)
-    assert due_snapshot(table_path, before_ms=BATCH_MS) == []
+    assert take_snapshot(table_path, BATCH_MS) == 0
+    assert take_snapshot(table_path, FAR_FUTURE_MS) == 5
 
 
 def test_anybody_may_take_the_snapshot_of_a_table_without_a_processor(
@@ -186,8 +181,8 @@ def test_a_snapshot_survives_compaction_and_the_end_of_the_log_that_it_was_commi
     for version in range(table.version()):
         (Path(table_path) / "_delta_log" / f"{version:020}.json").unlink()
     after = reader.recovery()
-    assert (after.rows, after.last_marker, after.snapshot_marker) == (
-        before.rows,
+    assert (list(after.rows), after.last_marker, after.snapshot_marker) == (
+        list(before.rows),
         before.last_marker,
         before.snapshot_marker,
     )
@@ -205,14 +200,56 @@ def test_a_snapshot_that_somebody_deleted_is_an_error_that_says_what_to_do(
         reader.recovery()
 
 
-def test_the_library_refuses_a_snapshot_after_a_younger_one(table_path: str, reader: StateTableReader) -> None:
-    """A snapshot that was put off must not take the place of a younger one: rows that it needs may be pruned."""
+def test_a_snapshot_does_not_take_the_place_of_a_younger_one(table_path: str, reader: StateTableReader) -> None:
+    """Rows that the older one needs may be pruned by now."""
     writer = StateTableWriter.open(table_path, {})
     writer.append(batch_rows(0), 0)
-    stale = DeltaTable(table_path)
+    version = DeltaTable(table_path).version()
+    recovery = reader.recovery()
+    assert recovery.last_marker is not None
+    file, _ = write_table_snapshot(table_path, recovery, recovery.last_marker, BATCH_MS - 1, leader_epoch=1)
     writer.append(batch_rows(1), 1)
     keep_up(table_path)
     younger = reader.last_snapshot_ms()
-    rows = [row for row in batch_rows(0) if row.group_id]
-    assert not is_committed(table_path, stale, rows, 1, snapshot_ms=BATCH_MS - 1)
+    assert not try_commit_snapshot(table_path, version, file, 1, BATCH_MS - 1)
     assert reader.last_snapshot_ms() == younger
+
+
+def test_a_snapshot_is_committed_beside_appends(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0), 0)
+    version = DeltaTable(table_path).version()
+    recovery = reader.recovery()
+    assert recovery.last_marker is not None
+    file, _ = write_table_snapshot(table_path, recovery, recovery.last_marker, BATCH_MS, leader_epoch=1)
+    for commit_id in (1, 2):
+        writer.append(batch_rows(commit_id), commit_id)
+    before = description(fold(reader.rows()))
+    assert try_commit_snapshot(table_path, version, file, 1, BATCH_MS)
+    assert description(fold(reader.recovery().rows)) == before
+    writer.append(batch_rows(3), 3)
+
+
+def test_last_requests_are_in_a_snapshot_until_their_member_goes(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id, member_id in enumerate(["anna", "ben", "anna", "carl"]):
+        request = LastRequest(member_id=member_id, share_session_epoch=commit_id, correlation_id=7 + commit_id)
+        payload = SharePartitionPayload(last_requests=[request]).model_dump(mode="json")
+        marker, first, *_ = batch_rows(commit_id)
+        writer.append([marker, first.model_copy(update={"payload": payload})], commit_id)
+        if commit_id == 1:
+            keep_up(table_path)
+
+    def last_requests() -> dict[str, int]:
+        group = fold(reader.recovery().rows).groups["group-1"]
+        return {member_id: request.correlation_id for member_id, request in group.last_requests.items()}
+
+    assert last_requests() == {"anna": 9, "ben": 8, "carl": 10}
+    removed = ShareGroupMemberRemoved(member_id="ben", reason="left").model_dump(mode="json")
+    epoch = ShareGroupMetadata(epoch=1).model_dump(mode="json")
+    member = ShareGroupMemberMetadata(member_id="ben", subscribed_topic_names=[]).model_dump(mode="json")
+    (row, _) = metadata_rows(4)
+    writer.append([marker_row(4, 5), row.model_copy(update={"payload": {"records": [epoch, member, removed]}})], 4)
+    assert last_requests() == {"anna": 9, "carl": 10}
+    keep_up(table_path)
+    assert last_requests() == {"anna": 9, "carl": 10}

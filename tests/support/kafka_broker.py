@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: one KRaft node in a folder of its own, at random ports, killed at the end."""
+"""A real Kafka broker for tests: a KRaft node in a folder of its own, at random ports, killed at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class KafkaBroker:
-    """One node, broker and controller; its log is `broker.log` in its folder.
+    """A node, broker and controller; its log is `broker.log` in its folder.
 
     Whoever comes by the plain listener may do everything. At the SASL listener the authorizer grants nothing but what
     was allowed.
@@ -42,12 +42,15 @@ class KafkaBroker:
         folder: for configuration, data and log.
         with_tls: whether there are SSL listeners, too, whose authority is `ca.pem` in the folder. One of them wants a
             certificate of clients, which is `client.pem` with the key `client.key`.
+        joins: the broker whose cluster it joins, as a second node without a controller; None for a cluster of its own.
     """
 
-    def __init__(self, version: str, folder: Path, with_tls: bool = False) -> None:
+    def __init__(self, version: str, folder: Path, with_tls: bool = False, joins: KafkaBroker | None = None) -> None:
         self.version = version
         self.folder = folder
         self._with_tls = with_tls
+        self._joins = joins
+        self._cluster_id = joins._cluster_id if joins else new_topic_id()
         self._jars = ROOT / "build" / "jars" / f"broker-{version}"
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
@@ -127,8 +130,8 @@ class KafkaBroker:
             "log4j.appender.stdout.layout.ConversionPattern=%d %p %m (%c)%n\n"
         )
         # One that begins with a hyphen would be taken for an option.
-        options = ["format", "--cluster-id", new_topic_id(), "--config", "server.properties"]
-        for mechanism in SCRAM_MECHANISMS:
+        options = ["format", "--cluster-id", self._cluster_id, "--config", "server.properties"]
+        for mechanism in () if self._joins else SCRAM_MECHANISMS:
             for name, password in USERS.items():
                 options += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
         with (self.folder / "broker.log").open("ab") as log:
@@ -203,13 +206,14 @@ class KafkaBroker:
         secured = {"TLS": "tls", "MUTUAL": "mutual"} if self._with_tls else {}
         listeners = {"PLAIN": "plain", "SASL": "sasl", **secured}
         addresses = ",".join(f"{name}://localhost:{self._ports[port]}" for name, port in listeners.items())
+        controller_port = (self._joins or self)._ports["controller"]
         settings = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@localhost:{self._ports['controller']}",
+            "process.roles": "broker" if self._joins else "broker,controller",
+            "node.id": 2 if self._joins else 1,
+            "controller.quorum.voters": f"1@localhost:{controller_port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",
-            "listeners": f"{addresses},CONTROLLER://localhost:{self._ports['controller']}",
+            "listeners": addresses if self._joins else f"{addresses},CONTROLLER://localhost:{controller_port}",
             "advertised.listeners": addresses,
             "listener.security.protocol.map": (
                 "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL"

@@ -1,0 +1,143 @@
+"""Log watches on Kafka: topics that may not be read, and partitions without a leader, concern nobody else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.event_log import Event
+from sharegroup.logs.kafka import KafkaLog
+from tests.processor.watching import Watching, ends, produce, watch
+from tests.support.eventually import eventually
+from tests.support.kafka_broker import USERS, KafkaBroker
+
+
+@pytest.fixture
+def log(kafka_log_4_3_1: KafkaLog) -> KafkaLog:
+    return kafka_log_4_3_1
+
+
+@pytest.fixture
+def of_alice(kafka_4_3_1: KafkaBroker) -> Iterator[KafkaLog]:
+    """A log of a user who may do nothing yet."""
+    config = KafkaConfig(
+        bootstrap_servers=kafka_4_3_1.sasl_bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password=USERS["alice"],
+    )
+    with KafkaLog(config) as opened:
+        yield opened
+
+
+def grant(broker: KafkaBroker, topic: str, *operations: AclOperation) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    user = ("User:alice", "*")
+    bindings = [
+        AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *user, operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result()
+
+
+def new_topic(log: KafkaLog, partition_count: int = 1) -> str:
+    return log.create_topic(f"orders-{uuid4().hex[:8]}", partition_count).name
+
+
+def warnings(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
+    return [str(r.msg) for r in caplog.records if isinstance(r.msg, Event) and f"topic={topic}" in str(r.msg)]
+
+
+def test_growth_is_told_on_kafka(log: KafkaLog) -> None:
+    topic = new_topic(log, 3)
+    with Watching(log) as watching:
+        for end in range(1, 10):
+            watching.update(*(watch(log, topic, {0: 0, 1: end - 1}, group_id) for group_id in ("first", "second")))
+            produce(log, topic, 1)
+            eventually(lambda end=end: len(watching.topics()) == 2 * end, f"growth number {end} is told")
+    assert [ends(seen) for seen in watching.topics("first")] == [{1: end} for end in range(1, 10)]
+    assert set(watching.sends) == {2}
+
+
+def test_a_denied_topic_concerns_only_the_groups_that_watch_it(
+    kafka_4_3_1: KafkaBroker, log: KafkaLog, of_alice: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    allowed, denied = new_topic(log), new_topic(log)
+    grant(kafka_4_3_1, allowed, AclOperation.READ)
+    with Watching(of_alice) as watching:
+        watching.update(WatchTopics("denied", {denied: ("", 0)}), watch(log, denied, {0: -1}, "denied"))
+        eventually(lambda: warnings(caplog, denied), "the denial is logged")
+        watching.update(WatchTopics("group", {allowed: ("", 0)}), watch(log, allowed, {0: 0}))
+        eventually(lambda: watching.topics("group"), "the other topic is told")
+        produce(log, allowed, 0)
+        eventually(lambda: {0: 1} in map(ends, watching.topics("group")), "its growth is told")
+        assert watching.topics("denied") == []
+        grant(kafka_4_3_1, denied, AclOperation.READ)
+        eventually(lambda: len(watching.topics("denied")) == 2, "the topic is told once it is allowed")
+    assert len(warnings(caplog, denied)) == 1
+
+
+def test_growth_is_told_of_a_topic_that_may_be_described_and_not_read(
+    kafka_4_3_1: KafkaBroker, log: KafkaLog, of_alice: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(log)
+    grant(kafka_4_3_1, topic, AclOperation.DESCRIBE)
+    with Watching(of_alice) as watching:
+        watching.update(watch(log, topic, {0: 0}))
+        eventually(lambda: warnings(caplog, topic), "the denial is logged")
+        produce(log, topic, 0)
+        eventually(watching.topics, "the growth is told by a later look")
+    assert len(warnings(caplog, topic)) == 1
+
+
+@pytest.fixture(scope="module")
+def second_broker(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    folder = tmp_path_factory.mktemp("second") / "broker"
+    with KafkaBroker("4.3.1", folder, joins=kafka_4_3_1) as broker:
+        yield broker
+
+
+@pytest.mark.slow
+def test_a_partition_without_a_leader_holds_up_no_other(
+    kafka_4_3_1: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, other = (f"orders-{uuid4().hex[:8]}" for _ in range(2))
+    admin = AdminClient({"bootstrap.servers": kafka_4_3_1.bootstrap_servers})
+    new = [NewTopic(topic, 2, replica_assignment=[[1], [2]]), NewTopic(other, 1, replica_assignment=[[1]])]
+    for future in admin.create_topics(new).values():
+        future.result()
+    eventually(lambda: {topic, other} <= {seen.name for seen in log.topics()}, "the topics are there")
+    with Watching(log) as watching:
+        watching.update(watch(log, topic, {0: 0, 1: 0}), watch(log, other, {0: 0}, "other"))
+        second_broker.kill()
+        watching.update(WatchTopics("late", {topic: ("", 0)}), watch(log, topic, {0: -1, 1: -1}, "late"))
+        produce(log, topic, 0)
+        produce(log, other, 0)
+        eventually(lambda: watching.topics("other"), "growth of another topic is told")
+        eventually(lambda: {0: 1} in map(ends, watching.topics("group")), "growth of the other partition is told")
+        eventually(lambda: {0: 1} in map(ends, watching.topics("late")), "the other partition is told")
+        eventually(lambda: warnings(caplog, topic), "the partition is logged")
+        second_broker.start()
+        eventually(
+            lambda: {1: 0} in map(ends, watching.topics("late")), "the partition is told once it has a leader", 60
+        )
+        produce(log, topic, 1)
+        eventually(lambda: {1: 1} in map(ends, watching.topics("group")), "its growth is told", 60)
+    assert len(warnings(caplog, topic)) < 6
