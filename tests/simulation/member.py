@@ -16,6 +16,7 @@ from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
 from sharegroup.protocol.messages import Message, decoded_response, request
+from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
 from tests.simulation.world import START_MS, World
@@ -30,7 +31,7 @@ class Network:
 
     Attributes:
         repeat: probability that a request is appended twice, the second time at once.
-        delayed_repeat: the same, the second time up to some seconds later, unless another request follows.
+        delayed_repeat: the same, the second time up to some seconds later, if the share session is the same still.
         unknown: probability that an append fails; half of them are in the log.
         lost: probability that an answer is not read.
         late: probability that answers stay unread for seconds.
@@ -90,7 +91,7 @@ class SimulatedMember:
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
         self._leader_epoch = -1
-        self._last_correlation_id = 0
+        self._opening_count = 0
         self._step_at_ms: int | None = None
         self.wake(1, 20)
 
@@ -246,11 +247,12 @@ class SimulatedMember:
             self._world.trace(self.member_id, "sends its requests twice")
             self._append(requests)
         if self._world.happens(self.network.delayed_repeat):
-            self._world.after(10, 3_000, lambda: self._append_again(requests))
+            opening_count = self._opening_count
+            self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
 
-    def _append_again(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
-        """Append requests late, as a producer that tries again does: what it sent after them waits behind them."""
-        if requests[-1][0] == self._last_correlation_id and not self.is_gone:
+    def _append_again(self, requests: list[tuple[int, ApiKey, Message]], opening_count: int) -> None:
+        """Append requests late, as a producer that tries again does, but no longer than their session lives."""
+        if opening_count == self._opening_count and not self.is_gone:
             self._world.trace(self.member_id, "sends its requests again")
             self._append(requests)
 
@@ -268,7 +270,7 @@ class SimulatedMember:
                 REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), envelope.encoded())]
             )
             record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
-            self._last_correlation_id = correlation_id
+            self._opening_count += getattr(body, "share_session_epoch", None) == INITIAL_EPOCH
             self._ledger.requested((self.member_id, correlation_id), self.group_id, body, record)
             self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, _spoken(body))
 

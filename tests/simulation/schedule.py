@@ -124,7 +124,7 @@ class Schedule:
         self._world.at(1_000, self._snapshot)
         self._world.run_until(_LONGEST_MS, lambda: self._has_seen_enough)
         if not self._has_seen_enough:
-            return self._result([f"the schedule had only {self._message_count} messages"])
+            return self._result(["the schedule does not come to its end"])
         self._calm_down()
         end_ms = self._world.now_ms + _LONGEST_DRAIN_MS
         while self._world.now_ms < end_ms and not self._is_drained:
