@@ -433,4 +433,3 @@ def _broker(lock_duration_ms: int, delivery_count_limit: int, updates_per_snapsh
         group_share_heartbeat_interval_ms=2_000,
         share_coordinator_snapshot_update_records_per_snapshot=updates_per_snapshot,
     )
-
