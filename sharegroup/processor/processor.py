@@ -99,7 +99,7 @@ class Processor:
             self._metrics_server = server_before_takeover(config)
         try:
             started_s = time.perf_counter()
-            table = DeltaStateTable(config.state_table_path)
+            table = DeltaStateTable.repaired(config.state_table_path)
             takeover = take_over(self._log, table, config, self._accepts_older_state)
             if config.metrics_port and self._metrics_server is None:
                 self._metrics_server = server_after_takeover(config, self._is_stopping)
