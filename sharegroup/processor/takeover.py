@@ -33,7 +33,9 @@ from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import StateRow
+from sharegroup.state.delta_table import translated
 from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.reader import CommitMarkerInfo, Recovery, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
@@ -121,6 +123,17 @@ class DeltaStateTable(StateTableReader):
         path: the table's folder.
     """
 
+    @classmethod
+    def repaired(cls, path: str) -> DeltaStateTable:
+        """Return the table without what a power failure left of commits: a torn one cannot even be looked at.
+
+        Raises:
+            StateTableError: the table cannot be repaired.
+        """
+        with translated(path, "repaired"):
+            repair_tip(path)
+        return cls(path)
+
     def fence(self, identity: Mapping[str, Any]) -> StateTableWriter:
         """Commit a fence with the next leader epoch."""
         return StateTableWriter.open(self.path, identity)
@@ -163,7 +176,13 @@ def take_over(log: Log, table: StateTable, config: ProcessorConfig, accepts_olde
         writer,
         publisher,
         folded,
-        Position(writer.leader_epoch, commit_id, ends, dict(marker.unapplied_groups) if marker else {}),
+        Position(
+            writer.leader_epoch,
+            commit_id,
+            ends,
+            dict(marker.unapplied_groups) if marker else {},
+            dict(marker.message_times_ms) if marker else {},
+        ),
         marker,
         _clock_starts(log, config, announced, marker),
         announced,

@@ -58,7 +58,14 @@ class LogOffsets(Message):
 
 
 class Tick(Message):
-    """Time has passed. Holds nothing: the time is that of its append."""
+    """Time has passed."""
+
+    time_ms: Int64 = Field(
+        default=0,
+        ge=0,
+        description="Time of the request partition when it was sent, carried on from its stamps; epoch ms. It counts "
+        "when the stamp of its append is behind, since the broker's clock was put back or runs slower.",
+    )
 
 
 class StatePartition(Message):

@@ -51,7 +51,8 @@ def _run_all(seeds: range, jobs: int) -> int:
                 failed_count += _show(console, result) if result.findings else 0
     minutes = (time.perf_counter() - started_s) / 60
     console.print(
-        f"{len(seeds)} schedules with {message_count} messages, {failed_count} failed; {len(seeds) / minutes:.0f} a minute"
+        f"{len(seeds)} schedules with {message_count} messages, {failed_count} failed; "
+        f"{len(seeds) / minutes:.0f} a minute"
     )
     return int(failed_count > 0)
 

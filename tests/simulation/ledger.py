@@ -116,9 +116,7 @@ class Ledger:
             for kind in batch.acknowledge_types
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
-        self._requests[key] = Request(
-            group_id, record.partition, record.offset, stamp_ms, is_final, acknowledgements
-        )
+        self._requests[key] = Request(group_id, record.partition, record.offset, stamp_ms, is_final, acknowledgements)
 
     def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement in a request partition."""
@@ -233,9 +231,7 @@ class Ledger:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
 
-    def _check_over(
-        self, key: RequestKey, request: Request, record_key: RecordKey, kind: AcknowledgeType
-    ) -> None:
+    def _check_over(self, key: RequestKey, request: Request, record_key: RecordKey, kind: AcknowledgeType) -> None:
         """A success for a record that the member does not hold means that the record is finished."""
         delivery = self._records[record_key]
         is_used_up = delivery.count >= self._limit

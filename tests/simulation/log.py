@@ -93,7 +93,9 @@ class StoredLog:
 class SimulatedFollower:
     """The tail of a topic; `take` never waits, since whoever calls it waits in virtual time."""
 
-    def __init__(self, stored: StoredLog, topic: str, positions: Mapping[int, int], cut_sizes: Callable[[], int]) -> None:
+    def __init__(
+        self, stored: StoredLog, topic: str, positions: Mapping[int, int], cut_sizes: Callable[[], int]
+    ) -> None:
         self._topic = stored.topic(topic)
         self._positions = dict(positions)
         self._cut_sizes = cut_sizes
@@ -186,7 +188,9 @@ class SimulatedLog:
         self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, PartitionOffsets]:
         ends = self._stored.topic(topic).end_offsets
-        return {p: PartitionOffsets(0, ends[p], ends[p]) for p in (range(len(ends)) if partitions is None else partitions)}
+        return {
+            p: PartitionOffsets(0, ends[p], ends[p]) for p in (range(len(ends)) if partitions is None else partitions)
+        }
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         records = self._stored.topic(topic).partitions[partition]

@@ -12,7 +12,7 @@ from typing import cast
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import FencedProcessorError, ShareGroupError, StateTableError
+from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord
 from sharegroup.processor.answer_records import AnswerRecords
@@ -24,7 +24,7 @@ from sharegroup.processor.takeover import Takeover, take_over
 from sharegroup.processor.timers import Timers
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
-from sharegroup.protocol.messages import RequestEnvelope, request
+from sharegroup.protocol.messages import request
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import SimulatedFollower, SimulatedLog, StoredLog
 from tests.simulation.table import SimulatedTable, StoredTable
@@ -167,7 +167,10 @@ class SimulatedProcessor:
             marker.attempted_offset if marker else None,
         )
         opening = [
-            *(request(ApiKey.TICK, group_id, Tick(), leader_epoch=self.leader_epoch) for group_id in takeover.folded.groups),
+            *(
+                request(ApiKey.TICK, group_id, Tick(), leader_epoch=self.leader_epoch)
+                for group_id in takeover.folded.groups
+            ),
             *initial_configuration(takeover.folded, self._overrides),
         ]
         self._loop = self._new_loop(takeover, groups)
@@ -336,5 +339,3 @@ class SimulatedProcessor:
 
     def _cut_size(self) -> int:
         return self._world.random.choice((1, 2, 3, 5, 20))
-
-

@@ -90,8 +90,8 @@ class Schedule:
             random.choice((1_000, 2_000, 5_000)), random.choice((2, 3, 5)), random.choice((2, 5, 500))
         )
         self._log = StoredLog(self._world)
-        self._log.create(REQUEST_TOPIC, self._config.request_topic_partitions, _TOPIC_CONFIG)
-        self._log.create(RESPONSE_TOPIC, self._config.response_topic_partitions, _TOPIC_CONFIG)
+        self._log.create(REQUEST_TOPIC, self._config.request_topic_partitions, TOPIC_CONFIG)
+        self._log.create(RESPONSE_TOPIC, self._config.response_topic_partitions, TOPIC_CONFIG)
         self._topics = {f"topic-{index}": random.randint(1, 3) for index in range(random.choice((1, 1, 2)))}
         for name, partition_count in self._topics.items():
             self._log.create(name, partition_count, {})
@@ -299,7 +299,7 @@ class Schedule:
     def _jump(self) -> None:
         self._fault_count += 1
         partition = self._world.random.randrange(self._config.request_topic_partitions)
-        jump_ms = self._world.random.choice((1_000, 4_000, 60_000))
+        jump_ms = self._world.random.choice((-20_000, -1_000, 1_000, 4_000, 60_000))
         self._world.trace("the clock of request partition", partition, "jumps by", jump_ms)
         self._log.jump(REQUEST_TOPIC, partition, jump_ms)
 
@@ -403,7 +403,7 @@ def shown(folded: FoldedState) -> Mapping[str, object]:
     }
 
 
-_TOPIC_CONFIG = {
+TOPIC_CONFIG = {
     "message.timestamp.type": "LogAppendTime",
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -433,4 +433,3 @@ def _broker(lock_duration_ms: int, delivery_count_limit: int, updates_per_snapsh
         group_share_heartbeat_interval_ms=2_000,
         share_coordinator_snapshot_update_records_per_snapshot=updates_per_snapshot,
     )
-

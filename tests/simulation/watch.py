@@ -74,9 +74,7 @@ class SimulatedWatch:
                 by_group[group_id][name].add(partition)
         for group_id, topics_of_group in sorted(by_group.items()):
             body = LogOffsets(
-                topics=[
-                    self._offsets(name, sorted(partitions)) for name, partitions in sorted(topics_of_group.items())
-                ]
+                topics=[self._offsets(name, sorted(partitions)) for name, partitions in sorted(topics_of_group.items())]
             )
             messages.append(request(ApiKey.LOG_OFFSETS, group_id, body, leader_epoch=self._leader_epoch))
         if messages:
