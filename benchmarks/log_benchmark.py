@@ -65,25 +65,26 @@ def measure_calls(log: Log, topic: str) -> None:
         print(f"    {name}: {millisecond_quantiles([seconds(call) for _ in range(ROUNDS)])}")
 
 
-def measure_wait(log: Log, other: Log, topic: str) -> None:
-    """From the return of an append in one client to the return of the wait in another one."""
+def measure_take(log: Log, other: Log, topic: str) -> None:
+    """From the return of an append in one client to the return of a take in another one."""
     samples: list[float] = []
-    position = log.append(topic, 0, [])
+    follower = log.follow(topic, {0: log.append(topic, 0, [])})
     for _ in range(ROUNDS):
         woken: list[float] = []
 
-        def wait(position: int = position, woken: list[float] = woken) -> None:
-            assert log.wait({(topic, 0): position}, 10_000)
+        def take(woken: list[float] = woken) -> None:
+            assert follower.take(1, 1_000, 10_000)
             woken.append(time.perf_counter())
 
-        thread = threading.Thread(target=wait)
+        thread = threading.Thread(target=take)
         thread.start()
         time.sleep(0.02)
-        position = other.append(topic, 0, [NewRecord(None, VALUE)]) + 1
+        other.append(topic, 0, [NewRecord(None, VALUE)])
         appended = time.perf_counter()
         thread.join()
         samples.append(woken[0] - appended)
-    print(f"    append returned until wait returned: {millisecond_quantiles(samples)}")
+    follower.close()
+    print(f"    append returned until take returned: {millisecond_quantiles(samples)}")
 
 
 def main(addresses: list[str]) -> None:
@@ -94,7 +95,7 @@ def main(addresses: list[str]) -> None:
             log.append(topic, 0, [NewRecord(None, VALUE)])
             measure_throughput(log, topic)
             measure_calls(log, topic)
-            measure_wait(log, other, topic)
+            measure_take(log, other, topic)
             log.delete_topic(topic)
 
 

@@ -19,7 +19,6 @@ from sharegroup.logs.kafka_known_topics import KnownTopics
 from sharegroup.logs.kafka_pool import ClientPool
 from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, Place, RangeReader
 from sharegroup.logs.kafka_topics import KafkaTopics
-from sharegroup.logs.kafka_waiter import GrowthWaiter
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets, TopicDescription, TopicIdentity
 
@@ -50,7 +49,6 @@ class KafkaLog:
             level: ClientPool(self._clients, partial(RangeReader, self._clients, level, self._clock))
             for level in IsolationLevel
         }
-        self._waiters = ClientPool(self._clients, partial(GrowthWaiter, self._clients, self._topics))
 
     def create_topic(
         self,
@@ -142,14 +140,6 @@ class KafkaLog:
                 except OffsetsDeletedError:
                     continue
 
-    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
-        """Block until some partition ends past its position; false when the time is over or the log is closed.
-
-        The brokers answer when there is something; a topic that is deleted meanwhile is noticed within a second.
-        """
-        with self._waiters.lent(methodcaller("follows", positions)) as waiter:
-            return waiter.wait(positions, timeout_ms)
-
     def watch_ends(self) -> KafkaEndWatch:
         """Make a watch of the ends of partitions; see `Log.watch_ends`."""
         return KafkaEndWatch(self._clients)
@@ -168,10 +158,9 @@ class KafkaLog:
         self._topics.delete_records(topic, partition, before_offset)
 
     def close(self) -> None:
-        """Give all clients back; a `wait` in another thread returns."""
+        """Give all clients back; followers and watches end."""
         self._clients.closed.set()
         self._appender.close()
-        self._waiters.close()
         for readers in self._readers.values():
             readers.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -39,9 +38,6 @@ from sharegroup.logs.port import (
     TopicIdentity,
 )
 from sharegroup.logs.topic_id import new_topic_id
-
-_FIRST_PAUSE_MS = 1.0
-_LONGEST_PAUSE_MS = 6.0
 
 
 class LocalLog:
@@ -235,28 +231,6 @@ class LocalLog:
             yield rows
             position = rows[-1][0] + 1
 
-    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
-        """Block until some partition ends past its position; false when the time is over or the log is closed.
-
-        Between commits it looks at one counter of the file every 1 to 6 ms.
-        """
-        deadline = time.monotonic() + timeout_ms / 1000
-        with self._file.connection() as connection:
-            while True:
-                # The version is taken before the look at the offsets, so no commit can fall in between.
-                version = data_version(connection)
-                if any(
-                    self._partition(connection, topic, partition).end_offset > position
-                    for (topic, partition), position in positions.items()
-                ):
-                    return True
-                pause_ms = _FIRST_PAUSE_MS
-                while data_version(connection) == version:
-                    remaining_ms = (deadline - time.monotonic()) * 1000
-                    if remaining_ms <= 0 or self._file.closed.wait(min(pause_ms, remaining_ms) / 1000):
-                        return False
-                    pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
-
     def watch_ends(self) -> LocalEndWatch:
         """Make a watch of the ends of partitions; see `Log.watch_ends`."""
         return LocalEndWatch(self._file, data_version)
@@ -306,7 +280,7 @@ class LocalLog:
         return self._clock.now_ms()
 
     def close(self) -> None:
-        """Close the file; a `wait` in another thread returns."""
+        """Close the file; followers and watches end."""
         self._file.close()
 
     def __enter__(self) -> Self:

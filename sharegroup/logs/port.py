@@ -258,13 +258,6 @@ class Log(Protocol):
         """
         ...
 
-    def wait(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> bool:
-        """Block until some (topic, partition) ends past its position; false when the time is over first.
-
-        Raises `UnknownTopicError`.
-        """
-        ...
-
     def follow(self, topic: str, positions: Mapping[int, int]) -> Follower:
         """Follow the tails of some partitions of a topic, with one waiting fetch, from these positions on.
 

@@ -116,8 +116,9 @@ class LocalLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = _from_json(start)
         ends = self._ends(positions)
         if ends == positions and self._target is None and self._idle_wait_ms:
-            awaited = {(self._topic, partition): position for partition, position in positions.items()}
-            if self._opened_log().wait(awaited, self._idle_wait_ms):
+            watch = self._opened_log().watch_ends()
+            watch.watch(self._topic, positions)
+            if watch.wait(self._idle_wait_ms).partitions:
                 ends = self._ends(positions)
         if isinstance(limit, ReadMaxRows):
             ends = limit_fairly(positions, ends, limit.max_rows)

@@ -12,7 +12,7 @@ import pytest
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, LogError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
-from tests.support.log_sites import STAMPED, WAIT_MS, Site, values
+from tests.support.log_sites import STAMPED, Site, values
 
 
 def read_values(log: Log, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -92,8 +92,6 @@ def test_topics_that_cannot_be(log: Log, name: str, partition_count: int, config
         lambda log, events: log.read(events, -1, 0, 1),
         lambda log, events: log.offset_for_time(events, 2, 0),
         lambda log, events: log.delete_records(events, 2, 0),
-        lambda log, events: log.wait({("absent", 0): 0}, 0),
-        lambda log, events: log.wait({(events, 0): 0, (events, 2): 0}, 0),
     ],
 )
 def test_unknown_topics_and_partitions(log: Log, events: str, operation: Callable[[Log, str], object]) -> None:
@@ -258,74 +256,6 @@ def test_deleting_outside_of_the_log(log: Log, events: str, before_offset: int) 
     assert len(read_values(log, events)) == 3
 
 
-# Wait
-
-
-def test_waiting_for_what_is_there_and_for_what_is_not(log: Log, events: str) -> None:
-    log.append(events, 1, values("a"))
-    assert log.wait({(events, 0): 0, (events, 1): 0}, WAIT_MS)
-    assert log.wait({(events, 0): -1}, WAIT_MS)
-    assert not log.wait({(events, 0): 0, (events, 1): 1}, 30)
-    assert not log.wait({}, 0)
-
-
-def test_an_append_ends_the_wait(site: Site, log: Log, events: str) -> None:
-    with ThreadPoolExecutor(1) as pool, site.open() as other:
-        waiting = pool.submit(log.wait, {(events, 0): 0}, WAIT_MS)
-        other.append(events, 1, values("elsewhere"))
-        assert not waiting.done()
-        other.append(events, 0, values("here"))
-        assert waiting.result()
-
-
-def test_one_wait_after_another(log: Log, events: str) -> None:
-    position = 0
-    for size in (1, 3, 2_000, 1):
-        log.append(events, 0, values("x") * size)
-        assert log.wait({(events, 0): position}, WAIT_MS)
-        position += size
-        assert not log.wait({(events, 0): position}, 0)
-
-
-def test_waiting_past_the_end_of_a_log_that_grows(log: Log, events: str) -> None:
-    log.append(events, 0, values("a"))
-    assert not log.wait({(events, 0): 3}, 30)
-    log.append(events, 0, values("b", "c"))
-    assert not log.wait({(events, 0): 3}, 30)
-    log.append(events, 0, values("d"))
-    assert log.wait({(events, 0): 3}, WAIT_MS)
-
-
-def test_a_wait_hears_that_its_topic_is_deleted(site: Site, log: Log, events: str) -> None:
-    with ThreadPoolExecutor(1) as pool, site.open() as other:
-        assert not log.wait({(events, 0): 0}, 30)
-        waiting = pool.submit(log.wait, {(events, 0): 0}, WAIT_MS)
-        other.delete_topic(events)
-        with pytest.raises(UnknownTopicError, match=events):
-            waiting.result()
-
-
-def test_waiting_on_a_topic_that_was_created_again(log: Log, events: str) -> None:
-    log.append(events, 0, values("a", "b"))
-    assert not log.wait({(events, 0): 2}, 30)
-    log.delete_topic(events)
-    log.create_topic(events, 1)
-    log.append(events, 0, values("c", "d"))
-    assert not log.wait({(events, 0): 2}, 30)
-    log.append(events, 0, values("e"))
-    assert log.wait({(events, 0): 2}, WAIT_MS)
-
-
-def test_closing_ends_the_wait(site: Site, events: str) -> None:
-    waiter = site.open()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(waiter.wait, {(events, 0): 0}, WAIT_MS)
-        waiter.close()
-        # The log may be closed before the wait has begun.
-        refused = waiting.exception()
-        assert waiting.result() is False if refused is None else "is closed" in str(refused)
-
-
 # Threads and processes
 
 
@@ -346,7 +276,7 @@ def test_threads_share_one_log(log: Log, events: str) -> None:
         lambda log, events: log.offsets(events),
         lambda log, events: log.append(events, 0, values("a")),
         lambda log, events: log.read(events, 0, 0, 1),
-        lambda log, events: log.wait({(events, 0): 0}, 0),
+        lambda log, events: log.follow(events, {0: 0}),
     ],
 )
 def test_a_closed_log_refuses_everything(site: Site, events: str, operation: Callable[[Log, str], object]) -> None:
