@@ -8,6 +8,8 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAR_SETS ?= spark kafka
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
 ARGS ?=
+# The first seed of the simulator, and the one after the last
+SEEDS ?= 0:1000
 
 UV_VERSION := 0.13.8
 # The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
@@ -53,6 +55,10 @@ test-fast: setup ## Run the tests that start neither Spark nor Kafka
 .PHONY: soak
 soak: setup ## Run the crash tests with 200 kills in one run
 	$(BIN)/pytest tests/crash --crashes=200 -o faulthandler_timeout=0 $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## Run simulated schedules (which: SEEDS=0:1000)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, check the format, the types and the layers

@@ -83,20 +83,12 @@ class ProcessorStoppedError(ShareGroupError):
     """The processor's query is not running, and nobody asked it to stop."""
 
 
-class CheckpointDivergedError(StateTableError):
-    """The streaming checkpoint and the state table do not tell the same story."""
-
-
 class OlderStateError(StateTableError):
     """The state table is an older copy than the request log."""
 
 
 class InputLineError(ShareGroupError):
     """A line of input is not a record in the format that was asked for."""
-
-
-class CheckpointInUseError(ShareGroupError):
-    """Another processor uses the streaming checkpoint, and does not end."""
 
 
 class UnsupportedFormatVersionError(ShareGroupError):

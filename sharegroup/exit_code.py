@@ -7,7 +7,6 @@ from enum import IntEnum
 
 from sharegroup.errors import (
     ApiError,
-    CheckpointInUseError,
     ConfigurationError,
     EnvironmentNotReadyError,
     FencedProcessorError,
@@ -42,7 +41,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.FENCED
         case ConfigurationError() | EnvironmentNotReadyError():
             return ExitCode.USAGE
-        case LogUnavailableError() | CheckpointInUseError():
+        case LogUnavailableError():
             return ExitCode.TRY_AGAIN
         case ApiError() if error.retriable:
             return ExitCode.TRY_AGAIN

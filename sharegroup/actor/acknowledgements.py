@@ -66,10 +66,21 @@ def acknowledge(
     return Acknowledged(responses, has_effect)
 
 
-def acknowledged_before(topics: Iterable[FetchTopic]) -> dict[PartitionKey, PartitionResponse]:
-    """The answer to the acknowledgements of a request that is applied already: each of them succeeded."""
+def acknowledged_before(
+    topics: Iterable[FetchTopic], refused: Iterable[tuple[str, int, int]]
+) -> dict[PartitionKey, PartitionResponse]:
+    """The answer to the acknowledgements of a request that is applied already.
+
+    Args:
+        topics: the part of its body that holds them.
+        refused: topic id, partition and error code where they were refused; the others succeeded.
+    """
+    error_codes = {(topic_id, partition): error_code for topic_id, partition, error_code in refused}
     return {
-        key: PartitionResponse(partition_index=key[1], is_acknowledged=True) for key in _ranges_by_partition(topics)
+        key: PartitionResponse(
+            partition_index=key[1], is_acknowledged=True, acknowledge_error_code=error_codes.get(key, 0)
+        )
+        for key in _ranges_by_partition(topics)
     }
 
 

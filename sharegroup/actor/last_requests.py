@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from sharegroup.actor.share_session import PartitionKey
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.row_payloads import LastRequest
+from sharegroup.protocol.share_fetch import PartitionResponse
 
 REQUEST_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
 """Causes of the transitions that a member asks for."""
@@ -38,24 +40,34 @@ class LastRequests(Mapping[str, LastRequest]):
     def __len__(self) -> int:
         return len(self._requests)
 
-    def note(self, envelope: RequestEnvelope, share_session_epoch: int) -> None:
-        """Keep a request that had a durable effect."""
+    def note(
+        self,
+        envelope: RequestEnvelope,
+        share_session_epoch: int,
+        responses: Mapping[PartitionKey, PartitionResponse],
+    ) -> None:
+        """Keep a request that had a durable effect, and which share-partitions refused its acknowledgements."""
         member_id = envelope.member_id
         self._requests.pop(member_id, None)
         self._requests[member_id] = LastRequest(
-            member_id=member_id, share_session_epoch=share_session_epoch, correlation_id=envelope.correlation_id
+            member_id=member_id,
+            share_session_epoch=share_session_epoch,
+            correlation_id=envelope.correlation_id,
+            refused=[
+                (*key, response.acknowledge_error_code)
+                for key, response in responses.items()
+                if response.acknowledge_error_code
+            ],
         )
         while len(self._requests) > self._limit:
             del self._requests[next(iter(self._requests))]
 
-    def is_last(self, envelope: RequestEnvelope, share_session_epoch: int) -> bool:
-        """Return True if a request is the member's last one with a durable effect, sent or applied again."""
+    def repeated_by(self, envelope: RequestEnvelope, share_session_epoch: int) -> LastRequest | None:
+        """Return the member's last request with a durable effect if this is it, sent or applied again."""
         last = self._requests.get(envelope.member_id)
-        return (
-            last is not None
-            and last.share_session_epoch == share_session_epoch
-            and last.correlation_id == envelope.correlation_id
-        )
+        if last is None or last.share_session_epoch != share_session_epoch:
+            return None
+        return last if last.correlation_id == envelope.correlation_id else None
 
     def of(self, member_ids: Iterable[str]) -> list[LastRequest]:
         """The last requests of some members, by member id."""

@@ -133,8 +133,9 @@ class ShareRequests:
             if before.kept_answer is not None:
                 self._respond(envelope, decoded_response(before.kept_answer))
             return None
-        if epoch != INITIAL_EPOCH and self._last_requests.is_last(envelope, epoch):
-            self._answer_without_session(envelope, epoch, acknowledged_before(topics))
+        repeated = None if epoch == INITIAL_EPOCH else self._last_requests.repeated_by(envelope, epoch)
+        if repeated is not None:
+            self._answer_without_session(envelope, epoch, acknowledged_before(topics, repeated.refused))
             return None
         if before is None and epoch != INITIAL_EPOCH and self._applied_without_session(message, epoch, topics, limits):
             return None
@@ -163,9 +164,13 @@ class ShareRequests:
         acknowledges = any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions)
         if not acknowledges or not self._partitions.held_by(envelope.member_id):
             return False
+        last = self._last_requests.get(envelope.member_id)
+        if last is not None and envelope.correlation_id < last.correlation_id:
+            # It came before the last one, and so it was applied: this is a repeat that a producer sent late.
+            return False
         acknowledged = self._acknowledged(message, epoch, topics, limits)
         if epoch == FINAL_EPOCH:
-            self._release(message, epoch, limits)
+            self._release(message, epoch, limits, acknowledged)
         self._answer_without_session(envelope, epoch, acknowledged)
         return True
 
@@ -173,24 +178,30 @@ class ShareRequests:
         self, session: ShareSession, message: LoggedRequest, topics: Sequence[FetchTopic], limits: SharePartitionLimits
     ) -> None:
         acknowledged = self._acknowledged(message, FINAL_EPOCH, topics, limits)
-        self._release(message, FINAL_EPOCH, limits)
+        self._release(message, FINAL_EPOCH, limits, acknowledged)
         self._sessions.close(session)
         self._answer_without_session(message.envelope, FINAL_EPOCH, acknowledged)
 
-    def _release(self, message: LoggedRequest, epoch: int, limits: SharePartitionLimits) -> None:
-        """Release everything that the member of a message holds."""
+    def _release(
+        self,
+        message: LoggedRequest,
+        epoch: int,
+        limits: SharePartitionLimits,
+        acknowledged: Mapping[PartitionKey, PartitionResponse],
+    ) -> None:
+        """Release everything that the member of a message still holds."""
         member_id = message.envelope.member_id
         for led in self._partitions.held_by(member_id):
             released = led.share_partition.release_member(member_id, limits, message.time_ms)
             self._partitions.record(led, released, message.time_ms, message.offset)
-            self._last_requests.note(message.envelope, epoch)
+            self._last_requests.note(message.envelope, epoch, acknowledged)
 
     def _acknowledged(
         self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], limits: SharePartitionLimits
     ) -> dict[PartitionKey, PartitionResponse]:
         acknowledged = acknowledge(message, topics, self._partitions, limits)
         if acknowledged.has_effect:
-            self._last_requests.note(message.envelope, epoch)
+            self._last_requests.note(message.envelope, epoch, acknowledged.responses)
         return acknowledged.responses
 
     def _answer_acknowledgements(

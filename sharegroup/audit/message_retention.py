@@ -14,8 +14,7 @@ SHORTEST_RETENTION_MS = 3_600_000
 def delete_old_messages(config: ProcessorConfig, now_ms: int, *, is_dry_run: bool = False) -> int:
     """Delete requests and responses that are older than the audit retention.
 
-    Requests stay from the last table snapshot on, and all of them until a batch follows it: the last batch may have to
-    be executed again.
+    Requests stay from the last table snapshot on, and all of them until a commit follows it.
 
     Args:
         config: where the log and the state table are, and the audit retention.

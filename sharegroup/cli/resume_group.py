@@ -15,10 +15,10 @@ from sharegroup.cli.site import Site, needs_log
 @needs_log
 @output_option
 def resume(group_id: str, timeout_ms: int, site: Site, output: str) -> None:
-    """Let a quarantined group go on; needs a running processor.
+    """Resume a quarantined group; needs a running processor.
 
     A group is quarantined when one of its messages made it fail unexpectedly; `groups describe` says why. The message
-    is passed over. If the cause is still there, the next such message quarantines the group again.
+    is not applied. If the cause is still there, the next such message quarantines the group again.
 
     \b
     Example:
@@ -29,4 +29,4 @@ def resume(group_id: str, timeout_ms: int, site: Site, output: str) -> None:
     if output == JSON:
         print_json({"group_id": group_id, "resumed": True})
     else:
-        print_text(f"Group {group_id} goes on.")
+        print_text(f"Resumed share group {group_id}.")

@@ -12,15 +12,15 @@ from sharegroup.state.reader import StateTableReader
 
 
 @click.command("verify")
-@click.option("--group", "group_id", metavar="GROUP", help="Only the rows of this share group, and not the batches.")
+@click.option("--group", "group_id", metavar="GROUP", help="Only the rows of this share group, and not the commits.")
 @needs_state_table
 @output_option
 @click.pass_context
 def verify_table(ctx: click.Context, group_id: str | None, site: Site, output: str) -> None:
     """Replay the state table, and check every invariant on the way.
 
-    Each batch, transition, start offset and snapshot is checked. The exit code is 1 when something does not add up.
-    A group whose dead letters cannot be written is told, too; it is no error of the table.
+    Each commit, transition, start offset and snapshot is checked. The exit code is 1 when something does not add up.
+    A group whose dead-letter records cannot be written is reported, too; it is no error of the table.
 
     \b
     Example:

@@ -1,6 +1,6 @@
 """How many records a member fetches at once, by how fast its application takes them. No I/O, no clock.
 
-A fetch takes as long as a micro-batch, however many records it brings. An application that has taken them all before
+A fetch takes as long as a commit, however many records it brings. An application that has taken them all before
 the next ones come spends its time waiting; so the fetch after that asks for more, until nobody waits.
 """
 

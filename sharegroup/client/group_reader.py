@@ -1,4 +1,4 @@
-"""Reads groups for administrators: from the state table and the log, so that looking costs no micro-batch."""
+"""Reads groups for administrators: from the state table and the log, so that looking costs the processor nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GroupReader:
         return self._described(found)[0]
 
     def accepted_counts(self, since_ms: int) -> Counter[str]:
-        """Group id → records that its members accepted in batches from a time on; epoch ms."""
+        """Group id → records that its members accepted from a time on; epoch ms."""
         counts: Counter[str] = Counter()
         for row in self._table.rows(record_types=SHARE_PARTITION_TYPES, since_ms=since_ms):
             counts[row.group_id] += sum(

@@ -46,7 +46,7 @@ LIMITED_SETTINGS = tuple(
 """In the order in which Kafka checks them."""
 
 _STATE_TABLE = "Group state is kept in the Delta state table, not in a topic."
-_BATCH = "State is written by the processor's micro-batch, not by a coordinator of its own."
+_COMMIT = "State is written by the commits of the processor, not by a coordinator of its own."
 
 
 class BrokerConfig(Config):
@@ -58,8 +58,8 @@ class BrokerConfig(Config):
 
     refused: ClassVar[Mapping[str, str]] = {
         "group.share.persister.class.name": _STATE_TABLE,
-        "share.coordinator.append.linger.ms": _BATCH,
-        "share.coordinator.cached.buffer.max.bytes": _BATCH,
+        "share.coordinator.append.linger.ms": _COMMIT,
+        "share.coordinator.cached.buffer.max.bytes": _COMMIT,
         "share.coordinator.load.buffer.size": _STATE_TABLE,
         "share.coordinator.state.topic.compression.codec": _STATE_TABLE,
         "share.coordinator.state.topic.min.isr": _STATE_TABLE,
@@ -67,8 +67,8 @@ class BrokerConfig(Config):
         "share.coordinator.state.topic.prune.interval.ms": _STATE_TABLE,
         "share.coordinator.state.topic.replication.factor": _STATE_TABLE,
         "share.coordinator.state.topic.segment.bytes": _STATE_TABLE,
-        "share.coordinator.threads": _BATCH,
-        "share.coordinator.write.timeout.ms": _BATCH,
+        "share.coordinator.threads": _COMMIT,
+        "share.coordinator.write.timeout.ms": _COMMIT,
         "share.fetch.purgatory.purge.interval.requests": "Parked fetches are part of a group's state.",
     }
 

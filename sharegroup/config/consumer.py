@@ -31,7 +31,7 @@ CONSUMER_REFUSED: Mapping[str, str] = {
 
 
 class ShareConsumerConfig(Config):
-    """What a share consumer can be told (KIP-932, ShareConsumerConfig of Kafka 4.3).
+    """Configuration of a share consumer (KIP-932, ShareConsumerConfig of Kafka 4.3).
 
     `fetch.max.wait.ms` is 15,000 where Kafka has 500: a parked fetch is a row of state and costs nothing while it
     waits, but each fetch that is sent is a message for the processor. A fetch must be answered before its request

@@ -101,7 +101,7 @@ class Settings:
 
     @property
     def link_properties(self) -> dict[str, str]:
-        """What a member is told of the log, and of the topics between it and the processor; may hold secrets."""
+        """Configuration of the log, and of the topics between a member and the processor; may hold secrets."""
         log = {"log.path": str(self.log)} if isinstance(self.log, str) else self.kafka.client_properties()
         names = ("request.topic.name", "response.topic.name")
         return {**log, **{key: self.processor.value(key) for key in names}}

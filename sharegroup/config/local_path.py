@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from sharegroup.config.model import Allowed, invalid_value
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def _local_path(value: str) -> str:
@@ -24,7 +24,7 @@ def _local_path(value: str) -> str:
     if not _SCHEME.match(value):
         return value
     uri = urlsplit(value)
-    if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
+    if uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost") or not uri.path.startswith("/"):
         raise invalid_value(
             "Only local disks are supported; use a path such as /var/lib/sharegroup/state, or file:///var/lib/…"
         )

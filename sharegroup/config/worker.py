@@ -1,4 +1,4 @@
-"""WorkerConfig: what a Spark worker is told, which reads acquired ranges as DataFrames."""
+"""WorkerConfig: configuration of a Spark worker, which reads acquired ranges as DataFrames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
 
 
 class WorkerConfig(Config):
-    """What a Spark worker can be told.
+    """Configuration of a Spark worker.
 
     `max.poll.records` is 10,000 where a consumer has 500: a worker pays for a Spark job with each batch, not for
     each record.

@@ -280,7 +280,7 @@ LOOP_MILLISECONDS = own(
     "loop_milliseconds",
     ("step",),
     Source.PROCESSOR,
-    "Time that the loop spent in each of its steps: take (waiting for messages apart), apply, commit and publish.",
+    "Time of each step of the loop: take (age of the first message of each cut), apply, commit and publish.",
 )
 UNDECODABLE_MESSAGES = own(
     Kind.COUNTER,

@@ -11,7 +11,7 @@ LOOP_FIGURES: Mapping[str, str] = {
     "messages": "Messages of the request log that were applied.",
     "commits": "Commits to the state table.",
     "answers": "Answers that were published.",
-    "take_ms": "Time spent in taking messages from the request log, waiting for them apart.",
+    "take_ms": "Age of the first message of each cut when the cut was taken, added up.",
     "apply_ms": "Time spent in applying messages.",
     "commit_ms": "Time spent in commits to the state table.",
     "publish_ms": "Time spent in publishing answers and internal messages.",
@@ -20,4 +20,4 @@ LOOP_FIGURES: Mapping[str, str] = {
     "unanswerable_answers": "Answers to a partition that the response log does not have.",
     "upkeep_failures": "Runs of the state table's upkeep that failed.",
 }
-"""Name → meaning; each is a sum of one micro-batch."""
+"""Name → meaning; each is a sum over one micro-batch."""

@@ -39,7 +39,7 @@ rows of its minutes: 10,000 rows with three ranges each took 0.7 s.
 
 _PROGRESS = f"""The progress of the processor's query has the figures of the loop as observed metrics named
 `{OBSERVATION}`: `query.lastProgress.observedMetrics["{OBSERVATION}"]`, and the same for a `StreamingQueryListener`.
-Each is what the loop added to it in the micro-batch.
+Each is what the loop added during one micro-batch, that is, during `batch.duration.ms`.
 """
 
 _EARLIER_NAMES = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -131,6 +131,7 @@ class Groups:
         self._request_partition_count = request_partition_count
         self._start_rebuild = start_rebuild
         self._poison = poison
+        self._tick_times_ms: dict[int, int] = {}
         self._rebuilds: dict[str, Rebuild] = {}
         self._groups = {group_id: self._actors_of(group) for group_id, group in folded.groups.items()}
 
@@ -167,13 +168,28 @@ class Groups:
                 text = f"Group {envelope.group_id} is not in partition {cut.partition} of the request log."
                 refused.append(refusal(record.value, record.offset, InvalidRequestError(text)))
                 continue
-            messages.setdefault(envelope.group_id, []).append(message)
+            messages.setdefault(envelope.group_id, []).append(self._at_tick_time(message, cut))
         outputs = [output for item in messages.items() if (output := self._applied(*item, cut)) is not None]
         if refused:
             outputs.append(
                 self._final(AppliedGroup("", cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused))
             )
         return outputs
+
+    def _at_tick_time(self, message: LoggedRequest, cut: TakenCut) -> LoggedRequest:
+        """Return the message at the time of the last Tick of this processor, if its own stamp is behind that.
+
+        Stamps stay behind the time that the processor carries on when a broker's clock was put back, or runs slower:
+        a Tick that were applied at its stamp would find nothing due, and ask for the next one at once.
+        """
+        tick_ms = self._tick_times_ms.get(cut.partition, 0)
+        envelope = message.envelope
+        if envelope.api_key == ApiKey.TICK and envelope.leader_epoch == self._leader_epoch:
+            sent_ms = envelope.body.get("time_ms", 0)
+            if isinstance(sent_ms, int):
+                # The processor sent it before this cut: no forged one can put the time forward.
+                tick_ms = self._tick_times_ms[cut.partition] = max(tick_ms, min(sent_ms, cut.cut_ms))
+        return message if message.time_ms >= tick_ms else replace(message, time_ms=tick_ms)
 
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
         """Put a group back whose rows were read: apply again what came before the bad message, then quarantine it.
@@ -200,8 +216,9 @@ class Groups:
             break
         self._groups[rebuild.group_id] = actors
         first, count = rebuild.messages[0], len(rebuild.messages)
-        applied = AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
-        return [self._final(applied)]
+        output = self._final(AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects))
+        self._raise_epoch_floor(output.rows)
+        return [output]
 
     def _applied(self, group_id: str, messages: list[LoggedRequest], cut: TakenCut) -> GroupOutput | None:
         rebuild = self._rebuilds.get(group_id)

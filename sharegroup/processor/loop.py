@@ -75,12 +75,14 @@ class Position:
         commit_id: id of the last commit; -1 before the first.
         end_offsets: request partition → offset after the last applied message.
         unapplied_groups: group → first message that is not applied, though the end offset is past it.
+        message_times_ms: request partition → time of the last applied message.
     """
 
     leader_epoch: int
     commit_id: int
     end_offsets: dict[int, int]
     unapplied_groups: dict[str, int] = field(default_factory=dict)
+    message_times_ms: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -93,6 +95,7 @@ class _Batch:
     message_count: int = 0
     started_s: float = 0.0
     end_offsets: dict[int, int] = field(default_factory=dict)
+    message_times_ms: dict[int, int] = field(default_factory=dict)
     group_epoch_floor: int = 0
     unapplied_groups: dict[str, int] = field(default_factory=dict)
     attempted_offset: tuple[int, int] | None = None
@@ -115,7 +118,7 @@ class Loop:
         writer: the state table, fenced.
         publisher: request and response log.
         timers: when groups want a Tick.
-        tick: group id → a Tick for it, as the publisher takes it.
+        tick: group id and time → a Tick, as the publisher takes it.
         update_watches: takes the watches of a commit once it is published; returns at once.
         published: called with each commit once it is published.
         reached: called at each point that a commit passes.
@@ -133,7 +136,7 @@ class Loop:
         writer: StateWriter,
         publisher: Publisher,
         timers: Timers,
-        tick: Callable[[str], tuple[str, str]],
+        tick: Callable[[str, int], tuple[str, str]],
         update_watches: Callable[[Iterable[WatchLog | WatchTopics]], None],
         published: Callable[[Commit], None] = lambda _: None,
         reached: Callable[[str], None] = lambda _: None,
@@ -157,13 +160,14 @@ class Loop:
         self._max_bytes = max_bytes
         self._monotonic_s = monotonic_s
         self._applied_ends = dict(position.end_offsets)
-        self._message_times_ms: dict[int, int] = {}
+        self._message_times_ms = dict(position.message_times_ms)
         self._published_ends = dict(position.end_offsets)
         self._longest_take_ms = 1_000
         self._careful_ends: dict[int, int] = {}
         self._changed = threading.Condition()
         self._pending = _Batch(
             end_offsets=dict(position.end_offsets),
+            message_times_ms=dict(position.message_times_ms),
             group_epoch_floor=groups.group_epoch_floor,
             unapplied_groups=position.unapplied_groups,
         )
@@ -333,15 +337,17 @@ class Loop:
             pending.outputs += outputs
             pending.message_count += message_count
             pending.end_offsets = dict(self._applied_ends)
+            pending.message_times_ms = dict(self._message_times_ms)
             pending.group_epoch_floor = self._groups.group_epoch_floor
             pending.unapplied_groups = self._groups.unapplied
             self._changed.notify_all()
 
     def _send_due_ticks(self) -> None:
         due = [
-            self._tick(group_id)
+            self._tick(group_id, now_ms)
             for partition in self._applied_ends
-            for group_id in self._timers.due(partition, self._clocks.now_ms(partition))
+            for now_ms in (self._clocks.now_ms(partition),)
+            for group_id in self._timers.due(partition, now_ms)
         ]
         if due:
             with self._changed:
@@ -400,6 +406,7 @@ class Loop:
             batch = self._pending
             self._pending = _Batch(
                 end_offsets=batch.end_offsets,
+                message_times_ms=batch.message_times_ms,
                 group_epoch_floor=batch.group_epoch_floor,
                 unapplied_groups=batch.unapplied_groups,
             )
@@ -449,6 +456,7 @@ class Loop:
             row_count=len(rows) + 1,
             end_offsets=batch.end_offsets,
             cuts=self._unmarked_cuts,
+            message_times_ms=batch.message_times_ms,
             answers=[answer for output in batch.outputs for answer in output.answers],
             messages=[value for output in batch.outputs for _, value in output.messages],
             unapplied_groups=batch.unapplied_groups,

@@ -16,7 +16,7 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.internal_messages import ProcessorStarted
+from sharegroup.protocol.internal_messages import ProcessorStarted, Tick
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, request
 
@@ -60,9 +60,9 @@ class LogPublisher:
             self._add_message(batches, envelope.group_id, envelope.model_dump_json(exclude_defaults=True).encode())
         self._append(batches)
 
-    def tick(self, group_id: str) -> tuple[str, str]:
-        """Return a Tick for a group, as `publish` takes it."""
-        envelope = RequestEnvelope(api_key=ApiKey.TICK, group_id=group_id, leader_epoch=self._leader_epoch)
+    def tick(self, group_id: str, time_ms: int) -> tuple[str, str]:
+        """Return a Tick for a group at a time of its request partition, as `publish` takes it."""
+        envelope = request(ApiKey.TICK, group_id, Tick(time_ms=time_ms), leader_epoch=self._leader_epoch)
         return group_id, envelope.model_dump_json(exclude_defaults=True)
 
     def check_request_topic(self) -> None:

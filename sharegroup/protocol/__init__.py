@@ -1,1 +1,1 @@
-"""Messages and rows: the envelope, requests, responses, facts, and the rows of the Delta state table."""
+"""Messages and rows: the envelope, requests, responses, internal messages, and the rows of the Delta state table."""

@@ -28,7 +28,7 @@ MAX_PARTITION_COUNT = 100_000
 
 
 class PartitionLogOffsets(Message):
-    """What the driver saw of one partition of the record log."""
+    """Offsets of one partition of the record log, as the processor saw them."""
 
     partition_index: Int32 = Field(ge=0, description="Partition.")
     start_offset: Int64 = Field(ge=0, description="Log start offset.")
@@ -42,7 +42,7 @@ class PartitionLogOffsets(Message):
 
 
 class TopicLogOffsets(Message):
-    """What the driver saw of one topic."""
+    """One topic of the record log, as the processor saw it."""
 
     topic: Name = Field(description="Topic name.")
     topic_id: Name = Field(description="Topic id; empty when the topic was missing in every look for some seconds.")
@@ -58,7 +58,14 @@ class LogOffsets(Message):
 
 
 class Tick(Message):
-    """Time has passed. Holds nothing: the time is that of its append."""
+    """Time has passed."""
+
+    time_ms: Int64 = Field(
+        default=0,
+        ge=0,
+        description="Time of the request partition when it was sent, carried on from its stamps; epoch ms. It counts "
+        "when the stamp of its append is behind, since the broker's clock was put back or runs slower.",
+    )
 
 
 class StatePartition(Message):

@@ -32,6 +32,10 @@ class CommitMarkerPayload(Message):
     row_count: int = Field(default=-1, description="Rows of the commit, this one included; -1 is unknown.")
     end_offsets: dict[int, int] = Field(description="Request partition to the offset after its last applied message.")
     cuts: list[Cut] = Field(default_factory=list, description="All cuts since the marker before, in order.")
+    message_times_ms: dict[int, int] = Field(
+        default_factory=dict,
+        description="Request partition to the time of its last applied message, behind which time does not go back.",
+    )
     answers: list[OutboxAnswer] = Field(
         default_factory=list, description="Outbox: answers that were not published before this commit, in order."
     )

@@ -33,6 +33,10 @@ class LastRequest(Message):
     member_id: str = Field(description="The member.")
     share_session_epoch: int = Field(description="Epoch of the share session that the request had.")
     correlation_id: int = Field(description="Its correlation id.")
+    refused: list[tuple[str, int, int]] = Field(
+        default_factory=list,
+        description="Topic id, partition and error code where its acknowledgements were refused; others succeeded.",
+    )
 
 
 class SharePartitionPayload(Message):

@@ -116,8 +116,9 @@ class RunEntry(Message):
 class StateRow(Message):
     """One row of the append-only state table.
 
-    A batch makes one row for each share-partition that it touched, one GroupMetadata row for each group whose
-    metadata changed, and one CommitMarker. Rows of a group are in the order of `request_offset`.
+    A cut makes at most one row for each state of a share-partition that it touched, and one GroupMetadata row for
+    each group whose metadata changed. A commit has the rows of its cuts and one CommitMarker. Rows of a group are in
+    the order of `request_offset`.
     """
 
     record_type: RecordType = Field(description="What the row is.")
@@ -129,8 +130,8 @@ class StateRow(Message):
     topic: str = Field(default="", description="Topic name of the share-partition.")
     partition: int = Field(default=-1, description="Partition of the share-partition.")
     request_partition: int = Field(default=-1, description="Partition of the request log.")
-    request_offset: int = Field(default=-1, description="Last message of the batch that the actor applied.")
-    time_ms: int = Field(default=0, description="Time of the row: the batch time; epoch ms.")
+    request_offset: int = Field(default=-1, description="Last message of the cut that the actor applied.")
+    time_ms: int = Field(default=0, description="Time of the row: the time of the cut; epoch ms.")
     state_epoch: int = Field(default=-1, description="Fencing epoch of the share-partition's state.")
     snapshot_epoch: int = Field(default=-1, description="Snapshots of the share-partition so far, from 0.")
     start_offset: int = Field(default=-1, description="SPSO after the effect.")

@@ -106,7 +106,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def exported_schemas() -> dict[str, str]:
-    """File below `schemas/` → its text, for every envelope, request, response, fact and row."""
+    """File below `schemas/` → its text, for every envelope, request, response, internal message and row."""
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in _schemas()}
 
 

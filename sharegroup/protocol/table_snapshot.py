@@ -1,4 +1,4 @@
-"""What the rows of a table snapshot say: the whole state of all groups, as of one batch."""
+"""Payloads of the rows of a table snapshot: the whole state of all groups, as of one commit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sharegroup.protocol.row_payloads import LastRequest
 
 
 class TableSnapshotPayload(Message):
-    """Payload of the snapshot's first row, which belongs to no group: the last batch that is in the snapshot."""
+    """Payload of the snapshot's first row, which belongs to no group: the last commit that is in the snapshot."""
 
-    leader_epoch: int = Field(description="Leader epoch of the batch.")
-    commit_id: int = Field(description="Its number within its checkpoint.")
+    leader_epoch: int = Field(description="Leader epoch of the commit.")
+    commit_id: int = Field(description="Its id.")
     commit_time_ms: int = Field(description="Its time; epoch ms.")
-    marker: CommitMarkerPayload = Field(description="What its marker says.")
+    marker: CommitMarkerPayload = Field(description="Payload of its marker.")
 
 
 class GroupSnapshotPayload(Message):
@@ -43,9 +43,9 @@ class PartitionSnapshotPayload(Message):
 
 
 class PrunedPayload(Message):
-    """Payload of a Pruned row: batches up to this one are known by the table snapshot of it only."""
+    """Payload of a Pruned row: commits up to this one are known by the table snapshot of it only."""
 
-    leader_epoch: int = Field(description="Leader epoch of the last batch whose rows were deleted.")
-    commit_id: int = Field(description="Its number within its checkpoint.")
+    leader_epoch: int = Field(description="Leader epoch of the last commit whose rows were deleted.")
+    commit_id: int = Field(description="Its id.")
     before_ms: int = Field(description="End of the audit retention when it was done; epoch ms.")
     row_count_by_type: dict[str, int] = Field(description="Record type to deleted rows.")

@@ -14,11 +14,12 @@ from sharegroup.errors import (
 )
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, ShareGroupHeartbeatRequest
-from sharegroup.protocol.share_fetch import FINAL_EPOCH
-from tests.actor.group_harness import group_with, joined, leader_state
+from sharegroup.protocol.messages import decoded_request, parsed
+from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchResponse
+from tests.actor.group_harness import Fetched, Group, group_with, joined, leader_state
 
 ORDERS_0 = ("orders-id", 0)
-ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 OLD, UNKNOWN = InvalidShareSessionEpochError.code, ShareSessionNotFoundError.code
 KEPT = "the kept answer"
 
@@ -112,6 +113,48 @@ class TestShareSession:
         assert anna.acknowledge({ORDERS_0: [(12, 12, ACCEPT)]}).acknowledge_errors == {
             ORDERS_0: InvalidRecordStateError.code
         }
+
+
+class TestAfterATakeover:
+    """Share sessions are gone; the last request of a member with a durable effect is known still."""
+
+    def test_a_repeat_is_refused_where_it_was_refused_before(self) -> None:
+        group = group_with(30, 30)
+        (anna,) = joined(group, "anna")
+        anna.fetch([ORDERS_0], max_records=5)
+        # The lock of partition 0 is there, none of partition 1.
+        sent = anna.send_acknowledge({ORDERS_0: [(0, 4, ACCEPT)], ("orders-id", 1): [(7, 7, ACCEPT)]})
+        errors = anna.fetched(sent).acknowledge_errors
+        assert errors == {ORDERS_0: 0, ("orders-id", 1): InvalidRecordStateError.code}
+        group.restart()
+        group.settle()
+        group.append(group.log[_offset_of(group, sent)].value)
+        (answer,) = group.settle().responses
+        assert Fetched(parsed(ShareFetchResponse, answer.body)).acknowledge_errors == errors
+
+    def test_a_request_that_came_before_the_last_one_is_not_applied_again(self) -> None:
+        group = group_with(30)
+        (anna,) = joined(group, "anna")
+        anna.fetch([ORDERS_0], max_records=2)
+        released = anna.send_acknowledge({ORDERS_0: [(0, 0, RELEASE)]})
+        group.settle()
+        anna.fetch([ORDERS_0], max_records=1)
+        anna.acknowledge({ORDERS_0: [(1, 1, ACCEPT)]})
+        group.restart()
+        group.settle()
+        before = leader_state(group)[0]
+        group.append(group.log[_offset_of(group, released)].value)
+        (answer,) = group.settle().responses
+        assert answer.body["error_code"] == UNKNOWN
+        assert leader_state(group)[0] == before
+
+
+def _offset_of(group: Group, correlation_id: int) -> int:
+    return next(
+        offset
+        for offset, logged in enumerate(group.log)
+        if (envelope := decoded_request(logged.value)).member_id and envelope.correlation_id == correlation_id
+    )
 
 
 @pytest.mark.parametrize("acknowledge_type", AcknowledgeType)

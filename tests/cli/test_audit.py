@@ -14,9 +14,9 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_state_records import decoded
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.support.eventually import eventually
+from tests.support.stored_commit import store
 
 RECORD = ("--group", "packers", "--topic", "orders", "--partition", "0", "--offset")
 
@@ -53,12 +53,11 @@ def test_verify_finds_nothing_in_what_a_processor_wrote(worked: CommandLine) -> 
 
 def test_verify_ends_with_1_and_says_where_a_row_does_not_add_up(cli: CommandLine, worked: CommandLine) -> None:
     last = StateTableReader(str(cli.folder / "state")).rows([RecordType.SHARE_UPDATE])[-1]
-    writer = StateTableWriter.open(str(cli.folder / "state"), {})
-    writer.append([last.model_copy(update={"request_offset": last.request_offset + 1, "start_offset": 3})])
+    wrong = last.model_copy(update={"request_offset": last.request_offset + 1, "start_offset": 3})
+    store(str(cli.folder / "state"), [wrong])
     ran = cli.run("audit", "verify", "--group", "packers", "--output", "json")
     assert ran.exit_code == 1
-    (finding, *_) = json.loads(ran.stdout)["findings"]
-    assert finding["place"] == "group packers orders-0"
+    assert "group packers orders-0" in {finding["place"] for finding in json.loads(ran.stdout)["findings"]}
     assert "row_agrees_with_its_replay" in cli.run("audit", "verify", "--group", "packers").stdout
 
 

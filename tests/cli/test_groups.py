@@ -18,6 +18,7 @@ from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import eventually
+from tests.support.stored_commit import store
 
 
 @pytest.fixture
@@ -223,7 +224,6 @@ def test_no_processor_was_ever_here(cli: CommandLine, log: LocalLog) -> None:
 
 
 def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
-    table = StateTableWriter.open(str(cli.folder / "state"), {})
     failed = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.FAILED, reason="leader failed on message 7")
     row = StateRow(
         record_type=RecordType.GROUP_STATUS,
@@ -232,15 +232,15 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
         request_offset=7,
         payload=failed.model_dump(mode="json"),
     )
-    table.append([row])
+    store(str(cli.folder / "state"), [row])
     assert rows(cli.out("groups", "list", "--state", "Quarantined"))[1][:2] == ["packers", "Quarantined"]
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "QUARANTINED: leader failed on message 7" in shown
     assert "sharegroup groups resume --group packers" in shown
     assert described(cli)["quarantine"] == [{"role": "leader", "reason": "leader failed on message 7"}]
     assert "packers: QUARANTINED: leader failed on message 7" in cli.out("top", "--once")
-    with ProcessorPeer(log, table_path=table):
-        assert cli.out("groups", "resume", "--group", "packers") == "Group packers goes on.\n"
+    with ProcessorPeer(log, table_path=str(cli.folder / "state")):
+        assert cli.out("groups", "resume", "--group", "packers") == "Resumed share group packers.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
 
 
@@ -253,7 +253,7 @@ def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> No
         request_offset=7,
         payload=waiting.model_dump(mode="json"),
     )
-    StateTableWriter.open(str(cli.folder / "state"), {}).append([row])
+    store(str(cli.folder / "state"), [row])
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "DEAD LETTERS WAIT: no topic dead-orders" in shown
     assert "QUARANTINED" not in shown

@@ -14,10 +14,10 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.metrics.catalogue import METRICS, Source
 from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.cli.test_documents import DOCUMENTS
 from tests.support.eventually import eventually
+from tests.support.stored_commit import store
 
 
 def shown(cli: CommandLine, *arguments: str) -> dict[str, dict[tuple[str, ...], float]]:
@@ -58,10 +58,9 @@ def test_what_no_table_tells_is_not_shown(cli: CommandLine, log: LocalLog, admin
 
 
 def test_counters_can_be_those_of_the_last_minutes(cli: CommandLine, log: LocalLog) -> None:
-    table = StateTableWriter.open(str(cli.folder / "state"), {})
     now_ms = time.time_ns() // 1_000_000
     for epoch, age_minutes in ((1, 90), (2, 30), (3, 0)):
-        table.append([group_epoch(epoch, now_ms - age_minutes * 60_000)])
+        store(str(cli.folder / "state"), [group_epoch(epoch, now_ms - age_minutes * 60_000)])
     rebalances = "kafka_server_group_coordinator_metrics_share_group_rebalance_count"
     counts = {minutes: shown(cli, "--minutes", minutes)[rebalances][()] for minutes in ("10", "60", "120")}
     assert counts == {"10": 1, "60": 2, "120": 3}

@@ -48,7 +48,7 @@ class KafkaBroker:
         self.folder = folder
         self._with_tls = with_tls
         self._joins = joins
-        self._cluster_id = joins._cluster_id if joins else new_topic_id()
+        self._cluster_id: str = joins._cluster_id if joins else new_topic_id()
         self._jars = ROOT / "build" / "jars" / f"broker-{version}"
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import (
-    CheckpointDivergedError,
-    CheckpointInUseError,
     ConfigurationError,
     EnvironmentNotReadyError,
     FencedProcessorError,
@@ -27,10 +25,8 @@ from sharegroup.exit_code import ExitCode, exit_code_of
         (EnvironmentNotReadyError("x"), ExitCode.USAGE),
         (FencedProcessorError("x"), ExitCode.FENCED),
         (StateTableError("x"), ExitCode.FAILED),
-        (CheckpointDivergedError("x"), ExitCode.FAILED),
         (SparkEndedError("x"), ExitCode.FAILED),
         (LogCorruptedError("x"), ExitCode.FAILED),
-        (CheckpointInUseError("x"), ExitCode.TRY_AGAIN),
         (LogUnavailableError("x"), ExitCode.TRY_AGAIN),
         (RequestTimedOutError("x"), ExitCode.TRY_AGAIN),
         (InvalidRequestError("x"), ExitCode.FAILED),

@@ -1,0 +1,293 @@
+"""A member: the production state machine, a network that loses and repeats, and an application that does anything."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sharegroup.client.acquisition import Acquisition, HeldRange
+from sharegroup.client.member_protocol import Instant, MemberProtocol
+from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import ApiError, GroupQuarantinedError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import LogRecord, NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import ResumeShareGroupRequest
+from sharegroup.protocol.messages import Message, decoded_response, request
+from sharegroup.protocol.share_fetch import INITIAL_EPOCH
+from tests.simulation.ledger import Ledger
+from tests.simulation.log import StoredLog
+from tests.simulation.world import START_MS, World
+
+REQUEST_TOPIC = "__share_requests"
+RESPONSE_TOPIC = "__share_responses"
+
+
+@dataclass
+class Network:
+    """How a member's requests and answers travel.
+
+    Attributes:
+        repeat: probability that a request is appended twice, the second time at once.
+        delayed_repeat: the same, the second time up to some seconds later, if the share session is the same still.
+        unknown: probability that an append fails; half of them are in the log.
+        lost: probability that an answer is not read.
+        late: probability that answers stay unread for seconds.
+        reread: probability that the last answers are read again.
+    """
+
+    repeat: float = 0.0
+    delayed_repeat: float = 0.0
+    unknown: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    reread: float = 0.0
+
+
+class SimulatedMember:
+    """A member of a group.
+
+    Args:
+        world: time.
+        log: request and response log.
+        ledger: keeps accounts.
+        group_id: the group.
+        member_id: its id.
+        topics: its subscription.
+        network: how requests and answers travel.
+        fetch: what it asks for.
+    """
+
+    drops_lower_epochs = True
+
+    def __init__(
+        self,
+        world: World,
+        log: StoredLog,
+        ledger: Ledger,
+        group_id: str,
+        member_id: str,
+        topics: list[str],
+        network: Network,
+        fetch: FetchSettings,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.network = network
+        self.is_good = False
+        """It accepts whatever it gets, in time."""
+        self.is_gone = False
+        self._world = world
+        self._log = log
+        self._ledger = ledger
+        self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
+        self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
+        settings = MemberSettings(group_id=group_id, member_id=member_id, fetch=fetch)
+        self._protocol = MemberProtocol(settings, world.now_ms)
+        self._protocol.subscribe(topics, self._instant)
+        self._inbox: deque[bytes] = deque()
+        self._read: deque[bytes] = deque(maxlen=4)
+        self._reads_at_ms = 0
+        self._leader_epoch = -1
+        self._opening_count = 0
+        self._step_at_ms: int | None = None
+        self.wake(1, 20)
+
+    def wake(self, first_ms: int = 1, last_ms: int = 10) -> None:
+        """Do something soon."""
+        self._step_by(self._world.now_ms + self._world.random.randint(first_ms, last_ms))
+
+    def deliver(self, record: LogRecord) -> None:
+        """Take an answer, or an announcement, from the response log."""
+        if self.is_gone or record.value is None or record.partition != self._reply_partition:
+            return
+        if record.key is not None and record.key != self.member_id.encode():
+            return
+        if record.key is not None and self._world.happens(self.network.lost):
+            self._world.trace(self.member_id, "loses an answer")
+            return
+        if self._world.happens(self.network.late):
+            self._reads_at_ms = self._world.now_ms + self._world.random.randint(500, 8_000)
+        self._inbox.append(record.value)
+        self._step_by(max(self._reads_at_ms, self._world.now_ms + 1))
+
+    def close(self) -> None:
+        """Leave the group properly."""
+        self._world.trace(self.member_id, "closes")
+        self._protocol.close(self._instant)
+        self.wake()
+
+    def die(self) -> None:
+        """Be gone without a word."""
+        self._world.trace(self.member_id, "dies")
+        self.is_gone = True
+
+    @property
+    def _instant(self) -> Instant:
+        return Instant(self._world.now_ms, self._log.now_ms(REQUEST_TOPIC, self._request_partition))
+
+    def _step_by(self, at_ms: int) -> None:
+        if self._step_at_ms is None or at_ms < self._step_at_ms:
+            self._step_at_ms = at_ms
+            self._world.at(at_ms, lambda: self._step(at_ms))
+
+    def _step(self, at_ms: int) -> None:
+        if self.is_gone or self._step_at_ms != at_ms:
+            return
+        self._step_at_ms = None
+        self._receive()
+        self._protocol.expire(self._instant)
+        self._poll()
+        self._send()
+        if self._protocol.is_done:
+            self.is_gone = True
+            return
+        deadlines = [self._world.now_ms + 500]
+        if (deadline_ms := self._protocol.next_deadline_ms(self._instant)) is not None:
+            deadlines.append(max(deadline_ms, self._world.now_ms + 1))
+        if self._inbox:
+            deadlines.append(max(self._reads_at_ms, self._world.now_ms + 1))
+        self._step_by(min(deadlines))
+
+    def _receive(self) -> None:
+        if self._world.now_ms < self._reads_at_ms:
+            return
+        if self._read and self._world.happens(self.network.reread):
+            self._world.trace(self.member_id, "reads answers again")
+            self._inbox.extendleft(reversed(self._read))
+            self._read.clear()
+        while self._inbox:
+            value = self._inbox.popleft()
+            self._read.append(value)
+            answer = decoded_response(value)
+            if self.drops_lower_epochs and answer.leader_epoch < self._leader_epoch:
+                continue
+            self._leader_epoch = max(self._leader_epoch, answer.leader_epoch)
+            self._ledger.seen(self.member_id, answer.leader_epoch)
+            self._protocol.receive(answer, self._world.now_ms)
+
+    def _poll(self) -> None:
+        if (error := self._protocol.take_error()) is not None:
+            self._hear(error)
+        while (acquisition := self._protocol.take(self._instant)) is not None:
+            self._process(acquisition)
+        for result in self._protocol.take_results():
+            self._note(result.error)
+
+    def _hear(self, error: ApiError) -> None:
+        if not isinstance(error, GroupQuarantinedError):
+            raise error
+        self._world.trace(self.member_id, "hears:", error)
+        self._world.after(200, 2_000, self._resume)
+
+    def _resume(self) -> None:
+        """Let the group go on, as an administrator does."""
+        envelope = request(ApiKey.RESUME_SHARE_GROUP, self.group_id, ResumeShareGroupRequest())
+        record = NewRecord(self.group_id.encode(), envelope.encoded())
+        self._log.append(REQUEST_TOPIC, self._request_partition, [record])
+
+    def _note(self, error: ApiError | None) -> None:
+        if error is not None:
+            self._world.trace(self.member_id, "has a failed acknowledgement:", error)
+
+    def _process(self, acquisition: Acquisition) -> None:
+        self._world.trace(self.member_id, "takes", _shown(acquisition))
+        for held in acquisition.ranges:
+            if self.is_good:
+                self._world.after(1, 50, self._acknowledging(held, AcknowledgeType.ACCEPT))
+                continue
+            cut = self._world.random.randint(held.first_offset, held.last_offset)
+            for first, last in ((held.first_offset, cut), (cut + 1, held.last_offset)):
+                if first <= last:
+                    self._handle(_part(held, first, last), acquisition.lock_timeout_ms)
+
+    def _handle(self, held: HeldRange, lock_ms: int) -> None:
+        """Decide what becomes of records."""
+        chance = self._world.random.random()
+        time_ms = self._world.random.randint(1, 300)
+        if chance < 0.55:
+            self._world.after(1, 300, self._acknowledging(held, AcknowledgeType.ACCEPT))
+        elif chance < 0.68:
+            self._world.after(1, 300, self._acknowledging(held, AcknowledgeType.RELEASE))
+        elif chance < 0.73:
+            self._world.after(1, 300, self._acknowledging(held, AcknowledgeType.UNREAD))
+        elif chance < 0.76:
+            self._world.after(1, 300, self._acknowledging(held, AcknowledgeType.REJECT))
+        elif chance < 0.82:
+            self._world.at(self._world.now_ms + time_ms, self._acknowledging(held, AcknowledgeType.RENEW))
+            self._world.after(time_ms + 1, lock_ms, self._acknowledging(held, AcknowledgeType.ACCEPT))
+        elif chance < 0.94:
+            # About when the lock ends, before or after it.
+            self._world.after(lock_ms - 200, lock_ms + 200, self._acknowledging(held, AcknowledgeType.ACCEPT))
+
+    def _acknowledging(self, held: HeldRange, kind: AcknowledgeType) -> Callable[[], None]:
+        def acknowledge() -> None:
+            if not self.is_gone:
+                self._world.trace(self.member_id, kind.name, held.partition, held.first_offset, held.last_offset)
+                self._protocol.acknowledge([held.acknowledgement(kind)])
+                self.wake(0, 2)
+
+        return acknowledge
+
+    def _send(self) -> None:
+        requests = self._protocol.next_requests(self._instant)
+        if not requests:
+            return
+        if self._world.happens(self.network.unknown):
+            is_in = self._world.happens(0.5)
+            self._world.trace(self.member_id, "does not know whether its requests are in:", is_in)
+            if is_in:
+                self._append(requests)
+            self._protocol.send_failed(self._world.now_ms)
+            return
+        self._append(requests)
+        if self._world.happens(self.network.repeat):
+            self._world.trace(self.member_id, "sends its requests twice")
+            self._append(requests)
+        if self._world.happens(self.network.delayed_repeat):
+            opening_count = self._opening_count
+            self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
+
+    def _append_again(self, requests: list[tuple[int, ApiKey, Message]], opening_count: int) -> None:
+        """Append requests late, as a producer that tries again does, but no longer than their session lives."""
+        if opening_count == self._opening_count and not self.is_gone:
+            self._world.trace(self.member_id, "sends its requests again")
+            self._append(requests)
+
+    def _append(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
+        for correlation_id, api_key, body in requests:
+            envelope = request(
+                api_key,
+                self.group_id,
+                body,
+                member_id=self.member_id,
+                correlation_id=correlation_id,
+                reply_partition=self._reply_partition,
+            )
+            offset = self._log.append(
+                REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), envelope.encoded())]
+            )
+            record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
+            self._opening_count += getattr(body, "share_session_epoch", None) == INITIAL_EPOCH
+            self._ledger.requested((self.member_id, correlation_id), self.group_id, body, record)
+            self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, _spoken(body))
+
+
+def _part(held: HeldRange, first_offset: int, last_offset: int) -> HeldRange:
+    return HeldRange(
+        held.topic_id, held.topic, held.partition, first_offset, last_offset, held.delivery_count, held.isolation_level
+    )
+
+
+def _shown(acquisition: Acquisition) -> str:
+    ranges = ", ".join(
+        f"{held.topic}-{held.partition} {held.first_offset}..{held.last_offset} #{held.delivery_count}"
+        for held in acquisition.ranges
+    )
+    return f"{ranges} until {acquisition.lock_deadline_ms - START_MS}"
+
+
+def _spoken(body: Message) -> str:
+    return str(body.model_dump(exclude_defaults=True))

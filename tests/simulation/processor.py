@@ -1,0 +1,341 @@
+"""A processor in virtual time: the production takeover, loop and groups, on a log, a table and a watch in memory.
+
+It has no threads: taking and applying, and committing and publishing, are events. While a commit is on its way the
+world goes on, the processor's own taking and applying included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from sharegroup.actor.effects import WatchLog, WatchTopics
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, LogRecord
+from sharegroup.processor.answer_records import AnswerRecords
+from sharegroup.processor.group_defaults import GroupOverrides, initial_configuration
+from sharegroup.processor.groups import Groups, Rebuild
+from sharegroup.processor.loop import Loop
+from sharegroup.processor.partition_clock import PartitionClocks
+from sharegroup.processor.takeover import Takeover, take_over
+from sharegroup.processor.timers import Timers
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.internal_messages import Tick
+from sharegroup.protocol.messages import request
+from tests.simulation.ledger import Ledger
+from tests.simulation.log import SimulatedFollower, SimulatedLog, StoredLog
+from tests.simulation.table import SimulatedTable, StoredTable
+from tests.simulation.watch import SimulatedWatch
+from tests.simulation.world import World
+
+REFUSED_BEFORE = "refused_before_commit"
+REFUSED_AFTER = "refused_after_commit"
+_MARKER_ALONE_MS = 30_100
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class SimulatedLoop(Loop):
+    """The loop without its thread: whoever waits for commits makes them, one at a time."""
+
+    is_committing = False
+
+    def commit_and_publish(self) -> bool:
+        if self.is_committing:
+            return False
+        self.is_committing = True
+        try:
+            return super().commit_and_publish()
+        finally:
+            self.is_committing = False
+
+    def _await_published(self) -> None:
+        while self.commit_and_publish():
+            pass
+
+
+class SimulatedProcessor:
+    """One processor, from its takeover to its end.
+
+    Args:
+        world: time.
+        log: all topics.
+        table: the state table.
+        ledger: keeps accounts.
+        config: names and partition counts of the topics.
+        broker: configuration of all groups.
+        overrides: what groups start with.
+        ended: called once when the processor is over.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        log: StoredLog,
+        table: StoredTable,
+        ledger: Ledger,
+        config: ProcessorConfig,
+        broker: BrokerConfig,
+        overrides: GroupOverrides,
+        ended: Callable[[SimulatedProcessor], None],
+    ) -> None:
+        self.is_over = False
+        self.end_at: str | None = None
+        """The point at which the process ends, or its table fails."""
+        self.stall: tuple[str, int] | None = None
+        """A point, and how long the processor stands still there."""
+        self.stalled_until_ms = 0
+        self.leader_epoch = 0
+        self.fired_count = 0
+        self._world = world
+        self._stored_log = log
+        self._stored_table = table
+        self._ledger = ledger
+        self._config = config
+        self._broker = broker
+        self._overrides = overrides
+        self._ended = ended
+        self._log = SimulatedLog(log, self._before_append, ledger.publish, self._cut_size)
+        self._is_stepping = False
+        self._commits_again = False
+        self._step_at_ms: int | None = None
+        self._takeover: Takeover | None = None
+        self._loop: SimulatedLoop
+        self._follower: SimulatedFollower
+        self._watch: SimulatedWatch
+        self._timers: Timers
+        self._clocks: PartitionClocks
+
+    def start(self) -> None:
+        """Take over."""
+        self._guarded(self._start)
+
+    def wake(self) -> None:
+        """Take what the request log has, soon."""
+        self._step_by(self._world.now_ms + self._world.random.randint(1, 12))
+
+    def wake_if_running(self) -> None:
+        """Take what the request log has, if there is a loop already."""
+        if not self.is_over and self._takeover is not None:
+            self.wake()
+
+    def calm_down(self) -> None:
+        """Have no fault any more."""
+        self.end_at, self.stall, self.stalled_until_ms = None, None, 0
+
+    def look(self) -> None:
+        """Look at the record log, soon."""
+        if not self.is_over and self._takeover is not None:
+            self._world.after(1, 30, lambda: self.is_over or self._guarded(self._watch.look))
+
+    def kill(self) -> None:
+        """End now."""
+        if not self.is_over:
+            self.is_over = True
+            self._world.trace("processor", self.leader_epoch, "is killed")
+            self._ended(self)
+
+    def _start(self) -> None:
+        table = SimulatedTable(self._stored_table, self._reached)
+        takeover = take_over(cast(Log, self._log), table, self._config)
+        position = takeover.position
+        self.leader_epoch = position.leader_epoch
+        self._world.trace(
+            "processor", self.leader_epoch, "takes over after commit", position.commit_id, position.end_offsets,
+            "careful" if takeover.is_careful else "",
+        )  # fmt: skip
+        self._follower = self._log.follow(self._config.request_topic_name, position.end_offsets)
+        self._watch = SimulatedWatch(self._world, self._stored_log, takeover.publisher.send, self.leader_epoch)
+        self._clocks = PartitionClocks(lambda: self._world.now_s)
+        for partition, time_ms in takeover.clock_ms.items():
+            self._clocks.observe(partition, time_ms)
+        self._timers = Timers(lambda group_id: partition_for(group_id, self._config.request_topic_partitions))
+        marker = takeover.marker
+        groups = Groups(
+            takeover.folded,
+            self.leader_epoch,
+            self._broker,
+            AnswerRecords(cast(Log, self._log), self._config, self.leader_epoch),
+            self._config.request_topic_partitions,
+            marker.group_epoch_floor if marker else 0,
+            self._start_rebuild,
+            marker.attempted_offset if marker else None,
+        )
+        opening = [
+            *(
+                request(ApiKey.TICK, group_id, Tick(), leader_epoch=self.leader_epoch)
+                for group_id in takeover.folded.groups
+            ),
+            *initial_configuration(takeover.folded, self._overrides),
+        ]
+        self._loop = self._new_loop(takeover, groups)
+        unapplied = self._unapplied_records(takeover)
+        if unapplied:
+            self._loop.apply_first(unapplied)
+        if takeover.is_careful:
+            self._loop.be_careful({p: offset + 1 for p, offset in takeover.announced_offsets.items()})
+        takeover.publisher.send(opening)
+        self._takeover = takeover
+        self.wake()
+        self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
+
+    def _new_loop(self, takeover: Takeover, groups: Groups) -> SimulatedLoop:
+        return SimulatedLoop(
+            takeover.position,
+            self._follower,
+            self._clocks,
+            groups,
+            takeover.writer,
+            takeover.publisher,
+            self._timers,
+            takeover.publisher.tick,
+            self._update_watches,
+            reached=self._reached,
+            monotonic_s=lambda: self._world.now_s,
+        )
+
+    def _unapplied_records(self, takeover: Takeover) -> list[LogRecord]:
+        """Return the messages of groups that were being rebuilt when the last marker was written."""
+        records: list[LogRecord] = []
+        for group_id, first_offset in takeover.position.unapplied_groups.items():
+            partition = partition_for(group_id, self._config.request_topic_partitions)
+            end_offset = takeover.position.end_offsets[partition]
+            between = self._log.read(self._config.request_topic_name, partition, first_offset, end_offset)
+            records += [record for record in between if record.key == group_id.encode()]
+        return records
+
+    def _start_rebuild(self, rebuild: Rebuild) -> None:
+        def read() -> None:
+            rebuild.rows = self._stored_table.recovery(rebuild.group_id).rows
+            self._loop.rebuild_is_read(rebuild)
+            self.wake()
+
+        self._loop.when_committed(read)
+
+    # Events.
+
+    def _step_by(self, at_ms: int) -> None:
+        if self._step_at_ms is None or at_ms < self._step_at_ms:
+            self._step_at_ms = at_ms
+            self._world.at(at_ms, lambda: self._step(at_ms))
+
+    def _step(self, at_ms: int) -> None:
+        if self.is_over or self._step_at_ms != at_ms or self._takeover is None:
+            return
+        self._step_at_ms = None
+        if self._world.now_ms < self.stalled_until_ms:
+            self._step_by(self.stalled_until_ms)
+            return
+        if self._is_stepping or (self._loop.is_committing and self._takeover.is_careful):
+            self._step_by(self._world.now_ms + 5)
+            return
+        if self._follower.has_records or self._wait_ms() == 0:
+            self._is_stepping = True
+            try:
+                self._guarded(self._run_once)
+            finally:
+                self._is_stepping = False
+            if self.is_over:
+                return
+            if self._world.happens(0.8):
+                self._world.after(0, 3, self._commit)
+            else:
+                self._world.after(5, 60, self._commit)
+        if self._follower.has_records:
+            self.wake()
+        elif (wait_ms := self._wait_ms()) is not None:
+            self._step_by(self._world.now_ms + max(1, wait_ms))
+
+    def _wait_ms(self) -> int | None:
+        """How long until a group wants a Tick; None when none does."""
+        waits_ms = [
+            next_ms - self._clocks.now_ms(partition)
+            for partition in range(self._config.request_topic_partitions)
+            if (next_ms := self._timers.next_ms(partition)) is not None
+        ]
+        return max(0, min(waits_ms)) if waits_ms else None
+
+    def _run_once(self) -> None:
+        is_over = iter([False])
+        self._loop.run(lambda: next(is_over, True))
+
+    def _commit(self) -> None:
+        if self.is_over or self._takeover is None:
+            return
+        if self._loop.is_committing:
+            self._commits_again = True
+            return
+        if self._world.now_ms < self.stalled_until_ms:
+            self._world.at(self.stalled_until_ms, self._commit)
+            return
+        self._commits_again = False
+        self._guarded(self._loop.commit_and_publish)
+        if self._commits_again:
+            self._world.after(0, 3, self._commit)
+
+    def _commit_marker(self) -> None:
+        if not self.is_over:
+            self._commit()
+            self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
+
+    def _update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
+        if self._watch.update(effects):
+            self.look()
+
+    # Faults.
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Crash:
+            reason = "crashes"
+        except FencedProcessorError:
+            reason = "is fenced"
+        except StateTableError as error:
+            reason = f"stops: {error}"
+        else:
+            return
+        if not self.is_over:
+            self.is_over = True
+            self._world.trace("processor", self.leader_epoch, reason)
+            self._ended(self)
+
+    def _before_append(self, topic: str) -> None:
+        self._reached(f"append {topic}")
+
+    def _reached(self, point: str) -> None:
+        """Pass a point: the process may have ended, end here, or stand still here."""
+        if self.is_over:
+            raise Crash
+        if point == "before_commit" and self._world.happens(0.4):
+            self._let_time_pass(self._world.random.randint(2, 40))
+        if self.stall is not None and self.stall[0] == point:
+            duration_ms, self.stall = self.stall[1], None
+            self.fired_count += 1
+            self._world.trace("processor", self.leader_epoch, "stands still at", point, "for", duration_ms)
+            self._let_time_pass(duration_ms)
+        ends_here = self.end_at == point or (point, self.end_at) in (
+            ("before_commit", REFUSED_BEFORE),
+            ("after_commit", REFUSED_AFTER),
+        )
+        if not ends_here:
+            return
+        end_at, self.end_at = self.end_at, None
+        self.fired_count += 1
+        if end_at in (REFUSED_BEFORE, REFUSED_AFTER):
+            raise StateTableError(f"The outcome is not known: {end_at}.")
+        self._world.trace("processor", self.leader_epoch, "ends at", point)
+        raise Crash
+
+    def _let_time_pass(self, duration_ms: int) -> None:
+        self._world.run_until(self._world.now_ms + duration_ms)
+        if self.is_over:
+            raise Crash
+
+    def _cut_size(self) -> int:
+        return self._world.random.choice((1, 2, 3, 5, 20))

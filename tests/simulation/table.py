@@ -1,0 +1,164 @@
+"""The state table in memory: commits, fences, and table snapshots taken beside the processor."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from sharegroup.errors import FencedProcessorError
+from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.row_payloads import FencePayload
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
+from sharegroup.state.reader import CommitMarkerInfo, Recovery
+from sharegroup.state.schema import rows_to_table
+from sharegroup.state.stored_rows import StoredRows
+from sharegroup.state.table_snapshot import table_snapshot_rows
+
+_RECOVERY_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.GROUP_STATUS}
+
+Point = Callable[[str], None]
+
+
+class StoredTable:
+    """All rows in the order of their commits; what outlives processors.
+
+    Args:
+        committed: called with the marker of each commit.
+    """
+
+    def __init__(self, committed: Callable[[StateRow], None]) -> None:
+        self._committed = committed
+        self.rows: list[StateRow] = []
+        self.leader_epoch = 0
+        self._snapshot: list[StateRow] = []
+        self._snapshot_marker: CommitMarkerInfo | None = None
+        self._since_snapshot: list[StateRow] = []
+        self._last_marker: StateRow | None = None
+        self._fence: StateRow | None = None
+        self._takeovers_since_marker = 0
+
+    def fence(self, payload: dict[str, Any]) -> int:
+        """Commit a fence with the next leader epoch."""
+        self.leader_epoch += 1
+        self._fence = StateRow(record_type=RecordType.FENCE, leader_epoch=self.leader_epoch, payload=payload)
+        self.rows.append(self._fence)
+        self._takeovers_since_marker += 1
+        return self.leader_epoch
+
+    def commit(self, rows: Sequence[StateRow], leader_epoch: int, commit_id: int) -> None:
+        """Commit rows, or raise `FencedProcessorError`."""
+        if leader_epoch < self.leader_epoch:
+            raise FencedProcessorError(
+                f"The table belongs to leader epoch {self.leader_epoch}; this processor has {leader_epoch}.",
+                "Stop this processor: another one has taken over.",
+            )
+        for row in rows:
+            stored = row.model_copy(update={"leader_epoch": leader_epoch, "commit_id": commit_id})
+            self.rows.append(stored)
+            if stored.record_type is RecordType.COMMIT_MARKER:
+                self._last_marker = stored
+                self._takeovers_since_marker = 0
+                self._committed(stored)
+            self._since_snapshot.append(stored)
+
+    def take_snapshot(self) -> None:
+        """Commit a table snapshot of everything up to the last marker."""
+        recovery = self.recovery()
+        if recovery.last_marker is None or recovery.last_marker == self._snapshot_marker:
+            return
+        time_ms = max(recovery.last_marker.time_ms, self._snapshot[0].time_ms + 1 if self._snapshot else 0)
+        rows = StoredRows(rows_to_table(list(recovery.rows)))
+        self._snapshot = list(table_snapshot_rows(rows, recovery.last_marker, time_ms))
+        self._snapshot_marker = recovery.last_marker
+        self._since_snapshot = []
+        self.rows += [row.model_copy(update={"leader_epoch": self.leader_epoch}) for row in self._snapshot]
+
+    def last_fence(self) -> StateRow | None:
+        """Return the last fence."""
+        return self._fence
+
+    def last_marker(self) -> CommitMarkerInfo | None:
+        """Return the last marker, be it in the table snapshot or after it."""
+        if self._last_marker is None:
+            return None
+        return _marker_info(self._last_marker)
+
+    def recovery(self, group_id: str | None = None) -> Recovery:
+        """Return what decides the present state: the last table snapshot and what follows it."""
+        rows = [
+            row
+            for row in [*self._snapshot, *self._since_snapshot]
+            if row.group_id
+            and group_id in (None, row.group_id)
+            and (row.record_type in _RECOVERY_TYPES or row.record_type is RecordType.TABLE_SNAPSHOT)
+        ]
+        return Recovery(
+            rows=cast(StoredRows, sorted(rows, key=fold_order)),
+            last_marker=self.last_marker(),
+            snapshot_marker=self._snapshot_marker,
+            takeovers_since_marker=self._takeovers_since_marker,
+            files=(),
+            file_count=0,
+        )
+
+
+class SimulatedTable:
+    """The state table as one processor has it.
+
+    Args:
+        stored: its rows.
+        reached: called at each point of a commit; may raise.
+    """
+
+    def __init__(self, stored: StoredTable, reached: Point) -> None:
+        self._stored = stored
+        self._reached = reached
+        self.leader_epoch_of_writer = 0
+
+    def exists(self) -> bool:
+        return bool(self._stored.rows)
+
+    def last_fence(self) -> StateRow | None:
+        return self._stored.last_fence()
+
+    def last_marker(self) -> CommitMarkerInfo | None:
+        return self._stored.last_marker()
+
+    def leader_epoch(self) -> int:
+        return self._stored.leader_epoch
+
+    def recovery(self) -> Recovery:
+        return self._stored.recovery()
+
+    def fence(self, identity: Mapping[str, Any]) -> SimulatedWriter:
+        payload = FencePayload(pid=os.getpid(), host=socket.gethostname(), **identity).model_dump(mode="json")
+        leader_epoch = self._stored.fence(payload)
+        self._reached("fenced")
+        return SimulatedWriter(self._stored, leader_epoch, self._reached)
+
+
+class SimulatedWriter:
+    """The fenced table."""
+
+    def __init__(self, stored: StoredTable, leader_epoch: int, reached: Point) -> None:
+        self._stored = stored
+        self._leader_epoch = leader_epoch
+        self._reached = reached
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    def append(self, rows: Sequence[StateRow], commit_id: int) -> None:
+        """Commit rows, which takes time before they are in, and after that."""
+        self._reached("before_commit")
+        self._stored.commit(rows, self._leader_epoch, commit_id)
+        self._reached("after_commit")
+
+
+def _marker_info(row: StateRow) -> CommitMarkerInfo:
+    payload = CommitMarkerPayload.model_validate(row.payload)
+    return CommitMarkerInfo(row.commit_id, row.leader_epoch, row.time_ms, payload)

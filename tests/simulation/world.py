@@ -1,0 +1,62 @@
+"""Virtual time: a queue of events, in the order of their times, driven by one random source.
+
+Nothing in a schedule reads a clock or another random source, so a seed always gives the same schedule. An event may
+run the queue itself: that is how a commit, or a processor that stands still, takes time while others go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from random import Random
+
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z: append stamps begin here."""
+
+
+class World:
+    """The time, and what happens next.
+
+    Args:
+        seed: decides the schedule.
+        is_traced: print what happens.
+    """
+
+    def __init__(self, seed: int, is_traced: bool = False) -> None:
+        self.random = Random(seed)
+        self.now_ms = 0
+        self._is_traced = is_traced
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    @property
+    def now_s(self) -> float:
+        """The time in seconds, as a monotonic clock has it."""
+        return self.now_ms / 1_000
+
+    def at(self, time_ms: int, action: Callable[[], None]) -> None:
+        """Do something at a time."""
+        heapq.heappush(self._events, (time_ms, next(self._numbers), action))
+
+    def after(self, first_ms: int, last_ms: int, action: Callable[[], None]) -> None:
+        """Do something after a random time."""
+        self.at(self.now_ms + self.random.randint(first_ms, last_ms), action)
+
+    def run_until(self, time_ms: int, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass."""
+        while self._events and self._events[0][0] <= time_ms and not is_over():
+            at_ms, _, action = heapq.heappop(self._events)
+            self.now_ms = max(self.now_ms, at_ms)
+            action()
+        if not is_over():
+            self.now_ms = max(self.now_ms, time_ms)
+
+    def happens(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self.random.random() < probability
+
+    def trace(self, *words: object) -> None:
+        """Print an event of the schedule, if it is traced."""
+        if self._is_traced:
+            print(f"{self.now_ms / 1_000:10.3f} ", *words)
