@@ -37,6 +37,8 @@ _CRASH_POINTS = (
     "fenced",
 )
 _STALL_POINTS = ("before_commit", "after_commit", "committed", "published")
+_INTERNAL = b'{"api_key":10'
+"""How values of internal messages begin; those of members' requests begin with the version."""
 _LONGEST_MS = 1_200_000
 _LONGEST_DRAIN_MS = 240_000
 
@@ -228,10 +230,12 @@ class Schedule:
 
     def _requested(self, record: LogRecord) -> None:
         self._message_count += 1
-        if record.key is None and record.value is not None:
+        if record.value is not None and record.value.startswith(_INTERNAL):
             envelope = decoded_request(record.value)
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
                 self._ledger.announced(record, envelope.leader_epoch)
+            elif envelope.api_key == ApiKey.TICK:
+                self._ledger.ticked(record, envelope.body.get("time_ms", 0))
         for processor in list(self._running):
             processor.wake_if_running()
         if self._message_count >= self._next_fault_at and not self._is_calm:
