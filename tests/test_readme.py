@@ -117,8 +117,9 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
 def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:
     orders = Orders(new_folder(tmp_path_factory))
     orders.produce()
-    command = [sys.executable, "notebook.py"]
-    subprocess.run(command, cwd=orders.folder, env=activated(), check=True, timeout=2 * DEADLINE_S)
+    leash.run(
+        [sys.executable, "notebook.py"], timeout_s=2 * DEADLINE_S, cwd=orders.folder, env=activated()
+    ).check_returncode()
     assert orders.are_all_finished()
     assert orders.accepted_count() == 27
 

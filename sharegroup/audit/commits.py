@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -28,6 +28,7 @@ class _Position:
     commit_id: int
     leader_epoch: int
     end_offsets: Mapping[int, int]
+    unapplied_groups: Mapping[str, int] = field(default_factory=dict)
 
 
 _BEGINNING = _Position(-1, 0, {})
@@ -65,7 +66,7 @@ def check_commits(rows: Iterable[StateRow]) -> list[Finding]:
             *_content(marker, payload, before or _BEGINNING, commits[marker.commit_id]),
         ]
         findings += [Finding(_name(marker), violation) for violation in violations]
-        before = _Position(marker.commit_id, marker.leader_epoch, payload.end_offsets)
+        before = _Position(marker.commit_id, marker.leader_epoch, payload.end_offsets, payload.unapplied_groups)
     return findings
 
 
@@ -82,7 +83,8 @@ def _beginning(rows: Iterable[StateRow], first: int) -> tuple[_Position | None, 
         if row.record_type is RecordType.TABLE_SNAPSHOT and not row.group_id:
             payload = TableSnapshotPayload.model_validate(row.payload)
             if payload.commit_id == end:
-                return _Position(end, payload.leader_epoch, payload.marker.end_offsets), []
+                marker = payload.marker
+                return _Position(end, payload.leader_epoch, marker.end_offsets, marker.unapplied_groups), []
     detail = "the rows up to it were pruned, but the table snapshot that has their state is missing"
     return None, [Finding(f"commit {end}", Violation("pruned_rows_have_a_snapshot", detail))]
 
@@ -147,7 +149,8 @@ def _content(
             yield Violation("a_commit_has_one_leader_epoch", detail)
         if row.record_type is RecordType.COMMIT_MARKER:
             continue
-        start = before.end_offsets.get(row.request_partition, 0)
+        # A group that was being rebuilt is behind the others of its partition.
+        start = before.unapplied_groups.get(row.group_id, before.end_offsets.get(row.request_partition, 0))
         end = payload.end_offsets.get(row.request_partition, 0)
         if not start <= row.request_offset < end:
             detail = (

@@ -216,8 +216,9 @@ class Groups:
             break
         self._groups[rebuild.group_id] = actors
         first, count = rebuild.messages[0], len(rebuild.messages)
-        applied = AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
-        return [self._final(applied)]
+        output = self._final(AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects))
+        self._raise_epoch_floor(output.rows)
+        return [output]
 
     def _applied(self, group_id: str, messages: list[LoggedRequest], cut: TakenCut) -> GroupOutput | None:
         rebuild = self._rebuilds.get(group_id)

@@ -40,12 +40,16 @@ from sharegroup.protocol.messages import request
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.upkeep import UpkeepProcess
+from sharegroup.state.upkeep_round import UpkeepReport
 
 logger = logging.getLogger("sharegroup.processor")
 
 _STOP_PATIENCE_S = 10
 _STOP_LOOK_S = 0.2
 _CHECK_INTERVAL_S = 0.5
+
+_UPKEEP_AFTER_COMMITS = 50
+"""Commits after which the upkeep's process is started."""
 
 
 class Processor:
@@ -95,7 +99,7 @@ class Processor:
             self._metrics_server = server_before_takeover(config)
         try:
             started_s = time.perf_counter()
-            table = DeltaStateTable(config.state_table_path)
+            table = DeltaStateTable.repaired(config.state_table_path)
             takeover = take_over(self._log, table, config, self._accepts_older_state)
             if config.metrics_port and self._metrics_server is None:
                 self._metrics_server = server_after_takeover(config, self._is_stopping)
@@ -278,7 +282,12 @@ class _Running:
             *initial_configuration(takeover.folded, settings.groups),
         ]
         self._watch = LogWatch(log, publisher.send, leader_epoch, fail)
-        self._upkeep = UpkeepProcess(config.state_table_path)
+        self._upkeep = UpkeepProcess(
+            config.state_table_path,
+            snapshot_interval_ms=settings.broker.share_coordinator_cold_partition_snapshot_interval_ms,
+            on_report=self._upkeep_reported,
+        )
+        self._has_upkeep = False
         self._topic_check = _TopicCheck(publisher.check_request_topic, fail)
         clocks = PartitionClocks()
         for partition, time_ms in takeover.clock_ms.items():
@@ -319,7 +328,6 @@ class _Running:
         publisher.send(self._opening)
         self._watch.start()
         self.dead_letters.start()
-        self._upkeep.start()
         self._topic_check.start()
 
     def feed_metrics(self, server: MetricsServer, table: StateTableReader, load_ms: float) -> None:
@@ -340,7 +348,8 @@ class _Running:
         self._watch.stop()
         self.dead_letters.stop()
         self.loop.stop(timeout_s)
-        self._upkeep.stop()
+        if self._has_upkeep:
+            self._upkeep.stop()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -350,6 +359,15 @@ class _Running:
         self.dead_letters.published(commit)
         if self._metrics is not None:
             self._metrics.published(commit)
+        # A process costs half a second of a core, which one that commits little need not spend.
+        if not self._has_upkeep and self.loop.figures.commits >= _UPKEEP_AFTER_COMMITS:
+            self._has_upkeep = True
+            self._upkeep.start()
+
+    def _upkeep_reported(self, report: UpkeepReport) -> None:
+        if report.error:
+            self.loop.figures.upkeep_failures += 1
+            logger.warning(Event("upkeep_failed", reason=report.error))
 
     def _start_rebuild(self, rebuild: Rebuild) -> None:
         """Read a group's rows once everything that was applied is committed, on a thread of its own."""

@@ -33,7 +33,9 @@ from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import StateRow
+from sharegroup.state.delta_table import translated
 from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.reader import CommitMarkerInfo, Recovery, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
@@ -120,6 +122,17 @@ class DeltaStateTable(StateTableReader):
     Args:
         path: the table's folder.
     """
+
+    @classmethod
+    def repaired(cls, path: str) -> DeltaStateTable:
+        """Return the table without what a power failure left of commits: a torn one cannot even be looked at.
+
+        Raises:
+            StateTableError: the table cannot be repaired.
+        """
+        with translated(path, "repaired"):
+            repair_tip(path)
+        return cls(path)
 
     def fence(self, identity: Mapping[str, Any]) -> StateTableWriter:
         """Commit a fence with the next leader epoch."""

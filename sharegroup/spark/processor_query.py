@@ -13,6 +13,7 @@ not wait for that: from the takeover to the first batch the loop runs on a threa
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
 import threading
@@ -25,7 +26,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,6 +37,7 @@ from sharegroup.metrics.progress import OBSERVATION
 from sharegroup.processor.figures import LoopFigures
 from sharegroup.processor.processor import Processor
 from sharegroup.spark import request_ranges
+from sharegroup.spark.request_ranges import FIGURES_PROPERTY
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 
 logger = logging.getLogger("sharegroup.processor")
@@ -122,6 +124,7 @@ class ProcessorQuery:
                 )
             )
             .load()
+            .observe(OBSERVATION, *_observed_figures())
         )
         context = self._spark.sparkContext
         pool = context.getLocalProperty("spark.scheduler.pool")
@@ -264,13 +267,19 @@ class _Turn:
     def _read_ranges(self) -> None:
         self.figures = self._processor.figures.copy()
         since = self.figures.since(self._shown)
-        columns = [F.max(F.lit(value)).alias(name) for name, value in since.named().items()]
         try:
-            rows = self._batch.observe(OBSERVATION, *columns).collect()
+            self._batch.sparkSession.sparkContext.setLocalProperty(FIGURES_PROPERTY, json.dumps(since.named()))
+            rows = self._batch.collect()
             self._ends = {row.partition: row.end_offset for row in rows}
         except BaseException as error:
             self._error = error
         self._processor.wake()
+
+
+def _observed_figures() -> list[Column]:
+    """Return the figures of a batch: each of its rows has all of them."""
+    types = {name: "bigint" if isinstance(zero, int) else "double" for name, zero in LoopFigures().named().items()}
+    return [F.max(F.get_json_object("figures", f"$.{name}").cast(kind)).alias(name) for name, kind in types.items()]
 
 
 def _reaches(ends: Mapping[int, int], wanted: Mapping[int, int]) -> bool:

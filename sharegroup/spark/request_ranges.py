@@ -1,5 +1,8 @@
 """The stream that hosts the processor: ranges of offsets of the request log, one row a range, never the messages.
 
+Each row has the loop's figures, too, as they are when a batch's rows are read: the job that reads them carries them in
+a local property, so that the query's progress can show them (an observation made inside `foreachBatch` is not shown).
+
 Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and where the log is: `log.path`, or options that
 begin with `kafka.`.
 """
@@ -10,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
@@ -18,6 +22,9 @@ from pyspark.sql.types import StructType
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.logs.port import Log
+
+FIGURES_PROPERTY = "sharegroup.figures"
+"""Local property of a job that reads rows: a JSON object, for their column `figures`."""
 
 FORMAT = "sharegroup_requests"
 """Name for `spark.readStream.format`."""
@@ -53,7 +60,7 @@ class RequestRangesSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL."""
-        return "topic string, partition int, start_offset bigint, end_offset bigint"
+        return "topic string, partition int, start_offset bigint, end_offset bigint, figures string"
 
     def streamReader(self, schema: StructType) -> RequestRangesReader:
         """Return the reader of a streaming query."""
@@ -100,7 +107,9 @@ class RequestRangesReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Return the ranges as rows."""
-        return iter(partition.value)
+        context = TaskContext.get()
+        figures = context.getLocalProperty(FIGURES_PROPERTY) if context is not None else None
+        return ((*offsets, figures) for offsets in partition.value)
 
     def stop(self) -> None:
         """Close the log."""

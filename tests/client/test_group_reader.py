@@ -81,8 +81,8 @@ def test_groups_are_described_with_the_ends_of_their_logs(
 ) -> None:
     topic_id = log.create_topic("orders", 1).topic_id
     log.append("orders", 0, [NewRecord(None, b"v")] * 9)
-    for group_id in ("porters", "packers"):
-        table.append([metadata(group_id, topic_id), snapshot(group_id, topic_id, 1, accepted=4)])
+    for commit_id, group_id in enumerate(("porters", "packers")):
+        table.append([metadata(group_id, topic_id), snapshot(group_id, topic_id, 1, accepted=4)], commit_id)
     assert [(group.group_id, group.lag) for group in reader.groups()] == [("packers", 5), ("porters", 5)]
     assert reader.group("porters").lag == 5
 
@@ -91,7 +91,7 @@ def test_a_topic_that_was_deleted_or_created_again_has_no_lag(
     log: LocalLog, reader: GroupReader, table: StateTableWriter
 ) -> None:
     topic_id = log.create_topic("orders", 1).topic_id
-    table.append([metadata("packers", topic_id), snapshot("packers", topic_id, 1, accepted=4)])
+    table.append([metadata("packers", topic_id), snapshot("packers", topic_id, 1, accepted=4)], 0)
     log.delete_topic("orders")
     assert reader.group("packers").lag is None
     log.create_topic("orders", 1)
@@ -99,8 +99,9 @@ def test_a_topic_that_was_deleted_or_created_again_has_no_lag(
 
 
 def test_accepted_records_are_counted_from_a_time_on(reader: GroupReader, table: StateTableWriter) -> None:
-    for group_id, time_ms, accepted in (("packers", 1_000, 4), ("packers", 2_000, 6), ("porters", 2_000, 1)):
-        table.append([snapshot(group_id, "id-1", time_ms, accepted)])
+    stored = (("packers", 1_000, 4), ("packers", 2_000, 6), ("porters", 2_000, 1))
+    for commit_id, (group_id, time_ms, accepted) in enumerate(stored):
+        table.append([snapshot(group_id, "id-1", time_ms, accepted)], commit_id)
     assert reader.accepted_counts(since_ms=0) == {"packers": 10, "porters": 1}
     assert reader.accepted_counts(since_ms=1_001) == {"packers": 6, "porters": 1}
     assert reader.accepted_counts(since_ms=2_001) == {}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.environment import claim_folder
+from tests.support import leash
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "jobs" / "flights.py"), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
+    return leash.run(command, timeout_s=400, cwd=ROOT)
 
 
 @pytest.mark.slow

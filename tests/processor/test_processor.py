@@ -252,12 +252,12 @@ def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> No
 
 def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
     group_id = site.new_group()
-    link = ProcessorChannel(site.log, group_id, "member")
-    link.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
+    channel = ProcessorChannel(site.log, group_id, "member")
+    channel.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
     answered: list[int] = []
 
     def all_answered() -> bool:
-        answered.extend(answer.correlation_id for answer in link.receive())
+        answered.extend(answer.correlation_id for answer in channel.receive(100))
         return len(answered) >= 28
 
     site.until(all_answered, "all but the last one, which waits for records, are answered")

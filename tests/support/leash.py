@@ -34,6 +34,16 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return process
 
 
+def run(command: Sequence[str], timeout_s: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; its output is captured as text, and nothing that it has started is left."""
+    process = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    finally:
+        end(process)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
 def end(process: subprocess.Popen[Any]) -> None:
     """Kill a process and all that it has started."""
     with suppress(ProcessLookupError):
