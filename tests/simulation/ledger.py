@@ -63,7 +63,7 @@ class Request:
         partition: request partition.
         offset: where it was appended first.
         stamp_ms: its append time there, made non-decreasing.
-        latest_ms: the time of the last Tick before it, if that is later; it may count, or not.
+        latest_ms: the latest time that it may have counted from, by what Ticks say.
         is_final: it closes the share session.
         acknowledgements: (topic id, partition, first offset, last offset, type).
         is_applied: its acknowledgements are in the ledger, by share-partition.
@@ -97,7 +97,7 @@ class Ledger:
         self._requests: dict[RequestKey, Request] = {}
         self._senders: dict[tuple[int, int], RequestKey] = {}
         self._stamps_ms: dict[int, int] = {}
-        self._tick_times_ms: dict[int, int] = {}
+        self._leads_ms: dict[int, int] = {}
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._epochs_seen: dict[str, int] = {}
         self._acquired: set[tuple[Any, ...]] = set()
@@ -110,7 +110,7 @@ class Ledger:
     def requested(self, key: RequestKey, group_id: str, body: Message, record: LogRecord) -> None:
         """Note a request when it is appended, each time."""
         stamp_ms = self._stamp_ms(record)
-        latest_ms = max(stamp_ms, self._tick_times_ms.get(record.partition, 0))
+        latest_ms = stamp_ms + self._leads_ms.get(record.partition, 0)
         self._senders[record.partition, record.offset] = key
         if key in self._requests or not isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest):
             return
@@ -122,11 +122,15 @@ class Ledger:
             for kind in batch.acknowledge_types
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
-        self._requests[key] = Request(group_id, record.partition, record.offset, stamp_ms, latest_ms, is_final, acknowledgements)
+        self._requests[key] = Request(
+            group_id, record.partition, record.offset, stamp_ms, latest_ms, is_final, acknowledgements
+        )
 
     def ticked(self, record: LogRecord, time_ms: int) -> None:
-        """Note a Tick, which may put the time of a request partition forward."""
-        self._tick_times_ms[record.partition] = max(self._tick_times_ms.get(record.partition, 0), time_ms)
+        """Note a Tick, which says how far the time of a request partition is ahead of its stamps."""
+        self._stamp_ms(record)
+        lead_ms = time_ms - record.timestamp_ms
+        self._leads_ms[record.partition] = max(self._leads_ms.get(record.partition, 0), lead_ms)
 
     def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement in a request partition."""
@@ -167,16 +171,6 @@ class Ledger:
             highest = self._epochs_seen[member_id]
             self._violated(f"member {member_id} took an answer of epoch {leader_epoch} after one of {highest}")
         self._epochs_seen[member_id] = max(self._epochs_seen.get(member_id, 0), leader_epoch)
-
-    def is_drained(self, group_id: str, topic_id: str, partition: int, end_offset: int) -> bool:
-        """Return True if no record below an offset is left to be delivered."""
-        for offset in range(end_offset):
-            delivery = self._records.get((group_id, topic_id, partition, offset))
-            if delivery is None:
-                return False
-            if not (delivery.is_finished or delivery.count >= self._limit):
-                return False
-        return True
 
     # What one answer says.
 
