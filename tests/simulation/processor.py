@@ -165,6 +165,7 @@ class SimulatedProcessor:
             marker.group_epoch_floor if marker else 0,
             self._start_rebuild,
             marker.attempted_offset if marker else None,
+            takeover.leads_ms,
         )
         opening = [
             *(
