@@ -209,24 +209,16 @@ class LocalLog:
         end_offset: int,
         chunk_records: int,
         chunk_bytes: int,
-        fail_below_start: bool = False,
     ) -> Iterator[list[StoredRow]]:
         """Read a range in chunks of stored rows, each its own snapshot, so that no reader holds up the file.
 
         Raises:
-            OffsetOutOfRangeError: with `fail_below_start`, when records that were not read yet are deleted.
             UnknownTopicError: there is no such partition (any more).
         """
         position = start_offset
         while position < end_offset:
             with self._file.snapshot() as connection:
                 found = self._partition(connection, topic, partition)
-                if fail_below_start and position < found.start_offset:
-                    raise OffsetOutOfRangeError(
-                        f"Offset {position} of partition {topic}-{partition} is below the log's start offset "
-                        f"{found.start_offset}: records were deleted before they were read.",
-                        "Read from the start offset on, or allow for missing records.",
-                    )
                 rows = read_rows(
                     connection, found.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
                 )
