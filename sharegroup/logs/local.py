@@ -268,8 +268,8 @@ class LocalLog:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""
-        start_offset = -1
-        while start_offset < before_offset:
+        start_offset: int | None = None
+        while start_offset is None or start_offset < before_offset:
             with self._file.transaction() as connection:
                 found = self._partition(connection, topic, partition)
                 if not 0 <= before_offset <= found.end_offset:
