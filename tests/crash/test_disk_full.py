@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.deployment import Deployment, Recoveries
+from tests.crash.deployment import Deployment
 from tests.crash.small_disk import SmallDisk, small_disk
 from tests.crash.workload import Workload, workload
+from tests.support.recoveries import Recoveries
 
 pytestmark = pytest.mark.slow
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sharegroup.actor.decoding import MAX_MESSAGE_BYTES
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import ApiKey
 from tests.fuzz.mutation import damaged, mutated, to_bytes
 
 Body = dict[str, Any]
 
+LEADER_EPOCH = 1
+"""Epoch of the processor that is attacked: the first one."""
 STRANGERS = [f"stranger-{number}" for number in range(12)]
 REQUESTS = (
     ApiKey.SHARE_FETCH,
@@ -38,6 +41,19 @@ INTERNAL_KEYS = (
 """Kinds that only the processor itself should send."""
 ADMINISTRATION = (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS, ApiKey.DELETE_GROUPS)
 """Kinds that take from a group what it has done; they wait for answers of the log and of the leader."""
+TRANSIENT = (
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.RESUME_SHARE_GROUP,
+    ApiKey.TICK,
+    ApiKey.LOG_OFFSETS,
+    ApiKey.DLQ_WRITTEN,
+    ApiKey.SHARE_GROUP_STATE_INITIALIZED,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.SHARE_GROUP_STATE_DELETED,
+)
+"""Kinds of which nothing is left in the long run in a group that nobody has."""
 
 _CONFIG = {
     "share.auto.offset.reset": ["earliest", "latest", "by_duration:P1D", "by_duration:P9999999999D", "soon"],
@@ -126,8 +142,16 @@ class HostileSender:
     def attack(self) -> Attack:
         """The next record."""
         attack = self._random.choices(
-            [self._request, self._broken_body, self._broken_envelope, self._bytes, self._replay, self._misplaced],
-            [6, 6, 4, 3, 2, 1],
+            [
+                self._request,
+                self._broken_body,
+                self._broken_envelope,
+                self._bytes,
+                self._replay,
+                self._misplaced,
+                self._to_nobody,
+            ],
+            [6, 6, 4, 3, 2, 1, 2],
         )[0]()
         self._sent.append(attack)
         del self._sent[:-500]
@@ -148,6 +172,9 @@ class HostileSender:
         envelope = mutated(self._envelope(self._target), self._random, self._random.choice([1, 1, 2]))
         if isinstance(envelope, dict) and envelope.get("api_key") in (*INTERNAL_KEYS, *ADMINISTRATION):
             envelope["group_id"] = self._outlaw.group_id
+        if isinstance(envelope, dict) and envelope.get("api_key") == ApiKey.PROCESSOR_STARTED:
+            # The announcement of a later processor does stop this one.
+            envelope["leader_epoch"] = LEADER_EPOCH
         return Attack(to_bytes(envelope, self._random), self._partition(envelope))
 
     def _bytes(self) -> Attack:
@@ -171,22 +198,31 @@ class HostileSender:
         right = self._addressed(self._envelope(self._target))
         return Attack(right.value, (right.partition + 1) % self._partition_count, right.asked)
 
+    def _to_nobody(self) -> Attack:
+        """A good message for a group that nobody has; it leaves nothing behind in the long run."""
+        envelope = self._envelope(self._outlaw, TRANSIENT)
+        envelope["group_id"] = f"nobody-{self._random.randrange(10**6)}"
+        return self._addressed(envelope)
+
     def _addressed(self, envelope: dict[str, Any]) -> Attack:
+        value = to_bytes(envelope, self._random)
         is_answered = envelope["api_key"] in REQUESTS and envelope["reply_partition"] >= 0
-        address = (envelope["member_id"], envelope["correlation_id"]) if is_answered else None
-        return Attack(to_bytes(envelope, self._random), self._partition(envelope), address)
+        address = (envelope["member_id"], envelope["correlation_id"])
+        return Attack(
+            value, self._partition(envelope), address if is_answered and len(value) <= MAX_MESSAGE_BYTES else None
+        )
 
     def _partition(self, envelope: Any) -> int:
         group_id = envelope.get("group_id") if isinstance(envelope, dict) else None
         is_text = isinstance(group_id, str) and group_id.isascii()
-        return partition_for(group_id if is_text else "", self._partition_count)  # type: ignore[arg-type]
+        return partition_for(group_id if is_text else "", self._partition_count)
 
-    def _envelope(self, group: Victim) -> dict[str, Any]:
+    def _envelope(self, group: Victim, api_keys: Sequence[ApiKey] = ()) -> dict[str, Any]:
         random = self._random
         # Far apart, so that a changed one is not the next one.
         self._correlation_id += 10
         forbidden = (*INTERNAL_KEYS, *ADMINISTRATION) if group is self._outlaw else (ApiKey.TICK,)
-        api_key = random.choice([*REQUESTS, *forbidden])
+        api_key = random.choice(api_keys or [*REQUESTS, *forbidden])
         known = sorted(group.member_epochs)
         is_impostor = bool(known) and random.random() < 0.1
         member_id = random.choice(known) if is_impostor else random.choice(STRANGERS)
@@ -199,6 +235,7 @@ class HostileSender:
             "group_id": group.group_id,
             "member_id": member_id,
             "reply_partition": random.choice([0, 1, 3, 3, -1]),
+            "leader_epoch": random.choice([LEADER_EPOCH] * 4 + [0, -1, LEADER_EPOCH + 1]),
             "body": self._bodies[api_key](group, member_id),
         }
 

@@ -1,151 +1,125 @@
-"""Several groups on one request log, in memory: the processor's own actor function, without Spark.
+"""Several groups on one request log, in memory: the processor's own groups, timers and rows, without its loop.
 
 Members of a `Group` speak as in the other tests of actors; whatever else is appended goes the same way.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-import pandas as pd
-from pyspark.sql.streaming.state import GroupState
-from sharegroup.spark.actor_function import UNDECODABLE, ActorFunction
-
-from sharegroup.actor.effects import Effect, Persist, Respond, Send, Undecodable
-from sharegroup.actor.mailbox import ActorState
+from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.decoding import decoded_message
+from sharegroup.actor.effects import ShareSessionsCounted, Undecodable, Wake, WatchLog, WatchTopics, WriteDeadLetters
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.processor import ProcessorConfig
+from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.protocol.api_key import RECIPIENTS, ActorRole, ApiKey
-from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.logs.port import LogRecord
+from sharegroup.processor.answer_records import AnswerRecords
+from sharegroup.processor.groups import GroupOutput, Groups, Rebuild, TakenCut
+from sharegroup.processor.timers import Timers
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.internal_messages import Tick
+from sharegroup.protocol.messages import RequestEnvelope, decoded_response, request
 from sharegroup.protocol.rows import StateRow
-from tests.actor.group_harness import START_MS, Group, LogPartition, Outcome
+from sharegroup.state.fold import FoldedGroup, FoldedState, advance, fold_order
+from sharegroup.state.schema import rows_to_table
+from tests.actor.group_harness import ADMIN_REPLY_PARTITION, START_MS, Group, LogPartition, Outcome
+from tests.fuzz.hostile_sender import LEADER_EPOCH
+from tests.fuzz.memory import reachable_bytes
 
+REQUESTS = "requests"
 REQUEST_PARTITIONS = 2
 
-ActorKey = tuple[str, str]
-"""Group id and role, as Spark groups the messages."""
 
+class LiveGroups:
+    """The groups of a processor whose commits are in at once.
 
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """A record of the request log; its place in the list is its offset."""
-
-    partition: int
-    time_ms: int
-    value: bytes | None
-
-
-@dataclass
-class StateCell:
-    """The state of one key, as Spark's `GroupState` hands it out."""
-
-    value: bytes = b""
-
-    @property
-    def exists(self) -> bool:
-        return bool(self.value)
-
-    @property
-    def get(self) -> tuple[bytes]:
-        return (self.value,)
-
-    def update(self, value: tuple[bytes]) -> None:
-        (self.value,) = value
-
-
-@dataclass
-class Actors:
-    """The actor function and the states of all its keys.
-
-    Attributes:
+    Args:
         broker: configuration of all groups.
-        folder: an empty folder: nothing is recovered.
+        log: the log of the response topic.
     """
 
-    broker: BrokerConfig
-    folder: Path
-    states: dict[ActorKey, StateCell] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._function = ActorFunction(self.broker, 1, self.folder, REQUEST_PARTITIONS)
-
-    def run(self, key: ActorKey, messages: Sequence[tuple[int, Logged]], cut_ms: int) -> list[Effect]:
-        """Apply (offset, record) messages of one batch to one key."""
-        frame = pd.DataFrame(
-            {
-                "request_partition": [logged.partition for _, logged in messages],
-                "request_offset": [offset for offset, _ in messages],
-                "time_ms": [logged.time_ms for _, logged in messages],
-                "value": [logged.value for _, logged in messages],
-                "recipient": [_recipient(key[1], logged.value) for _, logged in messages],
-                "cut_ms": [cut_ms] * len(messages),
-            }
+    def __init__(self, broker: BrokerConfig, log: LocalLog) -> None:
+        config = ProcessorConfig(
+            response_topic_partitions=ADMIN_REPLY_PARTITION + 1, state_table_path="state", checkpoint_path="checkpoint"
         )
-        cell = self.states.get(key, StateCell())
-        outputs = list(self._function(key, [frame], cast(GroupState, cell)))
-        if cell.exists:
-            self.states[key] = cell
-        return [effect for output in outputs for effect in pickle.loads(output["effects"].iloc[0])]
+        self.broker = broker
+        self.log = log
+        self.rows: list[StateRow] = []
+        """The state table."""
+        self.folded = FoldedState()
+        """What its rows add up to."""
+        self.failures: list[str] = []
+        """Why groups were rebuilt."""
+        self._answer_records = AnswerRecords(log, config, LEADER_EPOCH)
+        self._rebuilds: list[Rebuild] = []
+        self.groups = Groups(
+            FoldedState(), LEADER_EPOCH, broker, self._answer_records, REQUEST_PARTITIONS, 0, self._rebuilds.append
+        )
 
+    def apply(self, cut: TakenCut) -> list[GroupOutput]:
+        """Apply a cut and commit its rows; groups that failed are rebuilt and are in the cut, too."""
+        outputs = self.groups.apply(cut)
+        self._commit(outputs)
+        while self._rebuilds:
+            rebuild = self._rebuilds.pop()
+            self.failures.append(rebuild.reason)
+            rebuild.rows = [row for row in self.rows if row.group_id == rebuild.group_id]
+            finished = self.groups.finish_rebuild(rebuild, cut.cut_ms)
+            self._commit(finished)
+            outputs += finished
+        return outputs
 
-@lru_cache(maxsize=4_096)
-def destinations(value: bytes | None) -> tuple[ActorKey, ...]:
-    """The keys that `routed` gives a record to, as far as Python's JSON is Spark's."""
-    try:
-        fields = json.loads(value or b"", object_pairs_hook=lambda pairs: dict(reversed(pairs)))
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or fields.get("group_id") in (None, ""):
-        return (("", UNDECODABLE),)
-    group_id = fields["group_id"] if isinstance(fields["group_id"], str) else json.dumps(fields["group_id"])
-    group_id = group_id.encode(errors="replace").decode()
-    try:
-        roles = [role.value for role in RECIPIENTS[ApiKey(int(fields.get("api_key")))]]
-    except (ValueError, TypeError, OverflowError):
-        roles = [UNDECODABLE]
-    return tuple((group_id, role) for role in roles)
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all live groups."""
+        return reachable_bytes(self.groups, besides=self._answer_records)
 
-
-def _recipient(role: str, value: bytes | None) -> int:
-    return [found for _, found in destinations(value)].index(role)
+    def _commit(self, outputs: Sequence[GroupOutput]) -> None:
+        rows = [row for output in outputs for row in output.rows]
+        # Rows that the table does not take would stop the processor.
+        rows_to_table(rows, 0, LEADER_EPOCH)
+        for row in sorted(rows, key=fold_order):
+            advance(self.folded, row)
+        self.rows += rows
 
 
 class SharedGroup(Group):
-    """A group whose messages are in the shared request log."""
+    """A group whose messages are in the shared request log, and whose actors are among the groups there."""
 
     def __init__(self, log: SharedLog, group_id: str, topics: Mapping[str, tuple[str, Sequence[LogPartition]]]) -> None:
-        super().__init__(log.actors.broker, group_id, topics)
         self._shared_log = log
+        super().__init__(log.live.broker, group_id, topics)
+
+    @property
+    def folded(self) -> FoldedGroup:
+        """The group as its rows leave it."""
+        return self._shared_log.live.folded.groups.get(self.group_id, FoldedGroup(self.group_id))
 
     def append(self, envelope: RequestEnvelope | bytes) -> int:
         value = envelope if isinstance(envelope, bytes) else envelope.encoded()
         return self._shared_log.append(value, partition_for(self.group_id, REQUEST_PARTITIONS))
-
-    def state(self, role: ActorRole) -> ActorState:
-        cell = self._shared_log.actors.states.get((self.group_id, role.value))
-        return ActorState.decoded(cell.value) if cell else ActorState()
 
     def settle(self) -> Outcome:
         seen = len(self.responses)
         self._shared_log.settle()
         return Outcome(responses=self.responses[seen:])
 
-    def perform(self, effects: Iterable[Effect]) -> None:
-        """Do what the group's actors want done."""
-        outcome = Outcome()
-        for effect in effects:
-            self._perform(effect, outcome)
+    def take(self, output: GroupOutput) -> None:
+        """Take the answers of a cut, answer its watches, and write its dead letters."""
+        self.responses += [decoded_response(answer.value.encode()) for answer in output.answers]
+        for effect in output.applied.effects:
+            if isinstance(effect, WatchTopics | WatchLog | WriteDeadLetters):
+                self._perform(effect, Outcome())
         self.write_dead_letters()
-        self.rows += outcome.rows
-        self.responses += outcome.responses
         self._append_facts()
+
+    def _begin(self, folded: FoldedGroup) -> None:
+        """Have no actors of its own."""
 
 
 class SharedLog:
@@ -157,89 +131,113 @@ class SharedLog:
     """
 
     def __init__(self, broker: BrokerConfig, folder: Path) -> None:
-        self.actors = Actors(broker, folder)
+        self.live = LiveGroups(broker, LocalLog(folder / "responses.db"))
         self.now_ms = START_MS
-        self.log: list[Logged] = []
-        self.batches: list[tuple[range, int]] = []
-        """Offsets and time of each batch."""
+        self.records: list[LogRecord] = []
+        """The request log; offsets rise through all partitions."""
+        self.cuts: list[TakenCut] = []
         self.groups: dict[str, SharedGroup] = {}
-        self.rows: list[StateRow] = []
+        """The groups that have members and a record log."""
         self.answers: Counter[tuple[str, int]] = Counter()
         """(member id, correlation id) → answers."""
-        self.effects: dict[str, list[Effect]] = {}
-        """Group id → what its actors wanted done so far; for the groups that are followed."""
-        self.counted: set[int] = set()
+        self.outputs: dict[str, list[GroupOutput]] = {}
+        """Group id → what it made of each cut; for the groups above."""
+        self.undecodable: set[int] = set()
         """Offsets of messages that were counted as unreadable."""
+        self.session_counts: dict[str, tuple[int, int]] = {}
+        """Group id → open share sessions, and their share-partitions."""
+        self.watched: defaultdict[str, set[object]] = defaultdict(set)
+        """Group id → topics and partitions that it watches."""
+        self._timers = Timers(lambda group_id: partition_for(group_id, REQUEST_PARTITIONS))
         self._applied = 0
 
     def add_group(self, group_id: str, topics: Mapping[str, tuple[str, Sequence[LogPartition]]]) -> SharedGroup:
-        """A group that starts at the earliest offset."""
+        """Add a group that starts at the earliest offset."""
         group = SharedGroup(self, group_id, topics)
         self.groups[group_id] = group
-        self.effects[group_id] = []
+        self.outputs[group_id] = []
         assert group.alter_config(share_auto_offset_reset="earliest") == 0
         return group
 
     def append(self, value: bytes | None, partition: int) -> int:
-        self.log.append(Logged(partition, self.now_ms, value))
-        return len(self.log) - 1
+        """Append to the request log now; returns the offset."""
+        offset = len(self.records)
+        self.records.append(LogRecord(REQUESTS, partition, offset, self.now_ms, None, value))
+        return offset
 
     def settle(self) -> None:
+        """Apply what is in the request log until nothing more comes of it."""
         for _ in range(50):
-            if self._applied == len(self.log):
+            if self._applied == len(self.records):
                 return
-            self._run_batch()
-        raise AssertionError(f"the groups do not settle: {self.log[-1]}")
+            taken = self.records[self._applied :]
+            self._applied = len(self.records)
+            for partition in range(REQUEST_PARTITIONS):
+                self._apply(partition, [record for record in taken if record.partition == partition])
+        raise AssertionError(f"the groups do not settle: {self.records[-1]}")
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass; ticks that are due by then come at its end."""
-        self.now_ms += duration_ms
-        for group in self.groups.values():
-            group.now_ms = self.now_ms
-            if any(at_ms <= self.now_ms for at_ms in group.wakes.values()):
-                group.wakes = {role: at_ms for role, at_ms in group.wakes.items() if at_ms > self.now_ms}
-                group.append_tick()
-        self.settle()
+        """Let time pass; the Ticks that groups asked for come when they are due."""
+        until_ms = self.now_ms + duration_ms
+        while (tick_ms := self._next_tick_ms()) is not None and tick_ms <= until_ms:
+            self.now_ms = max(self.now_ms, tick_ms)
+            for partition in range(REQUEST_PARTITIONS):
+                for group_id in self._timers.due(partition, self.now_ms):
+                    tick = request(ApiKey.TICK, group_id, Tick(), leader_epoch=LEADER_EPOCH)
+                    self.append(tick.encoded(), partition)
+            self.settle()
+        self.now_ms = until_ms
 
-    def state_sizes(self) -> dict[ActorKey, int]:
-        return {key: len(cell.value) for key, cell in self.actors.states.items()}
+    def replayed(self, group_ids: set[str], folder: Path) -> dict[str, list[GroupOutput]]:
+        """Return what groups make of the same cuts when everything else is taken out of the log."""
+        alone = LiveGroups(self.live.broker, LocalLog(folder / "responses.db"))
+        outputs: dict[str, list[GroupOutput]] = {group_id: [] for group_id in group_ids}
+        for cut in self.cuts:
+            records = [record for record in cut.records if _group_of(record) in group_ids]
+            if records:
+                times_ms = [record.timestamp_ms for record in records]
+                for output in alone.apply(replace(cut, records=records, times_ms=times_ms)):
+                    outputs[output.applied.group_id].append(output)
+        return outputs
 
-    def _run_batch(self) -> None:
-        offsets = range(self._applied, len(self.log))
-        self._applied = len(self.log)
-        self.batches.append((offsets, self.now_ms))
-        for (group_id, _), effects in run_batch(self.actors, self.log, offsets, self.now_ms):
-            self._look_at(group_id, effects)
-            if group_id in self.groups:
-                self.groups[group_id].perform(effects)
-            else:
-                for effect in effects:
-                    if isinstance(effect, Send):
-                        partition = partition_for(effect.request.group_id, REQUEST_PARTITIONS)
-                        self.append(effect.request.encoded(), partition)
+    def _next_tick_ms(self) -> int | None:
+        times_ms = [self._timers.next_ms(partition) for partition in range(REQUEST_PARTITIONS)]
+        return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
-    def _look_at(self, group_id: str, effects: Sequence[Effect]) -> None:
-        if group_id in self.effects:
-            self.effects[group_id] += effects
-        for effect in effects:
+    def _apply(self, partition: int, records: Sequence[LogRecord]) -> None:
+        if not records:
+            return
+        times_ms = [record.timestamp_ms for record in records]
+        cut = TakenCut(partition, records, times_ms, records[-1].offset + 1, self.now_ms)
+        self.cuts.append(cut)
+        for output in self.live.apply(cut):
+            self._publish(output)
+
+    def _publish(self, output: GroupOutput) -> None:
+        for answer in output.answers:
+            response = decoded_response(answer.value.encode())
+            self.answers[response.member_id, response.correlation_id] += 1
+        for group_id, value in output.messages:
+            self.append(value.encode(), partition_for(group_id, REQUEST_PARTITIONS))
+        self._timers.update(effect for effect in output.applied.effects if isinstance(effect, Wake))
+        group_id = output.applied.group_id
+        for effect in output.applied.effects:
             match effect:
-                case Persist():
-                    self.rows.append(effect.row)
-                case Respond():
-                    assert effect.partition >= 0
-                    self.answers[effect.response.member_id, effect.response.correlation_id] += 1
-                    effect.response.encoded()
                 case Undecodable():
-                    self.counted.add(effect.request_offset)
+                    self.undecodable.add(effect.request_offset)
+                case ShareSessionsCounted():
+                    self.session_counts[group_id] = (effect.session_count, effect.share_partition_count)
+                case WatchTopics():
+                    self.watched[group_id] = {key for key in self.watched[group_id] if not isinstance(key, str)}
+                    self.watched[group_id] |= effect.topics.keys()
+                case WatchLog():
+                    self.watched[group_id] -= effect.forgotten
+                    self.watched[group_id] |= effect.above_offset.keys()
+        if group_id in self.groups:
+            self.outputs[group_id].append(output)
+            self.groups[group_id].take(output)
 
 
-def run_batch(
-    actors: Actors, log: Sequence[Logged], offsets: Iterable[int], cut_ms: int
-) -> Iterator[tuple[ActorKey, list[Effect]]]:
-    """Give the messages of a batch to their actors."""
-    inboxes: dict[ActorKey, list[tuple[int, Logged]]] = {}
-    for offset in offsets:
-        for key in destinations(log[offset].value):
-            inboxes.setdefault(key, []).append((offset, log[offset]))
-    for key, messages in inboxes.items():
-        yield key, actors.run(key, messages, cut_ms)
+def _group_of(record: LogRecord) -> str | None:
+    message = decoded_message(record.value, record.offset, record.timestamp_ms)
+    return message.envelope.group_id if isinstance(message, LoggedRequest) else None
