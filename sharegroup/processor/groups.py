@@ -195,6 +195,10 @@ class Groups:
         time_ms = self._times_ms[partition] = max(time_ms, self._times_ms.get(partition, 0))
         return message if message.time_ms == time_ms else replace(message, time_ms=time_ms)
 
+    def lead_ms(self, partition: int) -> int:
+        """Return how far the time of a request partition is ahead of its stamps, by the last Tick."""
+        return self._leads_ms.get(partition, 0)
+
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
         """Put a group back whose rows were read: apply again what came before the bad message, then quarantine it.
 

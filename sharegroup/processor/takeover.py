@@ -347,6 +347,8 @@ def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[i
 
 def _clock_starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
     starts = dict(stamps_ms)
+    for partition, time_ms in marker.message_times_ms.items() if marker else ():
+        starts[partition] = max(starts.get(partition, 0), time_ms)
     for cut in marker.cuts if marker else ():
         starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
     return starts
