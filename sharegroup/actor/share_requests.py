@@ -65,11 +65,8 @@ class ShareRequests:
             ApiError: the request is refused, and changed nothing.
         """
         body = parsed(ShareFetchRequest, message.envelope.body)
-        session = self._session(message, body.share_session_epoch, body.topics, limits)
+        session = self._open_session(message, body, limits)
         if session is None:
-            return
-        if body.share_session_epoch == FINAL_EPOCH:
-            self._close(session, message, body.topics, limits)
             return
         added = [(topic.topic_id, p.partition_index) for topic in body.topics for p in topic.partitions]
         forgotten = [(topic.topic_id, p) for topic in body.forgotten_topics_data for p in topic.partitions]
@@ -100,11 +97,8 @@ class ShareRequests:
             ApiError: the request is refused, and changed nothing.
         """
         body = parsed(ShareAcknowledgeRequest, message.envelope.body)
-        session = self._session(message, body.share_session_epoch, body.topics, limits)
+        session = self._open_session(message, body, limits)
         if session is None:
-            return
-        if body.share_session_epoch == FINAL_EPOCH:
-            self._close(session, message, body.topics, limits)
             return
         acknowledged = self._acknowledged(message, session.epoch, body.topics, limits)
         self._answer_acknowledgements(session, message.envelope, acknowledged)
@@ -122,6 +116,16 @@ class ShareRequests:
             self.answer_fetch(
                 session, ShareFetchResponse(share_session_epoch=session.epoch, responses=responses), now_ms
             )
+
+    def _open_session(
+        self, message: LoggedRequest, body: ShareFetchRequest | ShareAcknowledgeRequest, limits: SharePartitionLimits
+    ) -> ShareSession | None:
+        """The session that a request goes on with; None when nothing more is to be done for it, as after a close."""
+        session = self._session(message, body.share_session_epoch, body.topics, limits)
+        if session is not None and body.share_session_epoch == FINAL_EPOCH:
+            self._close(session, message, body.topics, limits)
+            return None
+        return session
 
     def _session(
         self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], limits: SharePartitionLimits

@@ -34,6 +34,9 @@ SHARE_PARTITION_TYPES = frozenset(
     }
 )
 
+_LAST_TYPES = frozenset({RecordType.GROUP_METADATA, RecordType.GROUP_STATUS, RecordType.SHARE_TOMBSTONE})
+"""Rows after which nothing may be left of a group."""
+
 
 @dataclass(slots=True)
 class FoldedPartition:
@@ -160,7 +163,7 @@ def advance(state: FoldedState, row: StateRow) -> None:
     if group is None:
         group = state.groups[row.group_id] = FoldedGroup(row.group_id)
     advance_group(group, row)
-    if row.record_type is RecordType.GROUP_METADATA and group.is_gone:
+    if row.record_type in _LAST_TYPES and group.is_gone:
         del state.groups[row.group_id]
 
 

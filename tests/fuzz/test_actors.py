@@ -130,7 +130,7 @@ def test_a_group_that_fails_again_and_again_stops_no_other(
     merge = KnownOffsets.merge
 
     def fail_for_large_topics(offsets: KnownOffsets, topic: TopicLogOffsets) -> list[PartitionKey]:
-        if topic.partition_count == 40:
+        if topic.partition_count >= 3:
             raise TypeError("'NoneType' object is not subscriptable")
         return merge(offsets, topic)
 

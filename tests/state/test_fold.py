@@ -179,7 +179,20 @@ def test_an_actor_is_quarantined_until_its_group_is_resumed() -> None:
         for offset, status, reason in [(4, "FAILED", "KeyError"), (9, "ACTIVE", "resumed")]
     )
     assert fold([failed]).groups["group-1"].failures == {ActorRole.LEADER: "KeyError"}
-    assert fold([failed, resumed]).groups["group-1"].failures == {}
+    alive = metadata_row(1, ShareGroupMetadata(epoch=1))
+    assert fold([alive, failed, resumed]).groups["group-1"].failures == {}
+    # Without members and configuration, nothing else was left of the group.
+    assert fold([failed, resumed]).groups == {}
+
+
+def test_a_group_whose_dead_letters_failed_is_gone_with_the_rest_of_it() -> None:
+    degraded = share_row(
+        RecordType.GROUP_STATUS, 7, payload={"role": "leader", "status": "DEGRADED", "reason": "no topic"}
+    )
+    snapshot, tombstone = share_row(RecordType.SHARE_SNAPSHOT, 2), share_row(RecordType.SHARE_TOMBSTONE, 6)
+    assert fold([snapshot, degraded]).groups["group-1"].dead_letter_failure == "no topic"
+    assert fold([snapshot, tombstone, degraded]).groups == {}
+    assert fold([snapshot, tombstone]).groups == {}
 
 
 def test_rows_without_a_group_make_no_group() -> None:
