@@ -14,6 +14,8 @@ SEEDS ?= 0:1000
 UV_VERSION := 0.13.8
 # The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
 FAST := not spark and not kafka and not slow
+# Those that wait for processes and locks, mostly: they may be divided, too.
+SLOW := slow and not spark and not kafka
 BIN := .venv/bin
 # Tests start many processes; compiled modules are kept between them, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,7 +45,8 @@ test: JAR_SETS += broker-4.3.1 broker-3.9.2
 test: setup ## Run all tests
 ifeq ($(strip $(ARGS)),)
 	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)"
-	$(BIN)/pytest -m "not ($(FAST))" --durations 10
+	$(BIN)/pytest --numprocesses 3 --dist loadfile -m "$(SLOW)" --durations 10
+	$(BIN)/pytest -m "spark or kafka" --durations 10
 else
 	$(BIN)/pytest $(ARGS)
 endif

@@ -13,6 +13,11 @@ from sharegroup.logs.kafka import KafkaLog
 from sharegroup.spark.session import build_session
 from tests.support.examples import register_profiles
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.recoveries import (  # noqa: F401 - pytest calls these
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 

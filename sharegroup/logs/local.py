@@ -39,6 +39,9 @@ from sharegroup.logs.port import (
 )
 from sharegroup.logs.topic_id import new_topic_id
 
+_RECORDS_PER_DELETION = 20_000
+"""Records that are deleted in one transaction, for which all other writers wait."""
+
 
 class LocalLog:
     """A `Log` in one SQLite file, created with its folder when missing.
@@ -104,13 +107,19 @@ class LocalLog:
         return TopicDescription(name, topic_id, partition_count, config)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records; raises `UnknownTopicError`."""
+        """Delete a topic with all its records; raises `UnknownTopicError`.
+
+        The topic is gone at once, its records go in steps: other writers wait for a step only. What a killed process
+        has left is deleted with the next topic.
+        """
         with self._file.transaction() as connection:
             row = connection.execute("DELETE FROM topics WHERE name = ? RETURNING rowid", (name,)).fetchone()
             if row is None:
                 raise unknown_topic(self.path, name)
-            connection.execute("DELETE FROM records WHERE topic = ?", row)
             connection.execute("DELETE FROM partitions WHERE topic = ?", row)
+            connection.execute("INSERT INTO deleted_topics VALUES (?)", row)
+        while self._deletes_more_records():
+            pass
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe one topic; raises `UnknownTopicError`."""
@@ -205,24 +214,16 @@ class LocalLog:
         end_offset: int,
         chunk_records: int,
         chunk_bytes: int,
-        fail_below_start: bool = False,
     ) -> Iterator[list[StoredRow]]:
         """Read a range in chunks of stored rows, each its own snapshot, so that no reader holds up the file.
 
         Raises:
-            OffsetOutOfRangeError: with `fail_below_start`, when records that were not read yet are deleted.
             UnknownTopicError: there is no such partition (any more).
         """
         position = start_offset
         while position < end_offset:
             with self._file.snapshot() as connection:
                 found = self._partition(connection, topic, partition)
-                if fail_below_start and position < found.start_offset:
-                    raise OffsetOutOfRangeError(
-                        f"Offset {position} of partition {topic}-{partition} is below the log's start offset "
-                        f"{found.start_offset}: records were deleted before they were read.",
-                        "Read from the start offset on, or allow for missing records.",
-                    )
                 rows = read_rows(
                     connection, found.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
                 )
@@ -241,21 +242,24 @@ class LocalLog:
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""
-        with self._file.transaction() as connection:
-            found = self._partition(connection, topic, partition)
-            if not 0 <= before_offset <= found.end_offset:
-                raise OffsetOutOfRangeError(
-                    f"Records of partition {topic}-{partition} cannot be deleted up to offset {before_offset}.",
-                    f"Give an offset from 0 to the end offset, {found.end_offset}.",
+        start_offset: int | None = None
+        while start_offset is None or start_offset < before_offset:
+            with self._file.transaction() as connection:
+                found = self._partition(connection, topic, partition)
+                if not 0 <= before_offset <= found.end_offset:
+                    raise OffsetOutOfRangeError(
+                        f"Records of partition {topic}-{partition} cannot be deleted up to offset {before_offset}.",
+                        f"Give an offset from 0 to the end offset, {found.end_offset}.",
+                    )
+                start_offset = max(found.start_offset, min(before_offset, found.start_offset + _RECORDS_PER_DELETION))
+                connection.execute(
+                    "DELETE FROM records WHERE topic = ? AND partition = ? AND offset < ?",
+                    (found.topic_rowid, partition, start_offset),
                 )
-            connection.execute(
-                "DELETE FROM records WHERE topic = ? AND partition = ? AND offset < ?",
-                (found.topic_rowid, partition, before_offset),
-            )
-            connection.execute(
-                "UPDATE partitions SET start_offset = max(start_offset, ?) WHERE topic = ? AND partition = ?",
-                (before_offset, found.topic_rowid, partition),
-            )
+                connection.execute(
+                    "UPDATE partitions SET start_offset = ? WHERE topic = ? AND partition = ?",
+                    (start_offset, found.topic_rowid, partition),
+                )
 
     def raise_end_offset(self, topic: str, partition: int, offset: int) -> None:
         """Let the next record have this offset at least; an empty partition then starts there too.
@@ -290,6 +294,24 @@ class LocalLog:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _deletes_more_records(self) -> bool:
+        """Delete some records of deleted topics; False when none is left."""
+        with self._file.transaction() as connection:
+            row = connection.execute("SELECT topic FROM deleted_topics LIMIT 1").fetchone()
+            if row is None:
+                return False
+            deleted = connection.execute(
+                """
+                DELETE FROM records WHERE topic = :topic AND (partition, offset) IN (
+                    SELECT partition, offset FROM records WHERE topic = :topic LIMIT :count
+                )
+                """,
+                {"topic": row[0], "count": _RECORDS_PER_DELETION},
+            )
+            if deleted.rowcount < _RECORDS_PER_DELETION:
+                connection.execute("DELETE FROM deleted_topics WHERE topic = ?", row)
+        return True
 
     def _append(self, connection: sqlite3.Connection, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
         found = self._partition(connection, topic, partition)

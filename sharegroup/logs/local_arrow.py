@@ -38,16 +38,13 @@ def read_arrow(
     partition: int,
     start_offset: int,
     end_offset: int,
-    fail_below_start: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read the records with start_offset <= offset < end_offset as batches of `RECORD_SCHEMA`.
 
     Raises:
-        OffsetOutOfRangeError: with `fail_below_start`, when records that were not read yet are deleted.
         UnknownTopicError: there is no such partition.
     """
-    chunks = log.scan(topic, partition, start_offset, end_offset, MAX_BATCH_RECORDS, MAX_BATCH_BYTES, fail_below_start)
-    for rows in chunks:
+    for rows in log.scan(topic, partition, start_offset, end_offset, MAX_BATCH_RECORDS, MAX_BATCH_BYTES):
         yield _record_batch(topic, partition, rows)
 
 

@@ -14,14 +14,14 @@ from urllib.parse import quote
 from sharegroup.errors import LogCorruptedError, LogError, LogUnavailableError, UnsupportedFormatVersionError
 from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the schema below; a file of another version is refused."""
 
 _SCHEMA = (
     "CREATE TABLE log_format (format_version INTEGER NOT NULL) STRICT",
     """
     CREATE TABLE topics (
-        rowid INTEGER PRIMARY KEY,
+        rowid INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL UNIQUE,
         topic_id TEXT NOT NULL UNIQUE,
         partition_count INTEGER NOT NULL,
@@ -38,6 +38,7 @@ _SCHEMA = (
         PRIMARY KEY (topic, partition)
     ) STRICT, WITHOUT ROWID
     """,
+    "CREATE TABLE deleted_topics (topic INTEGER PRIMARY KEY) STRICT",
     """
     CREATE TABLE records (
         topic INTEGER NOT NULL,

@@ -7,7 +7,7 @@ it is rebuilt from the state table, aside, while its messages queue and all othe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
@@ -109,6 +109,7 @@ class Groups:
         request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.
         poison: request partition and offset of a message that ended processors: its group is quarantined from it on.
+        leads_ms: request partition → how far its time is ahead of the stamps at first.
         start_rebuild: starts reading a group's rows, after everything submitted so far is committed; the loop calls
             `finish_rebuild` when they are there.
     """
@@ -123,6 +124,7 @@ class Groups:
         group_epoch_floor: int,
         start_rebuild: Callable[[Rebuild], None],
         poison: tuple[int, int] | None = None,
+        leads_ms: Mapping[int, int] | None = None,
     ) -> None:
         self.group_epoch_floor = group_epoch_floor
         self._leader_epoch = leader_epoch
@@ -131,7 +133,8 @@ class Groups:
         self._request_partition_count = request_partition_count
         self._start_rebuild = start_rebuild
         self._poison = poison
-        self._tick_times_ms: dict[int, int] = {}
+        self._leads_ms = dict(leads_ms or {})
+        self._times_ms: dict[int, int] = {}
         self._rebuilds: dict[str, Rebuild] = {}
         self._groups = {group_id: self._actors_of(group) for group_id, group in folded.groups.items()}
 
@@ -168,7 +171,7 @@ class Groups:
                 text = f"Group {envelope.group_id} is not in partition {cut.partition} of the request log."
                 refused.append(refusal(record.value, record.offset, InvalidRequestError(text)))
                 continue
-            messages.setdefault(envelope.group_id, []).append(self._at_tick_time(message, cut))
+            messages.setdefault(envelope.group_id, []).append(self._on_time(message, record.timestamp_ms, cut))
         outputs = [output for item in messages.items() if (output := self._applied(*item, cut)) is not None]
         if refused:
             outputs.append(
@@ -176,20 +179,25 @@ class Groups:
             )
         return outputs
 
-    def _at_tick_time(self, message: LoggedRequest, cut: TakenCut) -> LoggedRequest:
-        """Return the message at the time of the last Tick of this processor, if its own stamp is behind that.
+    def _on_time(self, message: LoggedRequest, stamp_ms: int, cut: TakenCut) -> LoggedRequest:
+        """Return the message at the time of its partition, which may be ahead of the stamps.
 
-        Stamps stay behind the time that the processor carries on when a broker's clock was put back, or runs slower:
-        a Tick that were applied at its stamp would find nothing due, and ask for the next one at once.
+        The processor carries the time on where a broker's clock was put back, or runs slower. By stamps alone a Tick
+        would find nothing due and ask for the next one at once, and a fetch would be too old when it comes.
         """
-        tick_ms = self._tick_times_ms.get(cut.partition, 0)
-        envelope = message.envelope
+        partition, envelope = cut.partition, message.envelope
         if envelope.api_key == ApiKey.TICK and envelope.leader_epoch == self._leader_epoch:
             sent_ms = envelope.body.get("time_ms", 0)
             if isinstance(sent_ms, int):
-                # The processor sent it before this cut: no forged one can put the time forward.
-                tick_ms = self._tick_times_ms[cut.partition] = max(tick_ms, min(sent_ms, cut.cut_ms))
-        return message if message.time_ms >= tick_ms else replace(message, time_ms=tick_ms)
+                self._leads_ms[partition] = max(0, sent_ms - stamp_ms)
+        # Whatever a forged Tick says, no message is later than its cut.
+        time_ms = max(message.time_ms, min(stamp_ms + self._leads_ms.get(partition, 0), cut.cut_ms))
+        time_ms = self._times_ms[partition] = max(time_ms, self._times_ms.get(partition, 0))
+        return message if message.time_ms == time_ms else replace(message, time_ms=time_ms)
+
+    def lead_ms(self, partition: int) -> int:
+        """Return how far the time of a request partition is ahead of its stamps, by the last Tick."""
+        return self._leads_ms.get(partition, 0)
 
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
         """Put a group back whose rows were read: apply again what came before the bad message, then quarantine it.

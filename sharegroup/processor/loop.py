@@ -42,6 +42,10 @@ MAX_PENDING_MESSAGES = 20_000
 """Messages that may be applied and not committed; then the loop waits for the commit on its way."""
 
 
+_STAMP_BEHIND_MS = 500
+"""A stamp that is further behind the time of its partition is looked into, at most so often."""
+
+
 class StateWriter(Protocol):
     """The state table, as the loop writes it."""
 
@@ -161,6 +165,7 @@ class Loop:
         self._monotonic_s = monotonic_s
         self._applied_ends = dict(position.end_offsets)
         self._message_times_ms = dict(position.message_times_ms)
+        self._next_measurement_ms: dict[int, int] = {}
         self._published_ends = dict(position.end_offsets)
         self._longest_take_ms = 1_000
         self._careful_ends: dict[int, int] = {}
@@ -324,7 +329,17 @@ class Loop:
             times_ms.append(time_ms)
         self._message_times_ms[partition] = time_ms
         self._clocks.observe(partition, time_ms)
+        self._measure_lead(partition, records[-1])
         return TakenCut(partition, records, times_ms, records[-1].offset + 1, self._clocks.now_ms(partition))
+
+    def _measure_lead(self, partition: int, last: LogRecord) -> None:
+        """Send a Tick when a stamp is far behind: its message waited long, or the broker put its clock back."""
+        now_ms = self._clocks.now_ms(partition)
+        is_behind = now_ms - last.timestamp_ms - self._groups.lead_ms(partition) > _STAMP_BEHIND_MS
+        if last.key and is_behind and now_ms >= self._next_measurement_ms.get(partition, 0):
+            self._next_measurement_ms[partition] = now_ms + _STAMP_BEHIND_MS
+            with self._changed:
+                self._pending.ticks.append(self._tick(last.key.decode(errors="replace"), now_ms))
 
     def _submit(
         self, started_s: float, cuts: Sequence[Cut], outputs: Sequence[GroupOutput], message_count: int

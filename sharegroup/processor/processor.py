@@ -305,6 +305,7 @@ class _Running:
                 takeover.marker.group_epoch_floor if takeover.marker else 0,
                 self._start_rebuild,
                 takeover.marker.attempted_offset if takeover.marker else None,
+                takeover.leads_ms,
             ),
             takeover.writer,
             publisher,

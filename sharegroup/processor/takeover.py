@@ -60,6 +60,7 @@ class Takeover:
         position: where the loop begins.
         marker: payload of the last marker; None when there is none.
         clock_ms: request partition → time at which its clock begins; epoch ms.
+        leads_ms: request partition → how far that is ahead of the stamp of this processor's announcement.
         announced_offsets: request partition → offset of this processor's announcement.
         takeovers_since_marker: processors that have taken over since the last marker, before this one.
     """
@@ -70,6 +71,7 @@ class Takeover:
     position: Position
     marker: CommitMarkerPayload | None
     clock_ms: Mapping[int, int]
+    leads_ms: Mapping[int, int]
     announced_offsets: Mapping[int, int]
     takeovers_since_marker: int
 
@@ -170,6 +172,8 @@ def take_over(log: Log, table: StateTable, config: ProcessorConfig, accepts_olde
         _publish_outbox(publisher, recovery, marker, writer.leader_epoch)
     publisher.announce_to_members(announcement)
     commit_id = recovery.last_marker.commit_id if recovery.last_marker else -1
+    stamps_ms = _announcement_stamps(log, config, announced)
+    clock_ms = _clock_starts(stamps_ms, marker)
     if accepts_older_state:
         _log_repeated(log, config, ends)
     return Takeover(
@@ -184,7 +188,8 @@ def take_over(log: Log, table: StateTable, config: ProcessorConfig, accepts_olde
             dict(marker.message_times_ms) if marker else {},
         ),
         marker,
-        _clock_starts(log, config, announced, marker),
+        clock_ms,
+        {partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()},
         announced,
         recovery.takeovers_since_marker - 1,
     )
@@ -332,15 +337,20 @@ def _publish_outbox(
     publisher.publish(messages, marker.answers, recovery.last_marker.commit_id)
 
 
-def _clock_starts(
-    log: Log, config: ProcessorConfig, announced: Mapping[int, int], marker: CommitMarkerPayload | None
-) -> dict[int, int]:
-    starts: dict[int, int] = {}
-    for cut in marker.cuts if marker else ():
-        starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
+def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[int, int]) -> dict[int, int]:
+    stamps_ms: dict[int, int] = {}
     for partition, offset in announced.items():
         (record,) = log.read(config.request_topic_name, partition, offset, offset + 1)
-        starts[partition] = max(starts.get(partition, 0), record.timestamp_ms)
+        stamps_ms[partition] = record.timestamp_ms
+    return stamps_ms
+
+
+def _clock_starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
+    starts = dict(stamps_ms)
+    for partition, time_ms in marker.message_times_ms.items() if marker else ():
+        starts[partition] = max(starts.get(partition, 0), time_ms)
+    for cut in marker.cuts if marker else ():
+        starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
     return starts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import ConfigurationError
@@ -40,22 +40,6 @@ def parse_ranges(text: str) -> list[OffsetRange]:
     if not isinstance(entries, list):
         raise ConfigurationError("ranges is not a JSON list.", f"Give [[{', '.join(_FIELDS)}], ...].")
     return [_range(index, entry) for index, entry in enumerate(entries)]
-
-
-def limit_fairly(starts: Mapping[int, int], ends: Mapping[int, int], max_offsets: int) -> dict[int, int]:
-    """Pull the ends (by partition) back until at most `max_offsets` offsets lie between starts and ends.
-
-    Every partition gets the same share; what one does not need goes to those that have more.
-    """
-    limited = dict(ends)
-    remaining = max_offsets
-    smallest_first = sorted(ends, key=lambda partition: ends[partition] - starts[partition])
-    for index, partition in enumerate(smallest_first):
-        share = remaining // (len(smallest_first) - index)
-        taken = min(ends[partition] - starts[partition], share)
-        limited[partition] = starts[partition] + taken
-        remaining -= taken
-    return limited
 
 
 def split_evenly(ranges: Sequence[OffsetRange], task_count: int) -> list[list[OffsetRange]]:

@@ -34,7 +34,8 @@ class ShareGroupSourceConfig(Config):
     client_id: str = Field(default="", description="Free name of the query, for people who read logs.")
     share_acknowledgement_mode: Literal["implicit", "explicit"] = Field(
         default="implicit",
-        description="Whether the commit of a batch accepts its records, or `acknowledge` says what became of each.",
+        description="`implicit`: the commit of a batch accepts its records; "
+        "`explicit`: `acknowledge` does so for each.",
     )
     share_acquire_mode: AcquireMode = Field(
         default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."

@@ -5,34 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from sharegroup.processor.loop import Point
 from tests.crash.processor_process import ProcessorProcess, ProcessorSpecification
 from tests.support.eventually import eventually
+from tests.support.recoveries import Recoveries
 from tests.support.site import RESPONSES, Site
 
 T = TypeVar("T")
 
 _LONGEST_S = 240
 """For whatever is waited for; only failures wait so long, and machines that are busy."""
-
-
-@dataclass
-class Recoveries:
-    """Crashes and recoveries of a test run.
-
-    Attributes:
-        seconds: kind of crash → seconds from it to the first answer after it, for each.
-    """
-
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, kind: str, seconds: float) -> None:
-        """Note one."""
-        self.seconds.setdefault(kind, []).append(seconds)
 
 
 class Deployment:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.deployment import Deployment, Recoveries
+from tests.crash.deployment import Deployment
 from tests.crash.small_disk import SmallDisk, small_disk
 from tests.crash.workload import Workload, workload
+from tests.support.recoveries import Recoveries
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +74,18 @@ def test_the_disk_of_the_local_log_is_full(deployment: Deployment, load: Workloa
     load.check()
 
 
+def test_the_disk_of_the_state_table_is_full_for_a_moment(
+    deployment: Deployment, load: Workload, state_disk: SmallDisk
+) -> None:
+    state_disk.fill()
+    deployment.until(lambda: "is tried again" in deployment.processor.output, "a commit is tried again")
+    state_disk.empty()
+    deployment.await_commits(2)
+    load.check()
+
+
 def test_the_disk_of_the_state_table_is_full(deployment: Deployment, load: Workload, state_disk: SmallDisk) -> None:
+    # A commit is tried again for half a minute.
     state_disk.fill()
     assert deployment.processor.await_end() == 1
     output = deployment.processor.output

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 _RUN = """
 import threading
 from pathlib import Path
-from tests.crash.deployment import Deployment, Recoveries
+from tests.crash.deployment import Deployment
+from tests.support.recoveries import Recoveries
 from tests.crash.workload import workload
 
 def test_that_does_not_end(tmp_path):

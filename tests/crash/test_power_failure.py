@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from sharegroup.processor.loop import Point
-from tests.crash.deployment import Deployment, Recoveries
+from tests.crash.deployment import Deployment
 from tests.crash.processor_process import arm
 from tests.crash.workload import Workload, workload
+from tests.support.recoveries import Recoveries
 
 pytestmark = pytest.mark.slow
 

@@ -59,15 +59,15 @@ def test_started_fenced_killed_and_restarted_in_any_order(deployment: Deployment
     deployment.check_audit()
 
 
-def test_a_scheduled_pair_drains_and_ends_and_a_later_processor_ends_at_once(deployment: Deployment) -> None:
+def test_a_scheduled_processor_ends_alone_and_a_scheduled_pair_when_all_is_drained(deployment: Deployment) -> None:
+    assert deployment.processor("--once", "--wait", "1").exit_code() == ExitCode.OK
     deployment.produce(100)
     worker = deployment.worker("--once", "--wait", "300")
-    worker.await_event("waiting_for_processor")
+    worker.await_event("started")
     processor = deployment.processor("--once", "--wait", "5")
     assert worker.exit_code() == ExitCode.OK
     assert processor.exit_code() == ExitCode.OK
     assert deployment.is_drained()
     assert worker.events("records_acknowledged")
-    assert deployment.processor("--once", "--wait", "1").exit_code() == ExitCode.OK
     assert deployment.accepted_count() == 200
     deployment.check_audit()

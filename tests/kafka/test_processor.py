@@ -191,6 +191,8 @@ def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: Ka
             site.poll(consumer, 5)
             consumer.commit_sync()
             site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+            # Without a processor it would wait for answers.
+            consumer.close()
     assert verify(site.rows(), BROKER).findings == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sharegroup.errors import (
     UnknownTopicError,
     UnsupportedFormatVersionError,
 )
+from sharegroup.logs import local
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_bounds import MAX_RECORD_BYTES
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
@@ -305,3 +307,32 @@ def test_a_record_that_is_too_large_is_refused_and_so_is_what_was_to_be_appended
     with pytest.raises(RecordTooLargeError, match=rf"events-0 has {MAX_RECORD_BYTES + 1} bytes"):
         log.append("events", 0, records)
     assert log.offsets("events")[0].end_offset == 0
+
+
+def test_records_of_a_deleted_topic_go_in_steps(path: Path, log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_RECORDS_PER_DELETION", 10)
+    log.create_topic("large", 2)
+    for partition in range(2):
+        log.append("large", partition, [NewRecord(None, b"v")] * 45)
+    log.delete_records("large", 0, 33)
+    assert (log.offsets("large")[0].start_offset, record_count(path)) == (33, 57)
+    log.delete_topic("large")
+    assert record_count(path) == 0
+    log.create_topic("large", 1)
+    assert log.append("large", 0, [NewRecord(None, b"new")]) == 0
+
+
+def test_records_that_a_killed_deletion_left_go_with_the_next_topic(path: Path, log: LocalLog) -> None:
+    log.create_topic("left", 1)
+    log.append("left", 0, [NewRecord(None, b"v")] * 10)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO deleted_topics SELECT rowid FROM topics WHERE name = 'left'")
+        connection.execute("DELETE FROM topics WHERE name = 'left'")
+    log.create_topic("next", 1)
+    log.delete_topic("next")
+    assert record_count(path) == 0
+
+
+def record_count(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])

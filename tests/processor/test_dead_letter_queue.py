@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from sharegroup.audit.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
@@ -78,6 +80,7 @@ def test_rejected_and_exceeded_records_have_their_letters(site: Site) -> None:
     assert verify(site.rows(), BROKER).findings == []
 
 
+@pytest.mark.slow
 def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite) -> None:
     site = new_site()
     with site.running() as processor:

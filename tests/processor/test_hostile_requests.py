@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from random import Random
 
+import pytest
+
 from sharegroup.actor.decoding import MAX_REQUEST_BYTES
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.partitioner import partition_for
@@ -18,6 +20,7 @@ ATTACKS_PER_TURN = 500
 TURNS = 6
 
 
+@pytest.mark.slow
 def test_hostile_records_stop_neither_the_query_nor_the_members(site: Site) -> None:
     topic = site.new_topic(partition_count=2, record_count=60)
     attacked, beside = (site.new_group(share_record_lock_duration_ms="5000") for _ in range(2))

@@ -105,6 +105,7 @@ def test_a_processor_that_is_stopped_while_it_works_has_not_failed(new_site: New
         producer.join()
 
 
+@pytest.mark.slow
 def test_locks_end_at_their_deadline_after_the_requests_were_lost(new_site: NewSite) -> None:
     site = new_site()
     with site.running():

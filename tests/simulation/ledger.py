@@ -42,13 +42,15 @@ class Delivery:
     Attributes:
         count: deliveries, less those that were taken back.
         holder: who has it; "" when nobody.
-        end_ms: when its lock ends.
+        end_ms: when its lock ends, at the earliest.
+        latest_end_ms: when it has ended for sure.
         is_finished: it must not be delivered any more.
     """
 
     count: int = 0
     holder: str = ""
     end_ms: int = 0
+    latest_end_ms: int = 0
     is_finished: bool = False
 
 
@@ -61,6 +63,7 @@ class Request:
         partition: request partition.
         offset: where it was appended first.
         stamp_ms: its append time there, made non-decreasing.
+        latest_ms: the latest time that it may have counted from, by what Ticks say.
         is_final: it closes the share session.
         acknowledgements: (topic id, partition, first offset, last offset, type).
         is_applied: its acknowledgements are in the ledger, by share-partition.
@@ -70,6 +73,7 @@ class Request:
     partition: int
     offset: int
     stamp_ms: int
+    latest_ms: int
     is_final: bool
     acknowledgements: list[tuple[str, int, int, int, AcknowledgeType]]
     is_closed: bool = False
@@ -93,6 +97,7 @@ class Ledger:
         self._requests: dict[RequestKey, Request] = {}
         self._senders: dict[tuple[int, int], RequestKey] = {}
         self._stamps_ms: dict[int, int] = {}
+        self._leads_ms: dict[int, int] = {}
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._epochs_seen: dict[str, int] = {}
         self._acquired: set[tuple[Any, ...]] = set()
@@ -105,6 +110,7 @@ class Ledger:
     def requested(self, key: RequestKey, group_id: str, body: Message, record: LogRecord) -> None:
         """Note a request when it is appended, each time."""
         stamp_ms = self._stamp_ms(record)
+        latest_ms = stamp_ms + self._leads_ms.get(record.partition, 0)
         self._senders[record.partition, record.offset] = key
         if key in self._requests or not isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest):
             return
@@ -116,7 +122,15 @@ class Ledger:
             for kind in batch.acknowledge_types
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
-        self._requests[key] = Request(group_id, record.partition, record.offset, stamp_ms, is_final, acknowledgements)
+        self._requests[key] = Request(
+            group_id, record.partition, record.offset, stamp_ms, latest_ms, is_final, acknowledgements
+        )
+
+    def ticked(self, record: LogRecord, time_ms: int) -> None:
+        """Note a Tick, which says how far the time of a request partition is ahead of its stamps."""
+        self._stamp_ms(record)
+        lead_ms = time_ms - record.timestamp_ms
+        self._leads_ms[record.partition] = max(self._leads_ms.get(record.partition, 0), lead_ms)
 
     def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement in a request partition."""
@@ -158,16 +172,6 @@ class Ledger:
             self._violated(f"member {member_id} took an answer of epoch {leader_epoch} after one of {highest}")
         self._epochs_seen[member_id] = max(self._epochs_seen.get(member_id, 0), leader_epoch)
 
-    def is_drained(self, group_id: str, topic_id: str, partition: int, end_offset: int) -> bool:
-        """Return True if no record below an offset is left to be delivered."""
-        for offset in range(end_offset):
-            delivery = self._records.get((group_id, topic_id, partition, offset))
-            if delivery is None:
-                return False
-            if not (delivery.is_finished or delivery.count >= self._limit):
-                return False
-        return True
-
     # What one answer says.
 
     def _events(
@@ -208,7 +212,7 @@ class Ledger:
             for offset in range(first, last + 1):
                 record_key = (request.group_id, topic_id, partition, offset)
                 delivery = self._records[record_key]
-                if delivery.holder == key[0] and request.stamp_ms < delivery.end_ms and not delivery.is_finished:
+                if delivery.holder == key[0] and request.stamp_ms < delivery.latest_end_ms and not delivery.is_finished:
                     self._take_in(key, request, record_key, delivery, kind)
                 else:
                     late.append((key, request, record_key, kind))
@@ -222,11 +226,13 @@ class Ledger:
     def _take_in(
         self, key: RequestKey, request: Request, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType
     ) -> None:
-        self._succeeded.add((*record_key, *key, ACKNOWLEDGE_CAUSE[kind]))
+        if request.latest_ms < delivery.end_ms:
+            self._succeeded.add((*record_key, *key, ACKNOWLEDGE_CAUSE[kind]))
         if kind in _FINISHING:
             delivery.is_finished, delivery.holder = True, ""
         elif kind is AcknowledgeType.RENEW:
             delivery.end_ms = request.stamp_ms + self._lock_duration_ms
+            delivery.latest_end_ms = request.latest_ms + self._lock_duration_ms
         else:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
@@ -258,7 +264,7 @@ class Ledger:
             if count != delivery.count + 1 or count > self._limit:
                 self._violated(f"{record_key} is delivered to {key[0]} with count {count}, but {delivery}")
             delivery.count, delivery.holder = count, key[0]
-            delivery.end_ms = deadline_ms
+            delivery.end_ms = delivery.latest_end_ms = deadline_ms
 
     # The state table.
 
@@ -281,9 +287,17 @@ class Ledger:
                     for offset in offsets:
                         applied[(*share_key, offset, *sender, entry.cause)] += 1
         self._compare_sets("acquisition", self._acquired, acquired)
-        self._compare_sets(
-            "acknowledgement", self._succeeded, {key for key in applied if key[-1] is not Cause.SESSION_CLOSE}
-        )
+        for key in sorted(self._succeeded - applied.keys(), key=str):
+            self._violated(f"acknowledgement {key} was published, but is not in the state table")
+        for group_id, topic_id, partition, offset, member_id, correlation_id, cause in applied:
+            request = self._requests.get((member_id, correlation_id))
+            if cause is not Cause.SESSION_CLOSE and (
+                request is None or (group_id, topic_id, partition) not in request.applied
+            ):
+                self._violated(
+                    f"{cause.value} of {(group_id, topic_id, partition, offset)} by request "
+                    f"{(member_id, correlation_id)} is in the state table, but its success was not published"
+                )
         for key, count in applied.items():
             if count > 1:
                 self._violated(f"acknowledgement {key} was applied {count} times")

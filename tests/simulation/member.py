@@ -60,8 +60,6 @@ class SimulatedMember:
         fetch: what it asks for.
     """
 
-    drops_lower_epochs = True
-
     def __init__(
         self,
         world: World,
@@ -90,7 +88,6 @@ class SimulatedMember:
         self._inbox: deque[bytes] = deque()
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
-        self._leader_epoch = -1
         self._opening_count = 0
         self._step_at_ms: int | None = None
         self.wake(1, 20)
@@ -162,11 +159,10 @@ class SimulatedMember:
             value = self._inbox.popleft()
             self._read.append(value)
             answer = decoded_response(value)
-            if self.drops_lower_epochs and answer.leader_epoch < self._leader_epoch:
-                continue
-            self._leader_epoch = max(self._leader_epoch, answer.leader_epoch)
-            self._ledger.seen(self.member_id, answer.leader_epoch)
+            count = self._protocol.standing.answer_count
             self._protocol.receive(answer, self._world.now_ms)
+            if self._protocol.standing.answer_count > count:
+                self._ledger.seen(self.member_id, answer.leader_epoch)
 
     def _poll(self) -> None:
         if (error := self._protocol.take_error()) is not None:

@@ -11,13 +11,14 @@ import pytest
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.processor import takeover
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.loop import Loop
 from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.reader import Recovery
-from tests.simulation.member import SimulatedMember
 from tests.simulation.schedule import run_schedule
 from tests.simulation.table import SimulatedTable, SimulatedWriter, StoredTable
 
@@ -53,11 +54,17 @@ def _lose_the_outbox(patch: pytest.MonkeyPatch) -> None:
 def _ignore_announcements(patch: pytest.MonkeyPatch) -> None:
     """Stale processors go on, and members take their answers."""
     patch.setattr(Groups, "_check_fence", lambda *_: None)
-    patch.setattr(SimulatedMember, "drops_lower_epochs", False)
+    _take_answers_of_stale_processors(patch)
 
 
 def _take_answers_of_stale_processors(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedMember, "drops_lower_epochs", False)
+    receive = MemberProtocol.receive
+
+    def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, now_ms: int) -> None:
+        protocol._leader_epoch = min(protocol._leader_epoch, envelope.leader_epoch)
+        receive(protocol, envelope, now_ms)
+
+    patch.setattr(MemberProtocol, "receive", receive_any)
 
 
 def _forget_the_marker_in_a_snapshot(patch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,11 @@ class SimulatedProcessor:
     def look(self) -> None:
         """Look at the record log, soon."""
         if not self.is_over and self._takeover is not None:
-            self._world.after(1, 30, lambda: self.is_over or self._guarded(self._watch.look))
+            self._world.after(1, 30, self._look)
+
+    def _look(self) -> None:
+        if not self.is_over:
+            self._guarded(self._watch.look)
 
     def kill(self) -> None:
         """End now."""
@@ -165,6 +169,7 @@ class SimulatedProcessor:
             marker.group_epoch_floor if marker else 0,
             self._start_rebuild,
             marker.attempted_offset if marker else None,
+            takeover.leads_ms,
         )
         opening = [
             *(
@@ -211,7 +216,7 @@ class SimulatedProcessor:
 
     def _start_rebuild(self, rebuild: Rebuild) -> None:
         def read() -> None:
-            rebuild.rows = self._stored_table.recovery(rebuild.group_id).rows
+            rebuild.rows = list(self._stored_table.recovery(rebuild.group_id).rows)
             self._loop.rebuild_is_read(rebuild)
             self.wake()
 

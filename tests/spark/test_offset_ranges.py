@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.errors import ConfigurationError
-from sharegroup.spark.offset_ranges import OffsetRange, limit_fairly, parse_ranges, split_evenly
+from sharegroup.spark.offset_ranges import OffsetRange, parse_ranges, split_evenly
 
 range_lists = st.lists(
     st.builds(
@@ -21,33 +21,6 @@ range_lists = st.lists(
     ),
     max_size=8,
 )
-
-
-@pytest.mark.parametrize(
-    ("ends", "max_offsets", "limited"),
-    [
-        ({0: 10, 1: 10}, 100, {0: 10, 1: 10}),
-        ({0: 10, 1: 10}, 10, {0: 5, 1: 5}),
-        ({0: 100, 1: 2, 2: 100}, 20, {0: 9, 1: 2, 2: 9}),
-        ({0: 100, 1: 0}, 7, {0: 7, 1: 0}),
-        ({0: 3, 1: 5}, 1, {0: 0, 1: 1}),
-        ({}, 5, {}),
-    ],
-)
-def test_a_limit_is_shared_fairly(ends: dict[int, int], max_offsets: int, limited: dict[int, int]) -> None:
-    assert limit_fairly(dict.fromkeys(ends, 0), ends, max_offsets) == limited
-
-
-@given(st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 50), st.integers(0, 50))), st.integers(1, 100))
-def test_a_limit_is_used_up_and_never_exceeded(backlogs: dict[int, tuple[int, int]], max_offsets: int) -> None:
-    starts = {partition: start for partition, (start, _) in backlogs.items()}
-    ends = {partition: start + length for partition, (start, length) in backlogs.items()}
-    limited = limit_fairly(starts, ends, max_offsets)
-    assert all(starts[partition] <= limited[partition] <= ends[partition] for partition in ends)
-    taken = {partition: limited[partition] - starts[partition] for partition in ends}
-    assert sum(taken.values()) == min(max_offsets, sum(length for _, length in backlogs.values()))
-    cut_short = [taken[partition] for partition in ends if limited[partition] < ends[partition]]
-    assert max(cut_short, default=0) - min(cut_short, default=0) <= 1
 
 
 @given(range_lists, st.integers(1, 5))

@@ -70,6 +70,23 @@ def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Sit
         assert streaming_query(spark, query).recentProgress == []
 
 
+def test_members_are_answered_before_spark_comes_to_its_first_batch(
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_begin = threading.Event()
+    run_batch = ProcessorQuery._run_batch
+
+    def run_late(self: ProcessorQuery, batch: DataFrame, batch_id: int) -> None:
+        assert may_begin.wait(60)
+        run_batch(self, batch, batch_id)
+
+    monkeypatch.setattr(ProcessorQuery, "_run_batch", run_late)
+    with hosted(spark, site):
+        drain(site)
+        may_begin.set()
+        drain(site)
+
+
 def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=200) as query:
         stream = streaming_query(spark, query)
