@@ -12,7 +12,9 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.row_payloads import GroupMetadataPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
@@ -253,7 +255,9 @@ def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> No
         request_offset=7,
         payload=waiting.model_dump(mode="json"),
     )
-    store(str(cli.folder / "state"), [row])
+    metadata = GroupMetadataPayload(records=[ShareGroupMetadata(epoch=1)]).model_dump(mode="json")
+    group = row.model_copy(update={"record_type": RecordType.GROUP_METADATA, "payload": metadata})
+    store(str(cli.folder / "state"), [group, row])
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "DEAD LETTERS WAIT: no topic dead-orders" in shown
     assert "QUARANTINED" not in shown
