@@ -126,7 +126,7 @@ class TestAfterATakeover:
         kept = LastRequests({}, limit=2)
         body = DeleteShareGroupState(state_epoch=0, topic_ids=[])
         for member_id in ("anna", "ben", "anna", "cleo"):
-            kept.note(request(ApiKey.SHARE_FETCH, "group-1", body, member_id=member_id), 1)
+            kept.note(request(ApiKey.SHARE_FETCH, "group-1", body, member_id=member_id), 1, {})
         assert list(kept) == ["anna", "cleo"]
 
 
