@@ -287,6 +287,7 @@ def can_create(site: KafkaSite, topic: str) -> bool:
     return bool(site.log.describe_topic(topic))
 
 
+@pytest.mark.kafka
 def test_an_outage(new_site: NewSite, tmp_path: Path) -> None:
     with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
         site = new_site(plain(broker))
