@@ -292,9 +292,10 @@ class _Running:
         clocks = PartitionClocks()
         for partition, time_ms in takeover.clock_ms.items():
             clocks.observe(partition, time_ms)
+        self._follower = log.follow(config.request_topic_name, position.end_offsets)
         self.loop = Loop(
             position,
-            log.follow(config.request_topic_name, position.end_offsets),
+            self._follower,
             clocks,
             Groups(
                 takeover.folded,
@@ -349,6 +350,7 @@ class _Running:
         self._watch.stop()
         self.dead_letters.stop()
         self.loop.stop(timeout_s)
+        self._follower.close()
         if self._has_upkeep:
             self._upkeep.stop()
         if self._metrics is not None:
