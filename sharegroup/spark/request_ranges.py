@@ -10,7 +10,9 @@ begin with `kafka.`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 from pyspark import TaskContext
@@ -91,6 +93,7 @@ class RequestRangesReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the request log."""
         if self._log is None:
+            sys.excepthook = _report
             self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
         ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
         # The log may lack what the state table has seen; a stream does not go back.
@@ -115,3 +118,9 @@ class RequestRangesReader(DataSourceStreamReader):
         """Close the log."""
         if self._log is not None:
             self._log.close()
+
+
+def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Report what ends the process of a reader, unless that Spark, which started it, is gone."""
+    if not issubclass(kind, EOFError | ConnectionError):
+        sys.__excepthook__(kind, error, traceback)
