@@ -8,14 +8,19 @@ JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAR_SETS ?= spark kafka
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
 ARGS ?=
+# The row that `make bench` measures; all that take minutes by default
+ROW ?=
 # The first seed of the simulator, and the one after the last
 SEEDS ?= 0:1000
 
 UV_VERSION := 0.13.8
-# The tests that may be divided among the cores: those with a JVM of their own would only be in each other's way.
-FAST := not spark and not kafka and not slow
-# Those that wait for processes and locks, mostly: they may be divided, too.
-SLOW := slow and not spark and not kafka
+AZURITE_VERSION := 3.37.0
+# Tests that only compute: as many at a time as there are cores.
+FAST := --numprocesses auto --dist worksteal -m "not spark and not kafka and not slow"
+# Tests that wait for JVMs, processes and locks half of their time, in the order of tests/conftest.py and the groups of tests/support/groups.py.
+SLOW := --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "spark or kafka or slow"
+# Tests write many small files, and sync each of them: in memory, where there is room, that takes no time.
+IN_MEMORY = $(shell test "$$(df --output=avail /dev/shm 2>&1 | tail -1)" -gt 4000000 2>&1 && echo TMPDIR=/dev/shm)
 BIN := .venv/bin
 # Tests start many processes; compiled modules are kept between them, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,19 +46,18 @@ run: setup ## Run the example job
 	$(BIN)/python jobs/flights.py $(ARGS)
 
 .PHONY: test
-test: JAR_SETS += broker-4.3.1 broker-3.9.2
-test: setup ## Run all tests
+test: JAR_SETS += broker-4.3.1 broker-3.9.2 s3proxy
+test: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run all tests
 ifeq ($(strip $(ARGS)),)
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)"
-	$(BIN)/pytest --numprocesses 3 --dist loadfile -m "$(SLOW)" --durations 10
-	$(BIN)/pytest -m "spark or kafka" --durations 10
+	$(IN_MEMORY) $(BIN)/pytest $(FAST)
+	$(IN_MEMORY) $(BIN)/pytest $(SLOW) --durations 20
 else
-	$(BIN)/pytest $(ARGS)
+	$(IN_MEMORY) $(BIN)/pytest $(ARGS)
 endif
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that start neither Spark nor Kafka
-	$(BIN)/pytest --numprocesses auto --dist loadfile -m "$(FAST)" $(ARGS)
+	$(IN_MEMORY) $(BIN)/pytest $(FAST) $(ARGS)
 
 .PHONY: soak
 soak: setup ## Run the crash tests with 200 kills in one run
@@ -63,12 +67,23 @@ soak: setup ## Run the crash tests with 200 kills in one run
 simulate: setup ## Run simulated schedules (which: SEEDS=0:1000)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+.PHONY: bench
+bench: JAR_SETS += broker-4.3.1
+bench: setup ## Measure for up to an hour and write docs/benchmarks.md (one row: ROW=T4)
+	$(BIN)/python -m benchmarks $(ROW:%=--row %) $(ARGS)
+
+.PHONY: bench-long
+bench-long: JAR_SETS += broker-4.3.1
+bench-long: setup ## Measure the rows that take hours; goes on after the last finished row
+	$(BIN)/python -m benchmarks --long $(ARGS)
+
 .PHONY: check
-check: setup ## Lint, check the format, the types and the layers
+check: setup ## Lint, check the format, the types, the layers and the words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.words
 
 .PHONY: format
 format: setup ## Rewrite the code in the project's format
@@ -77,14 +92,20 @@ format: setup ## Rewrite the code in the project's format
 
 .PHONY: schemas
 schemas: setup ## Write the JSON Schemas of messages and rows anew from the models
-	$(BIN)/python -m sharegroup.protocol.schemas schemas
+	$(BIN)/python -m tools.schemas schemas
+
+.PHONY: docs
+docs: setup ## Write the generated documents anew from the code
+	$(BIN)/python -m tools.configuration_reference docs/configuration.md
+	$(BIN)/python -m tools.metrics_reference docs/metrics.md
+	$(BIN)/python -m tools.state_diagram docs/state_machine.md
 
 .PHONY: lock
 lock: ## Write the lock anew from pyproject.toml (newest releases: ARGS=--upgrade)
 	$(preflight)
 	"$(PYTHON)" -m venv --clear build/lock
 	build/lock/bin/pip install --quiet uv==$(UV_VERSION)
-	$(UV_COMPILE) pyproject.toml --extra demo --group dev --output-file requirements.txt
+	$(UV_COMPILE) pyproject.toml --all-extras --group dev --group examples --group benchmarks --output-file requirements.txt
 	$(UV_COMPILE) --group pyproject.toml:build --constraints requirements.txt --output-file requirements-build.txt
 
 .PHONY: clean
@@ -107,11 +128,13 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 	touch $@
 
 # Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
-.venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .venv/.requirements-installed
+.venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .ci/compile_pyspark.py \
+		.venv/.requirements-installed
 	mkdir -p "$(SPARK_HOME)/conf"
 	sed "s|@ROOT@|$(CURDIR)|g; s|@SPARK_HOME@|$(SPARK_HOME)|g" conf/spark/spark-defaults.conf > \
 		"$(SPARK_HOME)/conf/spark-defaults.conf"
 	cp conf/spark/log4j2.properties "$(SPARK_HOME)/conf/"
+	$(BIN)/python .ci/compile_pyspark.py "$(SPARK_HOME)"
 	touch $@
 
 # PySpark brings Apache Ivy, whose default resolver is Maven Central.
@@ -121,6 +144,13 @@ build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
 	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy conf/ivy.xml \
 		-confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]" > build/ivy-$*.log 2>&1 || { cat build/ivy-$*.log; exit 1; }
 	touch $@
+
+# The tests that need it say so where it is missing.
+build/azurite/.installed:
+	@echo "Installing Azurite for tests into $(@D)"
+	@mkdir -p $(@D)
+	@if npm install --silent --no-audit --no-fund --prefix $(@D) azurite@$(AZURITE_VERSION); then touch $@; else \
+		echo "Azurite could not be installed: its tests are skipped"; fi
 
 # It fits these jars and this Java; another one ignores it.
 build/.classes-archived: .ci/archive_classes.sh .venv/.spark-configured .venv/.package-installed \

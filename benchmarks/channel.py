@@ -121,7 +121,12 @@ class Channel:
             )
             partition = partition_for(new.group_id, self._request_partition_count)
             records.setdefault(partition, []).append(NewRecord(new.group_id.encode(), envelope.encoded()))
-        self.log.append_all([(self._settings.request_topic, partition, found) for partition, found in records.items()])
+        self.log.append_all(
+            [
+                (self._settings.request_topic, partition, partition_records)
+                for partition, partition_records in records.items()
+            ]
+        )
 
     def receive(self, timeout_ms: int) -> list[SeenAnswer]:
         """Wait for answers, and return those to this channel's members and those to everybody."""

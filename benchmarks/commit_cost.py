@@ -1,8 +1,9 @@
-"""The cost of a commit that touches one share-partition, in a group with 1,000 of them and in a group with one.
+"""The cost of a commit that touches one share-partition, with many share-partitions, members or groups against few.
 
-    python -m benchmarks.commit_cost --samples 1000
+    python -m benchmarks.commit_cost --many partitions --count 10000
 
-The member of each group accepts one record at a time and waits for the answer; the groups take turns.
+Two processors on one log take turns; one has many of them, the other one few. A member accepts one record at a time and
+waits for the answer; only its share-partition has records, all others are state that no commit needs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from benchmarks.assembly import join, numbered, open_sessions, start_at_earliest
 from benchmarks.channel import Channel
@@ -22,48 +24,85 @@ from sharegroup.logs.port import NewRecord
 TARGET_RATIO = 1.2
 RECORDS_PER_FETCH = 100
 WARM_UP = 50
+SHAPES = ("partitions", "members", "groups")
+_SESSION_TIMEOUT_MS = 3_600_000
+_JOINING_AT_ONCE = 1_000
+# Members that only fill the state send no heartbeats while others are measured.
+SETTINGS = {
+    "group.share.max.size": 1_000,
+    "group.share.max.session.timeout.ms": _SESSION_TIMEOUT_MS,
+    "group.share.session.timeout.ms": _SESSION_TIMEOUT_MS,
+    "group.share.assignors": "all",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
-    parser.add_argument("--samples", type=int, default=1_000, help="acknowledgements of each group")
-    parser.add_argument("--partitions", type=int, default=1_000, help="share-partitions of the large group")
+    parser.add_argument("--many", choices=SHAPES, default="partitions", help="what there are many of")
+    parser.add_argument("--count", type=int, default=10_000, help="how many; members: 1,000 at most")
+    parser.add_argument("--few", type=int, default=10, help="how many the other processor has")
+    parser.add_argument("--samples", type=int, default=1_000, help="acknowledgements of each processor")
     options = parser.parse_args(arguments)
-    with open_site(options) as site:
+    with open_site(options, SETTINGS) as site:
         print_figures(run(options, site))
 
 
 def run(options: argparse.Namespace, site: Site) -> list[Figure]:
-    """Measure both groups in turns."""
-    partition_counts = {"large": options.partitions, "small": 1}
-    for name, count in partition_counts.items():
-        site.create_topic(name, count)
-    latencies_ms: dict[str, list[float]] = {name: [] for name in partition_counts}
-    with ProcessorHost(options.host, site) as host:
-        channel = Channel(site.channel)
-        # Only partition 0 has records: the others are state that no commit needs.
-        for name in partition_counts:
-            channel.log.append(name, 0, [NewRecord(None, b"x")] * (options.samples + WARM_UP + RECORDS_PER_FETCH))
-        members = {name: SimulatedMember(name, channel.new_member_id(), name) for name in partition_counts}
-        start_at_earliest(channel, list(members))
-        join(channel, list(members.values()))
-        open_sessions(channel, list(members.values()), RECORDS_PER_FETCH)
+    """Measure both processors in turns."""
+    counts = {"few": options.few, "many": options.count}
+    latencies_ms: dict[str, list[float]] = {name: [] for name in counts}
+    with ExitStack() as stack:
+        members: dict[str, tuple[Channel, SimulatedMember]] = {}
+        hosts: dict[str, ProcessorHost] = {}
+        for name, count in counts.items():
+            part = site.part(name)
+            part.create_topic(name, count if options.many == "partitions" else 1)
+            hosts[name] = stack.enter_context(ProcessorHost(options.host, part))
+            channel = Channel(part.channel)
+            stack.callback(channel.close)
+            members[name] = channel, assembled(channel, name, options.many, count, options.samples)
         for number in range(options.samples + WARM_UP):
-            for name, member in members.items():
+            for name, (channel, member) in members.items():
                 latency_ms = acknowledge_one(channel, member)
                 if number >= WARM_UP:
                     latencies_ms[name].append(latency_ms)
-        print(step_text(host.figures()))
-        channel.close()
-    ratio = percentile(latencies_ms["large"], 50) / percentile(latencies_ms["small"], 50)
-    name = f"commit_cost.{options.log}"
+        for name, host in hosts.items():
+            print(f"{name}: {step_text(host.figures())}")
+    p50 = {name: percentile(values, 50) for name, values in latencies_ms.items()}
+    name = f"commit_cost.{options.log}.{options.many}"
     return [
-        *latency_figures(f"{name}.partitions_1", latencies_ms["small"]),
-        *latency_figures(f"{name}.partitions_{options.partitions}", latencies_ms["large"]),
-        Figure(f"{name}.ratio", ratio, "x", TARGET_RATIO),
+        *latency_figures(f"{name}.few_{options.few}", latencies_ms["few"]),
+        *latency_figures(f"{name}.many_{options.count}", latencies_ms["many"]),
+        Figure(f"{name}.ratio", p50["many"] / p50["few"], "x", TARGET_RATIO),
     ]
+
+
+def assembled(channel: Channel, topic: str, many: str, count: int, samples: int) -> SimulatedMember:
+    """Bring so many partitions, members or groups into the state; return the member that works.
+
+    Args:
+        channel: to the processor.
+        topic: the topic of all groups.
+        many: what there are many of.
+        count: how many.
+        samples: records that the member will accept.
+    """
+    channel.log.append(topic, 0, [NewRecord(None, b"x")] * (samples + WARM_UP + RECORDS_PER_FETCH))
+    group_ids = [f"group-{number}" for number in range(count if many == "groups" else 1)]
+    members = [
+        SimulatedMember(group_id, channel.new_member_id(), topic)
+        for group_id in group_ids
+        for _ in range(count if many == "members" else 1)
+    ]
+    started_s = time.monotonic()
+    for first in range(0, len(members), _JOINING_AT_ONCE):
+        start_at_earliest(channel, group_ids[first : first + _JOINING_AT_ONCE])
+        join(channel, members[first : first + _JOINING_AT_ONCE])
+    open_sessions(channel, members[:1], RECORDS_PER_FETCH)
+    print(f"{count} {many}: assembled in {time.monotonic() - started_s:.1f} s", flush=True)
+    return members[0]
 
 
 def acknowledge_one(channel: Channel, member: SimulatedMember) -> float:

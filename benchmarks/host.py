@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.processes import cpu_s, pss_bytes, session_pids
+from benchmarks.processes import pss_bytes, session_pids
 from benchmarks.report import percentile
 from benchmarks.site import ROOT, Site
 from sharegroup.errors import UnknownTopicError
@@ -48,14 +48,17 @@ class ProcessorHost:
     Args:
         kind: `plain`, a Python process without Spark, or `spark`, the job.
         site: where its log and its table are.
+        name: of its files, which tells several on one site apart.
+        flags: further flags of its program.
     """
 
-    def __init__(self, kind: str, site: Site) -> None:
+    def __init__(self, kind: str, site: Site, name: str = "processor", flags: Sequence[str] = ()) -> None:
         self._kind = kind
         self._site = site
+        self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
-        self._events = site.folder / "events.jsonl"
-        self._output = site.folder / "processor.log"
+        self._events = site.folder / f"{name}.jsonl"
+        self._output = site.folder / f"{name}.log"
 
     def start(self) -> None:
         """Start it, and wait until its topics exist.
@@ -110,13 +113,14 @@ class ProcessorHost:
         raise RuntimeError(f"The processor ended with exit code {self._process.returncode}:\n{text}")
 
     @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
+
+    @property
     def pids(self) -> list[int]:
         """The processor's process, and those that it has started: a JVM, the upkeep."""
         return session_pids(self._process.pid) if self._process is not None else []
-
-    def cpu_s(self) -> float:
-        """CPU time that all of them have used."""
-        return cpu_s(self.pids)
 
     def pss_bytes(self) -> int:
         """Their memory together."""
@@ -151,9 +155,10 @@ class ProcessorHost:
 
     def _command(self) -> list[str]:
         if self._kind == "spark":
-            return ["spark-submit", str(ROOT / "jobs" / "share_group_processor.py"), *self._site.flags]
+            job = str(ROOT / "jobs" / "share_group_processor.py")
+            return ["spark-submit", job, *self._site.flags, *self._flags]
         module = ["-m", "benchmarks.processor_host", "--events", str(self._events)]
-        return [sys.executable, *module, *self._site.flags]
+        return [sys.executable, *module, *self._site.flags, *self._flags]
 
     def _await_topics(self) -> None:
         give_up_s = time.monotonic() + _START_TIMEOUT_S

@@ -2,9 +2,9 @@
 
     python -m benchmarks.hour --duration 3600
 
-A line each 10 s. The time of a commit in the last sixth of the run is compared with that in the first; so are the
-files of the state table. A job of Spark does not tell its commit times: there, the latencies of requests with a durable
-effect are compared.
+A line each 10 s. The time of a commit in the last sixth of the run is compared with that in the first; so are memory
+and the files of the state table. A job of Spark does not tell its commit times: there, the latencies of requests with a
+durable effect are compared.
 """
 
 from __future__ import annotations
@@ -105,19 +105,28 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     name = f"hour.{options.log}"
     sixth = max(1, len(windows) // 6)
     if not first_ms or not last_ms:
-        first_ms = merged(windows[:sixth]).durable_latencies_ms
-        last_ms = merged(windows[-sixth:]).durable_latencies_ms
+        answered = [window for window in windows if window.durable_latencies_ms]
+        first_ms = merged(answered[:sixth]).durable_latencies_ms
+        last_ms = merged(answered[-sixth:]).durable_latencies_ms
     first, last = percentile(first_ms, 50), percentile(last_ms, 50)
     return [
         *latency_figures(name, merged(windows).latencies_ms),
         Figure(f"{name}.commit_first", first, "ms"),
         Figure(f"{name}.commit_last", last, "ms"),
         Figure(f"{name}.commit_ratio", last / first, "x", TARGET_RATIO),
+        Figure(f"{name}.memory_ratio", last_over_first([size.memory_bytes for size in sizes]), "x", TARGET_RATIO),
+        Figure(f"{name}.table_files_ratio", last_over_first([size.table_files for size in sizes]), "x", TARGET_RATIO),
         Figure(f"{name}.table_log_files", max(size.table_log_files for size in sizes), "files", MOST_LOG_FILES),
         Figure(f"{name}.table_files", max(size.table_files for size in sizes), "files"),
         Figure(f"{name}.table_files_growth", growth([size.table_files for size in sizes]), "x"),
         Figure(f"{name}.log_bytes_growth", growth([size.log_bytes for size in sizes]), "x"),
     ]
+
+
+def last_over_first(values: list[int]) -> float:
+    """The highest value in the last sixth over the highest in the first: what an hour has grown to since it began."""
+    sixth = max(1, len(values) // 6)
+    return max(values[-sixth:]) / max(values[:sixth])
 
 
 def growth(values: list[int]) -> float:

@@ -1,131 +1,146 @@
 """Kafka → Delta by a Spark worker of a share group, against a plain Spark stream, in one warm session.
 
-Both read the same topic of a real broker and append it to a Delta table; the processor runs in the same session. The
-first round warms the session up and does not count.
+    python -m benchmarks.kafka_to_delta --rounds 5
+
+All read the same topic of a real broker and append it to a Delta table; the processor runs in the same session. The
+plain stream takes the topic in one micro-batch, and once more in micro-batches as large as the workers' ranges. The
+first round warms the session up and does not count. At last the steps of one range are measured one by one.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
-import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from sharegroup.client.admin import AdminClient
-from sharegroup.config.loader import Settings, load_settings
-from sharegroup.logs.kafka import KafkaLog
-from sharegroup.logs.port import NewRecord
-from sharegroup.spark.processor_query import ProcessorQuery
+from benchmarks.broker import add_broker_arguments, open_broker
+from benchmarks.report import Figure, print_rounds
+from benchmarks.worker_site import COLUMNS, WorkerSite, add_topic_arguments, open_worker_site, work
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.held_records import Acquisition
+from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.spark.acquired_records import CountedRecords, acquired_records
 from sharegroup.spark.session import build_session
-from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker
 
-ROOT = Path(__file__).resolve().parent.parent
-TOPIC = "records"
-COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
+TARGET_RATIO = 0.8
+_RANGE_ROUNDS = 5
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that count")
-    parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
-    parser.add_argument("--record-bytes", type=int, default=200, help="their size")
-    parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
-    parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
-    parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
-    options = parser.parse_args()
-    print(f"settings: {vars(options)}, Kafka 4.3.1, one node, local[4]")
-    with tempfile.TemporaryDirectory() as name, KafkaBroker("4.3.1", Path(name) / "broker") as broker:
-        folder = Path(name)
-        with broker.open_log() as log:
-            fill(log, options)
-            run(options, broker, log, folder)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    options = parser().parse_args(arguments)
+    with open_broker(options) as (broker, folder):
+        spark = build_session("kafka-to-delta")
+        print_rounds(run(options, spark, broker, folder))
+        spark.stop()
 
 
-def fill(log: KafkaLog, options: argparse.Namespace) -> None:
-    log.create_topic(TOPIC, options.partitions)
-    batch = [NewRecord(None, b"x" * options.record_bytes)] * 4_000
-    for number in range(options.records // len(batch)):
-        log.append(TOPIC, number % options.partitions, batch)
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_broker_arguments(made)
+    add_topic_arguments(made)
+    made.add_argument("--range-rounds", type=int, default=_RANGE_ROUNDS, help="ranges whose steps are measured")
+    return made
 
 
-def run(options: argparse.Namespace, broker: KafkaBroker, log: KafkaLog, folder: Path) -> None:
-    flags = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "state.table.path": folder / "state",
-        "checkpoint.path": folder / "checkpoint",
-        "group.share.max.partition.max.record.locks": 1_000_000,
-        "group.share.assignors": "all",
-    }
-    settings = load_settings(ROOT / "conf" / "kafka.yaml", {}, [f"{key}={value}" for key, value in flags.items()])
-    spark = build_session("kafka-to-delta")
-    processor = ProcessorQuery(spark, settings)
-    processor.start()
-    plain: list[float] = []
-    shared: list[float] = []
-    for number in range(options.rounds + 1):
-        plain.append(options.records / plain_stream(spark, broker, folder / f"plain-{number}"))
-        shared.append(options.records / share_workers(spark, settings, log, folder / f"shared-{number}", options))
-        print(f"round {number}: plain stream {plain[-1]:,.0f} records/s, workers {shared[-1]:,.0f} records/s")
-    ours, theirs = statistics.median(shared[1:]), statistics.median(plain[1:])
-    print(f"Kafka → Delta: {ours:,.0f} against {theirs:,.0f} records/s, ratio {ours / theirs:.2f} (aim: 0.8)")
-    processor.stop()
-    spark.stop()
+def run(options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path) -> list[list[Figure]]:
+    """Let the stream and the workers take the topic in turns; the round that warms up is left out."""
+    return all_rounds(options, spark, broker, folder)[1:]
 
 
-def plain_stream(spark: SparkSession, broker: KafkaBroker, folder: Path) -> float:
-    """Seconds that a plain stream takes for all records."""
-    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
-    records = source.option("subscribe", TOPIC).option("startingOffsets", "earliest").load().select(COLUMNS)
+def all_rounds(
+    options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path
+) -> list[list[Figure]]:
+    """Do the rounds, the first one to warm up, then measure the steps of a range."""
+    with open_worker_site(options, spark, broker, folder) as site:
+        rounds = []
+        for number in range(options.rounds + 1):
+            rounds.append(_round(options, site, folder / f"round-{number}"))
+            print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+        for step, seconds in range_steps(site, folder / "range", options).items():
+            print(f"a range of {options.range_records:,} records, {step}: {seconds:.2f} s")
+    return rounds
+
+
+def _round(options: argparse.Namespace, site: WorkerSite, folder: Path) -> list[Figure]:
+    whole = plain_stream(site, folder / "whole")
+    by_ranges = plain_stream(site, folder / "by-ranges", options.range_records)
+    workers = work(site, folder / "workers", options)
+    return [
+        Figure("kafka_to_delta.rate", workers, "records/s", peer=whole),
+        Figure("kafka_to_delta.ratio", workers / whole, "x", TARGET_RATIO, False),
+        Figure("kafka_to_delta.stream_by_ranges.rate", by_ranges, "records/s"),
+        Figure("kafka_to_delta.stream_by_ranges.ratio", workers / by_ranges, "x"),
+    ]
+
+
+def plain_stream(site: WorkerSite, folder: Path, batch_records: int | None = None) -> float:
+    """Return the rate of a plain stream that takes all records."""
+    source = site.spark.readStream.format("kafka").option("kafka.bootstrap.servers", site.broker.bootstrap_servers)
+    if batch_records is not None:
+        source = source.option("maxOffsetsPerTrigger", batch_records)
+    records = source.option("subscribe", site.topic).option("startingOffsets", "earliest").load().select(COLUMNS)
     writer = records.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
-    started = time.perf_counter()
+    started_s = time.perf_counter()
     writer.trigger(availableNow=True).start(str(folder / "sink")).awaitTermination()
-    return time.perf_counter() - started
+    return site.record_count / (time.perf_counter() - started_s)
 
 
-def share_workers(
-    spark: SparkSession, settings: Settings, log: KafkaLog, folder: Path, options: argparse.Namespace
-) -> float:
-    """Seconds from the start of the workers until the last record is in the sink, joining included."""
-    group_id, sink = f"workers-{uuid4().hex[:8]}", str(folder / "sink")
-    config = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": "1000000"}
-    AdminClient(log).alter_group_config(group_id, config)
-    properties = {
-        **settings.link_properties,
-        "group.id": group_id,
-        "topics": TOPIC,
-        "max.poll.records": options.range_records,
-    }
-    # Two writers that create one table at once conflict.
-    schema = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
-    spark.createDataFrame([], schema).write.format("delta").save(sink)
-    stop, lock, written = threading.Event(), threading.Lock(), 0
+def range_steps(site: WorkerSite, folder: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Return the seconds of each step of a range, done one after the other by one member; medians of some ranges."""
+    sink, seconds = site.new_table(folder), defaultdict[str, list[float]](list)
+    fetch = FetchSettings(max_records=options.range_records, batch_size=options.range_records)
+    processor = site.settings.processor
+    topics = ChannelTopics(
+        request_topic_name=processor.request_topic_name, response_topic_name=processor.response_topic_name
+    )
+    for _ in range(options.range_rounds):
+        with timed(seconds, "joining and the first acquisition"):
+            member = GroupMember(site.log, MemberSettings(group_id=site.new_group(), fetch=fetch, topics=topics))
+            member.subscribe([site.topic])
+            first = acquired(member)
+        with timed(seconds, "acquisition"):
+            acquired(member)
+        records = acquired_records(site.spark, site.settings.log, first.ranges).select(COLUMNS)
+        with timed(seconds, "reading"):
+            records.write.format("noop").mode("append").save()
+        with timed(seconds, "reading and counting"):
+            counted = CountedRecords(records)
+            counted.records.write.format("noop").mode("append").save()
+            counted.count()
+        with timed(seconds, "reading and Spark's append to Delta"):
+            records.write.format("delta").mode("append").save(sink)
+        with timed(seconds, "Spark's append of nothing to Delta"):
+            records.limit(0).write.format("delta").mode("append").save(sink)
+        with timed(seconds, "acknowledgement"):
+            member.acknowledge(held.acknowledgement(AcknowledgeType.ACCEPT) for held in first.ranges)
+            member.flush(60_000)
+        member.close(10_000)
+    return {step: statistics.median(times) for step, times in seconds.items()}
 
-    def handle(records: DataFrame) -> None:
-        nonlocal written
-        observation = Observation()
-        found = records.select(COLUMNS).observe(observation, F.count("*").alias("count"))
-        found.write.format("delta").mode("append").save(sink)
-        with lock:
-            written += observation.get["count"]
-            if written >= options.records:
-                stop.set()
 
+def acquired(member: GroupMember) -> Acquisition:
+    """Return the member's next acquisition."""
+    while (acquisition := member.next_acquisition(1_000)) is None:
+        pass
+    return acquisition
+
+
+@contextmanager
+def timed(seconds: dict[str, list[float]], step: str) -> Iterator[None]:
+    """Note how long the block takes."""
     started = time.perf_counter()
-    threads = [threading.Thread(target=process, args=(spark, properties, handle, stop)) for _ in range(options.workers)]
-    for thread in threads:
-        thread.start()
-    stop.wait()
-    seconds = time.perf_counter() - started
-    for thread in threads:
-        thread.join()
-    return seconds
+    yield
+    seconds[step].append(time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -106,27 +106,18 @@ class SimulatedMember:
         self._session_epoch += 1
         return MemberRequest(self, ApiKey.SHARE_FETCH, body)
 
+    def accept_and_fetch(self, max_records: int, max_wait_ms: int = 0) -> MemberRequest:
+        """Make a fetch that accepts all that is held; the first one of a session opens it."""
+        if self._session_epoch == INITIAL_EPOCH:
+            self.held.clear()
+            return self.fetch(max_records, max_wait_ms)
+        accepted = self._accepted(None)
+        fetch = self.fetch(max_records, max_wait_ms)
+        return MemberRequest(self, ApiKey.SHARE_FETCH, fetch.body.model_copy(update={"topics": accepted}))
+
     def acknowledge(self, max_records: int | None = None) -> MemberRequest:
         """Accept records that are held, oldest first; None is all of them."""
-        topics = [
-            FetchTopic(
-                topic_id=held.topic_id,
-                partitions=[
-                    FetchPartition(
-                        partition_index=held.partition,
-                        acknowledgement_batches=[
-                            AcknowledgementRange(
-                                first_offset=held.first_offset,
-                                last_offset=held.last_offset,
-                                acknowledge_types=[AcknowledgeType.ACCEPT],
-                            )
-                        ],
-                    )
-                ],
-            )
-            for held in self._take(max_records)
-        ]
-        body = ShareAcknowledgeRequest(share_session_epoch=self._session_epoch, topics=topics)
+        body = ShareAcknowledgeRequest(share_session_epoch=self._session_epoch, topics=self._accepted(max_records))
         self._session_epoch += 1
         return MemberRequest(self, ApiKey.SHARE_ACKNOWLEDGE, body)
 
@@ -146,6 +137,26 @@ class SimulatedMember:
         """Open the session anew with the next fetch; locks that were held end by time."""
         self._session_epoch = INITIAL_EPOCH
         self.held.clear()
+
+    def _accepted(self, max_records: int | None) -> list[FetchTopic]:
+        return [
+            FetchTopic(
+                topic_id=held.topic_id,
+                partitions=[
+                    FetchPartition(
+                        partition_index=held.partition,
+                        acknowledgement_batches=[
+                            AcknowledgementRange(
+                                first_offset=held.first_offset,
+                                last_offset=held.last_offset,
+                                acknowledge_types=[AcknowledgeType.ACCEPT],
+                            )
+                        ],
+                    )
+                ],
+            )
+            for held in self._take(max_records)
+        ]
 
     def _receive_heartbeat(self, answer: ShareGroupHeartbeatResponse) -> Outcome:
         if answer.error_code:

@@ -88,8 +88,8 @@ class OpenLoop:
         self._random = random.Random(offer.seed)
         # They begin at different times, so that those beside the schedule do not come all at once.
         self._heartbeats = deque(
-            (offer.start_s - _KEEP_ALIVE_S * (1 - place / len(members.all)), member)
-            for place, member in enumerate(self._random.sample(members.all, len(members.all)))
+            (offer.start_s - _KEEP_ALIVE_S * (1 - number / len(members.all)), member)
+            for number, member in enumerate(self._random.sample(members.all, len(members.all)))
         )
         self._queues: dict[RequestKind, deque[float]] = {kind: deque() for kind in RequestKind}
         self._outstanding: dict[int, _Outstanding] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat after the command's name.
-_SESSION, _CPU_TICKS = 3, slice(11, 15)
+_SESSION, _CPU_TICKS = 3, slice(11, 13)
 
 
 def session_pids(session: int) -> list[int]:
@@ -15,9 +15,14 @@ def session_pids(session: int) -> list[int]:
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _stat(path)[_SESSION] == session]
 
 
-def cpu_s(pids: list[int]) -> float:
-    """CPU time that the processes have used, user and system, with that of their ended children."""
-    return sum(sum(_stat(Path(f"/proc/{pid}/stat"))[_CPU_TICKS]) for pid in pids) / _TICKS_PER_S
+def cpu_by_pid_s(pids: list[int]) -> dict[int, float]:
+    """CPU time that each process has used, user and system, without that of its ended children."""
+    return {pid: sum(_stat(Path(f"/proc/{pid}/stat"))[_CPU_TICKS]) / _TICKS_PER_S for pid in pids}
+
+
+def used_s(before: dict[int, float], after: dict[int, float]) -> float:
+    """CPU time between two looks; what a process used that ended meanwhile is not in it."""
+    return sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items())
 
 
 def pss_bytes(pid: int) -> int:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from sharegroup.config.loader import load_settings
 from sharegroup.event_log import log_events
 from sharegroup.processor.processor import Processor
+from sharegroup.processor.standby_host import serve_in_turn
 
 FIGURES_INTERVAL_S = 0.5
 
@@ -29,36 +30,50 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True, help="configuration file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--events", type=Path, required=True, help="file for events and figures; appended to")
+    parser.add_argument("--standby", action="store_true", help="stand by while another processor works")
     options = parser.parse_args()
     log_events(False)
     with options.events.open("a", encoding="utf-8") as events:
         settings = load_settings(options.config, os.environ, options.set)
         write(events, "begun")
-        processor = Processor(settings)
-        stop = stop_event(processor)
-        processor.start()
-        write(events, "started")
-        writer = threading.Thread(target=write_figures, args=(events, processor, stop))
-        writer.start()
-        try:
-            processor.run(stop.is_set)
-        finally:
-            stop.set()
-            writer.join()
-            processor.stop()
-        write(events, "ended", dataclasses.asdict(processor.figures))
+        stop = stop_event()
+        if options.standby:
+            serve_in_turn(settings, lambda processor: serve(processor, events, stop), stop)
+        else:
+            serve(Processor(settings), events, stop)
 
 
-def stop_event(processor: Processor) -> threading.Event:
-    """An event that SIGTERM or SIGINT sets; it wakes the processor, too."""
-    stop = threading.Event()
+def serve(processor: Processor, events: TextIO, stop: threading.Event) -> None:
+    """Run a processor, and write its figures, until it fails or is to stop."""
+    is_over = threading.Event()
 
-    def request_stop(*_: object) -> None:
-        stop.set()
+    def wake_at_stop() -> None:
+        stop.wait()
         processor.wake()
 
+    helpers = [
+        threading.Thread(target=write_figures, args=(events, processor, is_over)),
+        threading.Thread(target=wake_at_stop, daemon=True),
+    ]
+    try:
+        processor.start()
+        write(events, "started")
+        for helper in helpers:
+            helper.start()
+        processor.run(stop.is_set)
+    finally:
+        is_over.set()
+        processor.stop()
+        if helpers[0].is_alive():
+            helpers[0].join()
+    write(events, "ended", dataclasses.asdict(processor.figures))
+
+
+def stop_event() -> threading.Event:
+    """An event that SIGTERM or SIGINT sets."""
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, request_stop)
+        signal.signal(number, lambda *_: stop.set())
     return stop
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
 import platform
 import statistics
@@ -13,6 +15,8 @@ from pathlib import Path
 
 HIGHEST_LOAD = 0.3
 """Load average of the last minute above which nothing is measured."""
+FIGURES_VARIABLE = "SHAREGROUP_BENCHMARK_FIGURES"
+"""Environment variable with the file that figures are appended to, as JSON lines; `python -m benchmarks` sets it."""
 _SYNCS = 200
 
 
@@ -26,6 +30,7 @@ class Figure:
         unit: its unit.
         target: the bound; None when there is none.
         is_lower_better: the target is the highest value that meets it, else the lowest.
+        peer: what the peer reached in the same run, in the same unit; None when there is no peer.
     """
 
     name: str
@@ -33,6 +38,7 @@ class Figure:
     unit: str
     target: float | None = None
     is_lower_better: bool = True
+    peer: float | None = None
 
     @property
     def is_met(self) -> bool:
@@ -42,13 +48,16 @@ class Figure:
         return self.value <= self.target if self.is_lower_better else self.value >= self.target
 
     def __str__(self) -> str:
-        text = f"{self.name} {_number(self.value)} {self.unit}"
+        text = f"{self.name} {number_text(self.value)} {self.unit}"
+        if self.peer is not None:
+            text += f" peer {number_text(self.peer)} {self.unit}"
         if self.target is None:
             return text
         return f"{text} target {self.target:g} {'met' if self.is_met else 'short'}"
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """The value with three significant digits, or without decimals from 1,000 on."""
     return f"{value:.0f}" if abs(value) >= 1_000 else f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
 
 
@@ -108,8 +117,39 @@ def sync_times_ms(folder: Path, count: int = _SYNCS) -> list[float]:
     return times_ms
 
 
+def print_rounds(rounds: Sequence[Sequence[Figure]]) -> None:
+    """Print one line for the median of each figure; each round is recorded by itself.
+
+    Args:
+        rounds: the figures of each round, which have the same names in the same order.
+    """
+    medians = [
+        dataclasses.replace(
+            of_rounds[0],
+            value=statistics.median(figure.value for figure in of_rounds),
+            peer=None
+            if of_rounds[0].peer is None
+            else statistics.median(figure.peer for figure in of_rounds if figure.peer is not None),
+        )
+        for of_rounds in zip(*rounds, strict=True)
+    ]
+    _print(medians)
+    _record([figure for of_round in rounds for figure in of_round])
+
+
 def print_figures(figures: Sequence[Figure]) -> None:
-    """Print one line for each figure."""
+    """Print one line for each figure, and record it."""
+    _print(figures)
+    _record(figures)
+
+
+def _record(figures: Sequence[Figure]) -> None:
+    if path := os.environ.get(FIGURES_VARIABLE):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(dataclasses.asdict(figure)) + "\n" for figure in figures)
+
+
+def _print(figures: Sequence[Figure]) -> None:
     for figure in figures:
         print(figure)
     print(f"{sum(figure.is_met for figure in figures)} of {len(figures)} figures are met or have no target", flush=True)

@@ -1,17 +1,22 @@
-"""What one operation of a share-partition costs with few and with many runs in flight.
+"""Operations of a share-partition with few and with many runs in flight.
 
-    python benchmarks/runs_benchmark.py
+    python -m benchmarks.runs_benchmark
 
-Prints operations per second of acquire, acknowledge, lock expiry and session close at 100 and at 100,000 runs, and how
-many times slower they are with many. Every operation touches one run, so the ratio should stay near that of the
-logarithms (2.5).
+Operations a second of acquire, acknowledge, lock expiry and session close at 100 and at 100,000 runs, and how many
+times slower they are with many. Every operation touches one run, so the ratio should stay near that of the logarithms
+(2.5). `acknowledge_one` is the acknowledgement of a single record, as consumers make it one by one.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.report import Figure, check_load, print_figures, print_head
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
@@ -19,6 +24,7 @@ from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 
 FEW, MANY = 100, 100_000
+TARGET_PER_S = 100_000
 OPERATIONS = 40
 LIMITS = SharePartitionLimits(max_record_locks=10_000_000)
 
@@ -53,6 +59,13 @@ def acknowledge(share_partition: SharePartition, index: int) -> None:
     share_partition.acknowledge(held.member_id, [batch], LIMITS, now_ms=0)
 
 
+def acknowledge_one(share_partition: SharePartition, index: int) -> None:
+    """Accept the first record of a run in the middle."""
+    first_offset = 1 + 2 * index
+    batch = AcknowledgementBatch(first_offset, first_offset, (AcknowledgeType.ACCEPT,))
+    share_partition.acknowledge(f"member-{index}", [batch], LIMITS, now_ms=0)
+
+
 def expire(share_partition: SharePartition, index: int) -> None:
     """End the one lock that is due."""
     share_partition.expire_locks(LIMITS, now_ms=share_partition.next_deadline_ms or 0)
@@ -63,34 +76,58 @@ def close_session(share_partition: SharePartition, index: int) -> None:
     share_partition.release_member(f"member-{index}", LIMITS, now_ms=0)
 
 
-def operations_per_second(operation: Operation, run_count: int) -> float:
+OPERATIONS_BY_NAME: dict[str, Operation] = {
+    "acknowledge_one": acknowledge_one,
+    "acquire": acquire,
+    "acknowledge": acknowledge,
+    "lock_expiry": expire,
+    "session_close": close_session,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=MANY, help="runs of the large share-partition")
+    parser.add_argument("--repetitions", type=int, default=200, help="of operations on few runs; a 40th on many")
+    parser.add_argument("--any-load", action="store_true", help="measure on a busy machine, too")
+    options = parser.parse_args(arguments)
+    check_load(options.any_load)
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        print_head(options, Path(folder))
+    print_figures(run(options.runs, options.repetitions))
+
+
+def run(run_count: int, repetitions: int) -> list[Figure]:
+    """Measure all operations."""
+    growth = math.log(run_count) / math.log(FEW)
+    figures: list[Figure] = []
+    for name, operation in OPERATIONS_BY_NAME.items():
+        few = operations_per_second(operation, FEW, repetitions)
+        many = operations_per_second(operation, run_count, max(1, repetitions // 40))
+        is_target = operation is acknowledge_one
+        figures += [
+            Figure(f"runs.{name}.runs_{run_count}", many, "1/s", TARGET_PER_S if is_target else None, False),
+            Figure(f"runs.{name}.runs_{FEW}", few, "1/s"),
+            Figure(f"runs.{name}.slower", few / many, "x", growth if is_target else None),
+        ]
+    started = time.perf_counter()
+    built(run_count)
+    return [*figures, Figure(f"runs.building.runs_{run_count}", time.perf_counter() - started, "s")]
+
+
+def operations_per_second(operation: Operation, run_count: int, repetitions: int) -> float:
     """The best of some repetitions, each on a share-partition of its own."""
     best = 0.0
     held = range(0, run_count - 1, 2)
     indexes = held[:: len(held) // OPERATIONS]
-    for _ in range(200 if run_count == FEW else 5):
+    for _ in range(repetitions):
         share_partition = built(run_count)
         started = time.perf_counter()
         for index in indexes:
             operation(share_partition, index)
         best = max(best, len(indexes) / (time.perf_counter() - started))
     return best
-
-
-def main() -> None:
-    """Print the table."""
-    print(f"{'operation':<16}{f'{FEW:,} runs':>16}{f'{MANY:,} runs':>16}{'slower':>10}")
-    for name, operation in {
-        "acquire": acquire,
-        "acknowledge": acknowledge,
-        "lock expiry": expire,
-        "session close": close_session,
-    }.items():
-        few, many = operations_per_second(operation, FEW), operations_per_second(operation, MANY)
-        print(f"{name:<16}{few:>14,.0f}/s{many:>14,.0f}/s{few / many:>9.2f}x")
-    started = time.perf_counter()
-    built(MANY)
-    print(f"building {MANY:,} runs took {time.perf_counter() - started:.2f} s")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,19 @@ class Site:
         """The flags of every program."""
         return ["--config", str(self.config), *(word for each in self.overrides for word in ("--set", each))]
 
+    def part(self, name: str) -> Site:
+        """A site of another processor on the same log: its topics, its table and its folder are its own."""
+        folder = self.folder / name
+        folder.mkdir()
+        own = {
+            "state.table.path": folder / "state",
+            "checkpoint.path": folder / "checkpoint",
+            "request.topic.name": f"__requests_{name}",
+            "response.topic.name": f"__responses_{name}",
+        }
+        overrides = (*self.overrides, *(f"{key}={value}" for key, value in own.items()))
+        return Site(folder, self.config, overrides, load_settings(self.config, {}, overrides))
+
     @property
     def channel(self) -> ChannelSettings:
         """The channel to the processor."""

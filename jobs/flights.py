@@ -21,6 +21,8 @@ from sharegroup.environment import check_java, check_python, claim_folder
 from sharegroup.errors import ShareGroupError
 
 ROOT = Path(__file__).resolve().parent.parent
+# The example is no part of the installed package.
+sys.path.insert(0, str(ROOT))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,8 +49,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     os.environ.setdefault("JAVA_HOME", str(Path(check_java()).resolve().parent.parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Spark is imported once Java is known to be there.
-    from sharegroup.demo.drill import Drill
-    from sharegroup.demo.report import render
+    from examples.flights.drill import Drill
+    from examples.flights.report import render
     from sharegroup.spark.session import build_session
 
     folder = options.folder

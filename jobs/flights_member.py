@@ -7,8 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sharegroup.demo.python_member import run_member
 from sharegroup.errors import ShareGroupError
+
+# The example is no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sink", type=Path, required=True, help="Delta table for flown flights")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="consumer configuration")
     options = parser.parse_args(argv)
+    from examples.flights.python_member import run_member
+
     config = dict(setting.split("=", 1) for setting in options.set)
     config |= {"log.path": options.log_path, "group.id": "flights", "client.id": options.name}
     try:

@@ -4,7 +4,8 @@ Started, killed and restarted at any time, and in any order with processors: wit
 
 The handler is a function that takes a DataFrame of records (topic, partition, offset, delivery_count, key, value,
 headers, timestamp) and returns nothing, to accept them all, or a DataFrame (topic, partition, offset,
-acknowledge_type) of those to `release` or `reject`, with a column redelivery_delay_ms if releases are to be delayed.
+acknowledge_type) of those to `release`, `reject` or `renew`, with a column redelivery_delay_ms if releases are to be
+delayed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         properties = {**settings.worker, **{key: value for key, value in flags.items() if value is not None}}
         settings.worker_config(properties)
         handler = load_handler(options.handler)
-        links = settings.link_properties
-        process(job.session(), {**properties, **links}, handler, job.stop, options.wait if options.once else None)
+        channel = settings.channel_properties
+        job.start_jvm()
+        process(job.session(), {**properties, **channel}, handler, job.stop, options.wait if options.once else None)
 
     return Job("share-worker", options.verbose).run(work)
 

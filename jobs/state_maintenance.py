@@ -17,10 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sharegroup.audit.message_retention import delete_old_messages
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
+from sharegroup.processor.message_retention import delete_expired_records, delete_old_messages
 from sharegroup.state.maintenance import FileCount, compact, table_size, take_snapshot, vacuum
 from sharegroup.state.pruning import prune
 
@@ -57,6 +57,7 @@ def maintain(settings: Settings, is_dry_run: bool) -> None:
         print(f"pruned: {sum(pruned.row_count_by_type.values()):,} rows{dates}")
         status.update("deleting old messages")
         print(f"messages: {delete_old_messages(settings.processor, now_ms, is_dry_run=is_dry_run):,} deleted")
+        print(f"records: {delete_expired_records(settings.processor, is_dry_run=is_dry_run):,} deleted")
         status.update("merging small files")
         print(f"merged: {compact(path, is_dry_run=is_dry_run):,} files")
         status.update("vacuuming")

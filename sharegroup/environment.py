@@ -1,6 +1,6 @@
-"""What a program needs around it before it starts: Python, Java, a folder of its own.
+"""Checks of a program's environment before it starts: Python, Java and an exclusive folder.
 
-Each check ends in an `EnvironmentNotReadyError` that names what is missing and what to do about it.
+A failed check raises `EnvironmentNotReadyError`, which names the missing part and the remedy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CLAIM_FILE = ".claim"
 
 
 def check_python(running: tuple[int, int] = sys.version_info[:2]) -> None:
-    """Python is new enough.
+    """Check that Python is new enough.
 
     Args:
-        running: major and minor version to judge; that of this interpreter unless given.
+        running: major and minor version; that of this interpreter by default.
 
     Raises:
         EnvironmentNotReadyError: Python is older than 3.11.
@@ -39,10 +39,10 @@ def check_python(running: tuple[int, int] = sys.version_info[:2]) -> None:
 
 
 def check_java(minimum: int = 17) -> str:
-    """Path of the `java` that Spark will start: the one of `JAVA_HOME`, else the first on `PATH`.
+    """Return the path of the `java` that Spark starts: that of `JAVA_HOME`, else the first on `PATH`.
 
     Args:
-        minimum: oldest major version that will do; Spark 4 needs 17.
+        minimum: oldest supported major version; Spark 4 needs 17.
 
     Raises:
         EnvironmentNotReadyError: there is no such program, it does not run, or it is older.
@@ -51,8 +51,8 @@ def check_java(minimum: int = 17) -> str:
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=Path(java_home, "bin") if java_home else None)
     if java is None:
-        place = f"in JAVA_HOME={java_home}" if java_home else "on PATH"
-        raise EnvironmentNotReadyError(f"Java is missing: no program bin/java {place}.", remedy)
+        searched = f"in JAVA_HOME={java_home}" if java_home else "on PATH"
+        raise EnvironmentNotReadyError(f"Java is missing: no program bin/java {searched}.", remedy)
     version = _java_version(java)
     if version is None:
         raise EnvironmentNotReadyError(f"Java is missing: {java} does not run, or does not tell its version.", remedy)
@@ -63,9 +63,9 @@ def check_java(minimum: int = 17) -> str:
 
 @contextmanager
 def claim_folder(path: Path) -> Iterator[None]:
-    """Keeps other runs out of a folder while the context lasts, and for no longer than this process lives.
+    """Lock a folder against other runs until the context, or this process, ends.
 
-    The folder is made if need be. Its file `.claim` stays behind: the lock on it counts, not its presence.
+    Create the folder if it is missing. Its file `.claim` remains afterwards: only the lock on the file counts.
 
     Raises:
         EnvironmentNotReadyError: another run holds the folder, or it cannot be written.
@@ -82,7 +82,7 @@ def claim_folder(path: Path) -> Iterator[None]:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             claim.seek(0)
-            # Between its lock and its first write the holder has left no number yet.
+            # The holder locks the file before it writes its process id.
             holder = claim.read().strip() or "unknown"
             raise EnvironmentNotReadyError(
                 f"The folder {path} is in use by another run, process {holder}.",
@@ -99,9 +99,9 @@ def _java_version(java: str) -> str | None:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    # Java may first say which of its environment variables it has picked up, so this is not always the first line.
-    found = re.search(r'version "(\d[^"]*)"', answer.stderr + answer.stdout)
-    return found and found[1]
+    # Java may first print the environment variables that it uses, so the version is not always on the first line.
+    version = re.search(r'version "(\d[^"]*)"', answer.stderr + answer.stdout)
+    return version and version[1]
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose.
+"""Errors that this package raises deliberately.
 
 Two families share one base: errors that travel in responses (`ApiError`, with Kafka's code and name)
 and errors that stop a process before it does harm (configuration, log, state table).
@@ -14,8 +14,8 @@ class ShareGroupError(Exception):
     """Base of all errors of this package.
 
     Args:
-        message: what is wrong: the field or object, its value, the bound.
-        remedy: what the reader should do next; empty when there is nothing to do.
+        message: the problem: the field or object, its value, the bound.
+        remedy: the next step for the reader; empty when there is none.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -36,7 +36,7 @@ class EnvironmentNotReadyError(ShareGroupError):
 
 
 class LogError(ShareGroupError):
-    """A log (request, response or record log) cannot do what was asked."""
+    """A log (request, response or record log) cannot carry out an operation."""
 
 
 class LogCorruptedError(LogError):
@@ -47,12 +47,26 @@ class LogUnavailableError(LogError):
     """The log did not answer in time; trying again may help."""
 
 
+class LogLockedError(LogUnavailableError):
+    """Another writer of an embedded log kept it locked for too long; nothing was changed."""
+
+
 class LogAccessDeniedError(LogError):
-    """The log does not let this client in, or not do this: for want of an identity, a certificate or a right."""
+    """The log denies this client access: an identity, a certificate or a permission is missing.
+
+    Args:
+        message: the denied operation, and its object.
+        remedy: the next step for the reader.
+        code: the log's own error code, Kafka's or librdkafka's; None where it has none.
+    """
+
+    def __init__(self, message: str, remedy: str = "", code: int | None = None) -> None:
+        super().__init__(message, remedy)
+        self.code = code
 
 
 class RecordTooLargeError(LogError):
-    """The log takes no record of this size."""
+    """The record is larger than the log allows."""
 
 
 class UnknownTopicError(LogError):
@@ -60,11 +74,11 @@ class UnknownTopicError(LogError):
 
 
 class TopicExistsError(LogError):
-    """A topic of that name is already there."""
+    """A topic of that name already exists."""
 
 
 class OffsetOutOfRangeError(LogError):
-    """The offset lies outside of the partition's log."""
+    """The offset lies outside the partition's log."""
 
 
 class StateTableError(ShareGroupError):
@@ -80,15 +94,23 @@ class SparkEndedError(ShareGroupError):
 
 
 class ProcessorStoppedError(ShareGroupError):
-    """The processor's query is not running, and nobody asked it to stop."""
+    """The processor's query is not running, although no stop was requested."""
+
+
+class HandlerFailedError(ShareGroupError):
+    """A worker's handler fails for a reason that no single record causes."""
 
 
 class OlderStateError(StateTableError):
     """The state table is an older copy than the request log."""
 
 
+class PointOutsideHistoryError(StateTableError):
+    """A point is before the first commit of the state table, after its last one, or pruned."""
+
+
 class InputLineError(ShareGroupError):
-    """A line of input is not a record in the format that was asked for."""
+    """A line of input is not a record in the requested format."""
 
 
 class UnsupportedFormatVersionError(ShareGroupError):
@@ -99,12 +121,16 @@ class KafkaRecordError(ShareGroupError):
     """Bytes do not follow the schema of Kafka's record, or a value does not fit into it."""
 
 
+class GroupNotDrainedError(ShareGroupError):
+    """Records of a group are still in flight, so that it cannot move without delivering some of them again."""
+
+
 class IllegalTransitionError(ShareGroupError):
     """An event does not apply to a record in its present state; nothing changed."""
 
 
 class ApiError(ShareGroupError):
-    """An error that is answered to a client, under Kafka's code and name."""
+    """An error that is returned to a client, with Kafka's code and name."""
 
     code: ClassVar[int] = -1
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
@@ -119,29 +145,12 @@ class UnknownServerError(ApiError):
     """The request failed for a reason that has no name of its own."""
 
 
-class OffsetOutOfRangeApiError(ApiError):
-    """The requested offset is not within the partition's log."""
-
-    code = 1
-    name = "OFFSET_OUT_OF_RANGE"
-    default_message = "The requested offset is not within the range of offsets maintained by the server."
-
-
 class UnknownTopicOrPartitionError(ApiError):
     """The share-partition's topic-partition does not exist."""
 
     code = 3
     name = "UNKNOWN_TOPIC_OR_PARTITION"
     default_message = "This server does not host this topic-partition."
-    retriable = True
-
-
-class NotLeaderOrFollowerError(ApiError):
-    """The share-partition is not led here any more."""
-
-    code = 6
-    name = "NOT_LEADER_OR_FOLLOWER"
-    default_message = "The share-partition is led by another processor."
     retriable = True
 
 
@@ -155,7 +164,7 @@ class RequestTimedOutError(ApiError):
 
 
 class MessageTooLargeError(ApiError):
-    """The request, or the answer to it, has more bytes than one may have."""
+    """The request or its response exceeds the maximum message size."""
 
     code = 10
     name = "MESSAGE_TOO_LARGE"
@@ -172,7 +181,7 @@ class CoordinatorLoadInProgressError(ApiError):
 
 
 class InvalidGroupIdError(ApiError):
-    """The group id is empty or not a string."""
+    """The group id is empty."""
 
     code = 24
     name = "INVALID_GROUP_ID"
@@ -187,8 +196,16 @@ class UnknownMemberIdError(ApiError):
     default_message = "The coordinator is not aware of this member."
 
 
+class GroupAuthorizationFailedError(ApiError):
+    """The processor does not serve the group: it belongs to another domain."""
+
+    code = 30
+    name = "GROUP_AUTHORIZATION_FAILED"
+    default_message = "Not authorized to access group: Group authorization failed."
+
+
 class UnsupportedVersionError(ApiError):
-    """The api key or its version is not known here."""
+    """The API key or its version is not supported."""
 
     code = 35
     name = "UNSUPPORTED_VERSION"
@@ -204,7 +221,7 @@ class InvalidConfigError(ApiError):
 
 
 class InvalidRequestError(ApiError):
-    """The request contradicts the protocol or the state it speaks of."""
+    """The request violates the protocol or contradicts the current state."""
 
     code = 42
     name = "INVALID_REQUEST"
@@ -248,7 +265,7 @@ class GroupMaxSizeReachedError(ApiError):
 
 
 class UnknownTopicIdError(ApiError):
-    """No topic has that topic id."""
+    """The group leads no share-partition of a topic with that id."""
 
     code = 100
     name = "UNKNOWN_TOPIC_ID"
@@ -310,7 +327,7 @@ class ShareSessionLimitReachedError(ApiError):
 
 
 class GroupQuarantinedError(ApiError):
-    """The group failed unexpectedly and waits for an administrator (our own error, beyond Kafka's codes)."""
+    """The group failed unexpectedly and waits for an administrator (an error of this package, without a Kafka code)."""
 
     code = 10000
     name = "GROUP_QUARANTINED"
@@ -318,7 +335,7 @@ class GroupQuarantinedError(ApiError):
 
 
 def _subclasses(cls: type[ApiError]) -> list[type[ApiError]]:
-    return [cls, *(found for child in cls.__subclasses__() for found in _subclasses(child))]
+    return [cls, *(subclass for child in cls.__subclasses__() for subclass in _subclasses(child))]
 
 
 API_ERRORS: dict[int, type[ApiError]] = {error.code: error for error in _subclasses(ApiError)}
@@ -328,5 +345,5 @@ API_ERRORS[-1] = UnknownServerError
 
 
 def api_error(code: int, message: str = "") -> ApiError:
-    """The error for a response's code; unknown codes become `UnknownServerError`."""
+    """Return the error for a response's code; unknown codes become `UnknownServerError`."""
     return API_ERRORS.get(code, UnknownServerError)(message)

@@ -1,4 +1,4 @@
-"""The log of a program: one line an event on standard error, `time level part event=name key=value ...`.
+"""The log of a program: one line per event on standard error, `time level part event=name key=value ...`.
 
 Values are quoted as in JSON when they hold blanks or anything that would break the line.
 """
@@ -14,13 +14,13 @@ _QUOTED = frozenset(' "=')
 
 
 class Event:
-    """A log message that programs can read: a name, and what belongs to it; it is spelled only if it is logged.
+    """A machine-readable log message: a name and fields. It is formatted only if it is logged.
 
     Example:
         logger.info(Event("commit_published", commit=17, epoch=3))
 
     Args:
-        name: what happened, in one word.
+        name: the event, in one word.
         fields: key → value; those that are None are left out.
     """
 
@@ -32,18 +32,18 @@ class Event:
 
 
 class EventFormatter(logging.Formatter):
-    """Makes one line of each log record; messages of libraries become the text of an event `message`."""
+    """Formatter that writes one line per log record; the text of a library's message becomes an event `message`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without a line feed."""
+        """Return the line, without a line feed."""
         event = record.msg if isinstance(record.msg, Event) else Event("message", text=record.getMessage())
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         part = record.name.rpartition(".")[2]
         line = f"{seconds}.{int(record.msecs):03d}Z {record.levelname} {part} {event}"
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            told = f"{type(error).__name__}: {error}".partition("\n")[0]
-            line += f" error={_spelled(told)} traceback={_spelled(''.join(traceback.format_exception(error)))}"
+            summary = f"{type(error).__name__}: {error}".partition("\n")[0]
+            line += f" error={_spelled(summary)} traceback={_spelled(''.join(traceback.format_exception(error)))}"
         return line
 
 
@@ -51,14 +51,14 @@ def log_events(verbose: bool = False) -> None:
     """Write the log of this process to standard error.
 
     Args:
-        verbose: also what is of use only when something is looked for.
+        verbose: also log details that help to diagnose a problem.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(EventFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(True)
     logging.getLogger("sharegroup").setLevel(logging.DEBUG if verbose else logging.INFO)
-    # The bridge to the JVM logs what its callers log, too.
+    # py4j, the bridge to the JVM, logs errors that its callers also log.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 

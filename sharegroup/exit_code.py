@@ -1,4 +1,4 @@
-"""What the exit codes of the programs mean."""
+"""Exit codes of the programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharegroup.errors import (
 
 
 class ExitCode(IntEnum):
-    """How a program ended."""
+    """Result of a program."""
 
     OK = 0
     FAILED = 1
@@ -35,7 +35,7 @@ MEANINGS: Mapping[ExitCode, str] = {
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code of a program that this error ends."""
+    """Return the exit code of a program that ends with this error."""
     match error:
         case FencedProcessorError():
             return ExitCode.FENCED
@@ -50,7 +50,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def exit_codes_text() -> str:
-    """All exit codes with their meanings, for `--help`."""
+    """Return all exit codes with their meanings, for `--help`."""
     lines = [f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()]
     ended_by_signal = "  143  ended by SIGTERM (130: SIGINT) before the start was complete, or at once by a second one"
     return "\n".join(["exit codes:", *lines, ended_by_signal])

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
 
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.spark.session import build_session
+from tests.support import chromium as chromium_support
+from tests.support import recoveries
+from tests.support.chromium import Chromium
 from tests.support.examples import register_profiles
+from tests.support.fast_start import start_spark_fast
+from tests.support.groups import GroupScheduling
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.recoveries import (  # noqa: F401 - pytest calls these
     pytest_sessionfinish,
-    pytest_terminal_summary,
     pytest_testnodedown,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
 
 register_profiles()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """What `--numprocesses auto` is: fast tests wait about as long as they compute, so two processes share a core."""
-    return 2 * len(os.sched_getaffinity(0))
+start_spark_fast()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever uses the Spark session or a broker, so that `-m "not spark and not kafka"` starts no JVM."""
+    """Mark the tests that use the Spark session, a broker or a processor, so that `-m` can leave them out."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         if "spark" in names:
             item.add_marker(pytest.mark.spark)
         if any(name.startswith("kafka_") for name in names):
             item.add_marker(pytest.mark.kafka)
+        if "processor" in names:
+            item.add_marker(pytest.mark.slow)
+        if "chromium" in names:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.slow)
+    # What takes longest begins first, so that the processes end at about the same time.
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> list[bool]:
+    is_crash = item.nodeid.startswith("tests/crash/")
+    return [not is_crash, *(item.get_closest_marker(name) is None for name in ("kafka", "spark"))]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """Divide the tests by group where a run asks for `--dist loadscope`."""
+    return GroupScheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +65,22 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """End the run with the cost of crashes, and with the tests that had no browser."""
+    recoveries.write_summary(terminalreporter, config)
+    chromium_support.write_summary(terminalreporter)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """The headless browser of the run; tests that use it are skipped where there is none."""
+    program = chromium_support.installed()
+    if program is None:
+        pytest.skip(chromium_support.MISSING)
+    with Chromium(program, tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

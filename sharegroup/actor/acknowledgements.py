@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.led_partitions import LedPartitions
-from sharegroup.actor.share_session import PartitionKey
-from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
-from sharegroup.errors import ApiError, UnknownTopicOrPartitionError
-from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, PartitionResponse
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The outcome of a request's acknowledgements.
-
-    Attributes:
-        responses: partition → its answer, for the partitions that have acknowledgements.
-        has_effect: whether a record changed its state.
-    """
-
-    responses: dict[PartitionKey, PartitionResponse]
-    has_effect: bool
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
+from sharegroup.errors import ApiError
+from sharegroup.protocol.made import made
+from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, PartitionResponse, TopicResponse
 
 
 def acknowledge(
@@ -32,56 +18,56 @@ def acknowledge(
     topics: Iterable[FetchTopic],
     partitions: LedPartitions,
     limits: SharePartitionLimits,
-) -> Acknowledged:
+) -> tuple[dict[PartitionKey, PartitionResponse], bool]:
     """Apply the acknowledgements of a request at its append time.
 
-    Args:
-        message: the request.
-        topics: the part of its body that holds them.
-        partitions: the share-partitions that are led here.
-        limits: limits in force.
+    Returns:
+        Partition → its answer, for the partitions that have acknowledgements; and True if a record changed its state.
     """
     responses: dict[PartitionKey, PartitionResponse] = {}
     has_effect = False
     refused_topics: set[str] = set()
     for key, ranges in _ranges_by_partition(topics).items():
         led = partitions.get(key)
-        batches = [
-            AcknowledgementBatch(r.first_offset, r.last_offset, tuple(r.acknowledge_types), r.redelivery_delay_ms)
-            for r in ranges
-        ]
+        batches = [acknowledged.batch for acknowledged in ranges]
         try:
             if led is None:
-                raise UnknownTopicOrPartitionError("The share-partitions are not led here.")
+                raise partitions.not_led_error(key)
             applied = led.share_partition.acknowledge(message.envelope.member_id, batches, limits, message.time_ms)
         except ApiError as error:
-            # The text of an error that a whole topic has comes once.
+            # An error text that is the same for a whole topic is sent once.
             is_repeated = led is None and key[0] in refused_topics
             refused_topics.update(() if led else (key[0],))
             responses[key] = _refused(key, error, "" if is_repeated else str(error))
             continue
         partitions.record(led, applied, message.time_ms, message.offset, _reason_at(ranges))
         has_effect = has_effect or bool(applied)
-        responses[key] = PartitionResponse(partition_index=key[1], is_acknowledged=True)
-    return Acknowledged(responses, has_effect)
+        responses[key] = made(PartitionResponse, partition_index=key[1], is_acknowledged=True)
+    return responses, has_effect
 
 
 def acknowledged_before(
     topics: Iterable[FetchTopic], refused: Iterable[tuple[str, int, int]]
 ) -> dict[PartitionKey, PartitionResponse]:
-    """The answer to the acknowledgements of a request that is applied already.
-
-    Args:
-        topics: the part of its body that holds them.
-        refused: topic id, partition and error code where they were refused; the others succeeded.
-    """
+    """Return the answer to the acknowledgements of a request that is already applied."""
     error_codes = {(topic_id, partition): error_code for topic_id, partition, error_code in refused}
     return {
-        key: PartitionResponse(
-            partition_index=key[1], is_acknowledged=True, acknowledge_error_code=error_codes.get(key, 0)
+        key: made(
+            PartitionResponse,
+            partition_index=key[1],
+            is_acknowledged=True,
+            acknowledge_error_code=error_codes.get(key, 0),
         )
         for key in _ranges_by_partition(topics)
     }
+
+
+def grouped_by_topic(partitions: Mapping[PartitionKey, PartitionResponse]) -> list[TopicResponse]:
+    """Group the answers for partitions by topic, in the order of first appearance."""
+    topics: dict[str, list[PartitionResponse]] = {}
+    for (topic_id, _), response in partitions.items():
+        topics.setdefault(topic_id, []).append(response)
+    return [made(TopicResponse, topic_id=topic_id, partitions=responses) for topic_id, responses in topics.items()]
 
 
 def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, list[AcknowledgementRange]]:
@@ -95,7 +81,8 @@ def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, lis
 
 
 def _refused(key: PartitionKey, error: ApiError, text: str) -> PartitionResponse:
-    return PartitionResponse(
+    return made(
+        PartitionResponse,
         partition_index=key[1],
         is_acknowledged=True,
         acknowledge_error_code=error.code,
@@ -104,7 +91,7 @@ def _refused(key: PartitionKey, error: ApiError, text: str) -> PartitionResponse
 
 
 def _reason_at(ranges: Iterable[AcknowledgementRange]) -> Callable[[int], str]:
-    """Return a function: offset → the reason that the member gives for it, "" when it gives none."""
+    """Return a function: offset → the member's reason, "" when there is none."""
     reasons = sorted((r.first_offset, r.last_offset, r.reason) for r in ranges if r.reason)
 
     def reason_at(offset: int) -> str:

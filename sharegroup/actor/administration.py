@@ -1,8 +1,8 @@
 """Administrators' requests to a group: altering and deleting start offsets, and deleting the group.
 
-Each takes several cuts: the watcher reports which topics there are, the coordinator records what is to change, the
-leader changes it, and only then the request is answered. A request that waits is part of the group's records, so a
-takeover goes on with it. What was recorded is done even if nobody waits any more.
+Each takes several cuts: the watcher reports the topics, the coordinator records the changes, the leader applies them,
+and only then the request is answered. A waiting request is part of the group's records, so it continues after a
+takeover. Recorded changes are applied even if the requester no longer waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_TOPIC = ("", 0)
 MAX_WAITING_REQUESTS = 10
 """Requests of one group that may wait at once: each may be as large as a request can be."""
 MAX_WAIT_MS = 300_000
-"""A request that waits longer is answered that it timed out; its sender has long given up."""
+"""A request that waits longer is answered that it timed out; its sender waits no longer."""
 SeenTopics = Mapping[str, tuple[str, int]]
 """Topic name → (topic id, or "" when there is none; partition count), as the watcher reports."""
 Answer = tuple[ShareGroupRequestWaiting, ErrorResponse]
@@ -57,12 +57,7 @@ _RESPONSES: dict[int, type[ErrorResponse]] = {
 
 
 class Administration:
-    """Works off the administrators' requests that a group has not answered yet; the group's state holds them.
-
-    Args:
-        group_id: the group.
-        group: its coordinator; it is changed as the requests ask for it.
-    """
+    """Handler of the administrators' requests that a group has not answered yet; the group's state holds them."""
 
     def __init__(self, group_id: str, group: GroupCoordinator) -> None:
         self._group_id = group_id
@@ -71,18 +66,14 @@ class Administration:
         self._topic_names = {key: _topic_names(waiting.body) for key, waiting in self._waiting.items()}
 
     def take(self, envelope: RequestEnvelope, time_ms: int) -> list[GroupRecord]:
-        """Take in a request; one that waits already is not taken twice.
-
-        Args:
-            envelope: the request.
-            time_ms: its append time; epoch ms.
+        """Accept a request, unless it already waits.
 
         Returns:
             The records that were applied.
 
         Raises:
             InvalidRequestError: a field is missing or has a wrong value.
-            GroupIdNotFoundError: there is no group whose offsets, or which itself, could be deleted.
+            GroupIdNotFoundError: there is no group to delete, or to delete offsets of.
             NonEmptyGroupError: the group has members.
             CoordinatorLoadInProgressError: too many requests wait.
         """
@@ -103,7 +94,7 @@ class Administration:
             member_id=envelope.member_id,
             reply_partition=envelope.reply_partition,
             time_ms=time_ms,
-            # Never the body as it came: a field that this release does not know may hold what a row cannot.
+            # Not the original body: a field that this release does not know may hold a value that a row cannot.
             body=body.model_dump(mode="json", exclude_defaults=True),
         )
         self._topic_names[key] = _topic_names(waiting.body)
@@ -121,15 +112,11 @@ class Administration:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the first request times out; None when none waits."""
+        """Time at which the first request times out; None when none waits."""
         return min((waiting.time_ms + MAX_WAIT_MS for waiting in self._waiting.values()), default=None)
 
     def advance(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Answer]]:
-        """Do what can be done now.
-
-        Args:
-            seen: topics as reported; one that is not in it has not been looked at yet.
-            now_ms: the present time; epoch ms.
+        """Advance all requests as far as is possible now.
 
         Returns:
             The records that were applied, and the answers to the requests that are done.
@@ -158,11 +145,11 @@ class Administration:
         else:
             answer = self._change_offsets(key, seen, records)
         if answer is None and now_ms >= waiting.time_ms + MAX_WAIT_MS:
-            raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; what was recorded is done still.")
+            raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; recorded changes are applied still.")
         return answer
 
     def _delete_group(self, records: list[GroupRecord]) -> ErrorResponse | None:
-        """End the state of all topics, of those that came meanwhile, too; then the group."""
+        """Delete the state of all topics, including those added meanwhile; then remove the group."""
         self._check(ApiKey.DELETE_GROUPS)
         topics = self._group.state.topics
         records += self._group.delete_topics([topic_id for topic_id, topic in topics.items() if not topic.deleting])
@@ -188,7 +175,7 @@ class Administration:
         self._group.check_empty()
 
     def _can_handle(self, key: RequestKey, seen: SeenTopics) -> bool:
-        """True if all topics of a request are known, and none of them is just losing its state."""
+        """Return True if all topics of a request are known, and none of them is in deletion."""
         names, state = self._topic_names[key], self._group.state
         return seen.keys() >= names and not any(
             state.topics[topic_id].deleting and state.topics[topic_id].topic in names
@@ -196,7 +183,7 @@ class Administration:
         )
 
     def _is_changing(self, waiting: ShareGroupRequestWaiting) -> bool:
-        """True while the leader has not done yet what a request asks for."""
+        """Return True while the leader has not yet applied the changes of a request."""
         topics = ((self._group.state.topics.get(topic_id), epoch) for topic_id, epoch in waiting.changing.items())
         return any(
             topic.deleting or any(new.state_epoch <= epoch for new in topic.initializing.values())
@@ -207,7 +194,7 @@ class Administration:
     def _handle(
         self, waiting: ShareGroupRequestWaiting, seen: SeenTopics, records: list[GroupRecord]
     ) -> ShareGroupRequestWaiting:
-        """Record what a request changes; returns the request with its response and what the leader has to do first."""
+        """Record the changes of a request; return it with its response and the leader's work before that."""
         response: ErrorResponse
         if waiting.api_key == ApiKey.ALTER_SHARE_GROUP_OFFSETS:
             response, changing = self._alter(parsed(AlterShareGroupOffsetsRequest, waiting.body), seen, records)
@@ -224,9 +211,9 @@ class Administration:
         changing: dict[str, int] = {}
         for topic in request.topics:
             topic_id, count = seen.get(topic.topic_name, _NO_TOPIC)
-            existing = {p.partition_index: p.start_offset for p in topic.partitions if p.partition_index < count}
+            existing = {p.partition_index: p for p in topic.partitions if p.partition_index < count}
             if existing:
-                records += self._group.alter_offsets(topic.topic_name, topic_id, count, existing)
+                records += self._group.alter_offsets(topic.topic_name, topic_id, count, existing.values())
                 changing[topic_id] = self._group.state.group_epoch
             partitions = [
                 _altered(partition, exists=partition.partition_index in existing) for partition in topic.partitions
@@ -251,7 +238,7 @@ class Administration:
 
 
 def _topic_names(body: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of a request's topics that can be looked at: no topic has a name that is not valid."""
+    """Return the valid names of a request's topics: no topic has an invalid name."""
     names = (topic["topic_name"] for topic in body.get("topics", ()))
     return frozenset(name for name in names if is_topic_name(name))
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
+from sharegroup.protocol.made import changed
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import StateRow
 
-_OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED})
-"""Internal messages that report what happened outside the group's state: true whoever sent them."""
+_OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED, ApiKey.MEMBER_ENDED})
+"""Internal messages that report outside events: true for any sender."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
+class LoggedRequest(NamedTuple):
     """A message of the request log.
 
     Attributes:
@@ -28,8 +29,7 @@ class LoggedRequest:
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutTime:
+class CutTime(NamedTuple):
     """The time of a cut.
 
     Attributes:
@@ -42,7 +42,7 @@ class CutTime:
 
     @property
     def lock_start_ms(self) -> int:
-        """New locks run from here, so that a processor that was stalled hands out no lock that is over already."""
+        """Start of new locks, chosen so that a stalled processor acquires no lock that is already over."""
         return max(self.cut_ms, self.last_message_ms)
 
 
@@ -55,7 +55,8 @@ class ActorContext:
         request_partition: the group's partition of the request log.
         leader_epoch: epoch of the processor that runs the actor.
         broker: defaults and bounds of all groups.
-        group_epoch_floor: a group that comes to life begins above it: the highest epoch of any removed group.
+        group_epoch_floor: a new group begins above it: the highest epoch of any removed group.
+        state_id: id of the state table.
     """
 
     group_id: str
@@ -63,25 +64,24 @@ class ActorContext:
     leader_epoch: int
     broker: BrokerConfig
     group_epoch_floor: int = 0
+    state_id: str = ""
 
     def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
-        """The row with the columns that say whose it is, and when and from which message it came."""
-        return row.model_copy(
-            update={
-                "group_id": self.group_id,
-                "leader_epoch": self.leader_epoch,
-                "request_partition": self.request_partition,
-                "request_offset": request_offset,
-                "time_ms": time.lock_start_ms,
-            }
+        """Return the row with the columns for its group, message and time; the table adds those of the commit."""
+        return changed(
+            row,
+            group_id=self.group_id,
+            request_partition=self.request_partition,
+            request_offset=request_offset,
+            time_ms=time.lock_start_ms,
         )
 
 
 def is_outdated(context: ActorContext, envelope: RequestEnvelope) -> bool:
-    """Return True if a message is an internal one of an older processor, which the actors of this one ignore.
+    """Return True if a message is an internal one of an older processor, which the actors ignore.
 
-    The older processor may have sent it from a state that is gone. Whatever is still needed, this processor has
-    sent again when it took over.
+    The older processor may have sent it from a state that is gone. This processor sent all messages
+    that are still needed again when it took over.
     """
     return (
         envelope.api_key in INTERNAL_KEYS

@@ -1,12 +1,12 @@
 """The coordinator actor of a group: heartbeats, topics, and the beginning and end of share-partitions.
 
-It lives in memory for as long as its processor does, and is built from the group's folded state after a takeover: then
-members get fresh sessions, the leader is asked again, topics are looked at again, and administrators' requests that
-wait go on. Which internal message is made anew by whom is written down in `protocol/internal_messages.py`.
+It lives in memory as long as its processor does. After a takeover it is built from the group's folded state: members
+get fresh sessions, requests to the leader are sent again, topics are observed again, and waiting requests of
+administrators continue. `protocol/internal_messages.py` lists the sender of each internal message after a takeover.
 
 A message is applied at its append time. Heartbeats are answered at the end of the cut, when the cut's assignment is
-made; members whose assignment changed without a heartbeat of theirs in the cut get it unasked. A cut costs with what
-its messages changed: heartbeats that change nothing make answers only.
+made; members whose assignment changed without a heartbeat in the cut get it without a request. The cost of a cut grows
+with its changes: heartbeats without a change produce answers only.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharegroup.actor.administration import Administration
 from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
-from sharegroup.actor.effects import Effect, Persist, Respond, Send, Wake
-from sharegroup.actor.topic_watch import TopicWatch
+from sharegroup.actor.descriptions import PAUSED, assigned_topics, described_config, described_group
+from sharegroup.actor.effects import Address, Effect, Persist, Send, Wake, response_to
+from sharegroup.actor.observed_topics import ObservedTopics
 from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState, Member
-from sharegroup.errors import UnknownMemberIdError
+from sharegroup.errors import GroupIdNotFoundError, UnknownMemberIdError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.group_administration import RedriveShareGroupRecordsRequest
 from sharegroup.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     AlterGroupConfigRequest,
+    PauseShareGroupRequest,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
-    TopicPartitions,
 )
 from sharegroup.protocol.group_records import (
     GroupRecord,
@@ -40,21 +42,23 @@ from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     InitializeShareGroupState,
     LogOffsets,
+    MemberEnded,
     ShareGroupConfigChanged,
     ShareGroupStateDeleted,
     ShareGroupStateInitialized,
 )
-from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, ResponseEnvelope, parsed, request
+from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed, request
 from sharegroup.protocol.row_payloads import GroupMetadataPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
 _WHOLE_TOPIC = -1
 _PUSHED = -1
-"""Correlation id of an assignment that nobody asked for."""
+"""Correlation id of an assignment without a request."""
 
 
 class Coordinator:
-    """Coordinates one group.
+    """Coordinator actor of one group.
 
     Args:
         context: group, leader epoch and broker configuration.
@@ -65,14 +69,14 @@ class Coordinator:
         self._context = context
         self._group = GroupCoordinator(state or GroupState(), context.broker, context.group_epoch_floor)
         self._administration = Administration(context.group_id, self._group)
-        self._topic_watch = TopicWatch(context.group_id)
+        self._observed_topics = ObservedTopics(context.group_id)
         self._reply_partitions: dict[str, int] = {}
         self._asked: set[tuple[str, int, int]] = set()
-        """(Topic id, partition, state epoch) of what the leader was asked to initialise or delete."""
+        """(Topic id, partition, state epoch) of the initialisations and deletions requested from the leader."""
         self._leader_overrides: dict[str, str] | None = dict(self._group.state.config_overrides)
         """The dynamic configuration that the leader has; None when that is not known."""
         self._wake_ms: int | None = None
-        """The next Tick that was asked for; it may be early."""
+        """The next scheduled Tick; it may be early."""
         self._is_wake_spent = False
         self._is_changed = True
         self._records: list[GroupRecord] = []
@@ -88,17 +92,20 @@ class Coordinator:
             ApiKey.DELETE_SHARE_GROUP_OFFSETS: self._administer,
             ApiKey.DELETE_GROUPS: self._administer,
             ApiKey.TICK: self._tick,
+            ApiKey.MEMBER_ENDED: self._member_ended,
+            ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
+            ApiKey.REDRIVE_SHARE_GROUP_RECORDS: self._check_redrive,
         }
 
     @property
     def group(self) -> GroupCoordinator:
-        """The group's metadata and sessions. To be read only."""
+        """The group's metadata and sessions; read only."""
         return self._group
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is lost with this coordinator: no group, no configuration, no request that waits."""
+        """True if no state is lost with this coordinator: no group, no configuration, no waiting request."""
         return self._group.state.is_gone
 
     def receive(self, message: LoggedRequest) -> None:
@@ -111,12 +118,26 @@ class Coordinator:
         self._add_records(self._group.expire_sessions(message.time_ms))
         self._receivers[message.envelope.api_key](message)
 
+    @property
+    def state_name(self) -> str:
+        """Name of the group's state."""
+        state = self._group.state
+        return PAUSED if state.pause is not None else state.name
+
+    def describe(self, envelope: RequestEnvelope) -> ErrorResponse:
+        """Return the group and its members, or its configuration.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group to be described.
+        """
+        if envelope.api_key == ApiKey.DESCRIBE_CONFIGS:
+            return described_config(self._group.config, self._group.state)
+        if self._group.state.is_dead:
+            raise GroupIdNotFoundError(f"Group {self._context.group_id} not found.")
+        return described_group(self._group.state, self._group.assignor_name)
+
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
         """End the cut: make its assignment and answer its heartbeats.
-
-        Args:
-            last_offset: offset of the cut's last message of the group.
-            time: time of the cut.
 
         Returns:
             The effects, rows first.
@@ -126,7 +147,8 @@ class Coordinator:
         assigned = self._group.reassign(time.last_message_ms)
         self._add_records(assigned)
         self._answer_heartbeats()
-        self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
+        if assigned:
+            self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
         self._send_config()
         if self._is_changed:
             self._ask_leader()
@@ -137,7 +159,7 @@ class Coordinator:
         return effects
 
     def _add_records(self, records: Sequence[GroupRecord]) -> None:
-        """Note records that the group applied; they make the cut's row."""
+        """Collect records that the group applied, for the cut's row."""
         if not records:
             return
         self._records += records
@@ -156,9 +178,12 @@ class Coordinator:
         self._reply_partitions[envelope.member_id] = envelope.reply_partition
         self._unanswered.append((envelope, body.member_epoch))
 
+    def _member_ended(self, message: LoggedRequest) -> None:
+        self._add_records(self._group.member_ended(parsed(MemberEnded, message.envelope.body).member_id))
+
     def _log_offsets(self, message: LoggedRequest) -> None:
         for look in parsed(LogOffsets, message.envelope.body).topics:
-            if self._topic_watch.accept(look):
+            if self._observed_topics.accept(look):
                 self._is_changed = True
                 self._add_records(self._group.topic_seen(look.topic, look.topic_id, look.partition_count))
 
@@ -175,7 +200,7 @@ class Coordinator:
         for record in records:
             # A member may have subscribed to the topic meanwhile.
             if isinstance(record, ShareGroupTopicRemoved):
-                self._topic_watch.look_again(topics[record.topic_id].topic)
+                self._observed_topics.look_again(topics[record.topic_id].topic)
 
     def _administer(self, message: LoggedRequest) -> None:
         self._add_records(self._administration.take(message.envelope, message.time_ms))
@@ -184,7 +209,7 @@ class Coordinator:
         deadline_ms = self._administration.next_deadline_ms
         if deadline_ms is None or not (self._is_changed or deadline_ms <= now_ms):
             return
-        records, answers = self._administration.advance(self._topic_watch.seen, now_ms)
+        records, answers = self._administration.advance(self._observed_topics.seen, now_ms)
         self._add_records(records)
         for waiting, body in answers:
             self._respond(waiting.reply_partition, waiting.api_key, waiting.correlation_id, waiting.member_id, body)
@@ -193,15 +218,28 @@ class Coordinator:
         self._add_records(self._group.alter_config(parsed(AlterGroupConfigRequest, message.envelope.body)))
         self._answer(message.envelope, ErrorResponse())
 
+    def _pause(self, message: LoggedRequest) -> None:
+        envelope = message.envelope
+        reason = parsed(PauseShareGroupRequest, envelope.body).reason
+        self._add_records(self._group.pause(envelope.client_id, reason))
+        self._answer(envelope, ErrorResponse())
+
     def _resume(self, message: LoggedRequest) -> None:
+        self._add_records(self._group.resume(message.envelope.client_id))
         # Either actor may have missed messages of the other one while it was quarantined: send them again.
         self._asked.clear()
         self._leader_overrides = None
         self._is_changed = True
         self._answer(message.envelope, ErrorResponse())
 
+    def _check_redrive(self, message: LoggedRequest) -> None:
+        """Refuse a redrive if there is no such group; the leader answers it otherwise."""
+        parsed(RedriveShareGroupRecordsRequest, message.envelope.body)
+        if self._group.state.is_dead:
+            raise GroupIdNotFoundError(f"Group {self._context.group_id} not found.")
+
     def _tick(self, message: LoggedRequest) -> None:
-        # The timer is spent, be it that nothing is due yet because the log's clock and the timer's differ.
+        # The timer has fired, even if no work is due yet because the log's clock and the timer's differ.
         self._is_wake_spent = True
 
     def _answer_heartbeats(self) -> None:
@@ -223,22 +261,13 @@ class Coordinator:
                 self._respond(reply_partition, ApiKey.SHARE_GROUP_HEARTBEAT, _PUSHED, record.member_id, body)
 
     def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
-        return ShareGroupHeartbeatResponse(
+        return made(
+            ShareGroupHeartbeatResponse,
             member_epoch=member.member_epoch,
             heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,
-            assignment=self._assignment(member) if has_assignment else None,
+            assignment=assigned_topics(self._group.state, member) if has_assignment else None,
+            state_id=self._context.state_id,
         )
-
-    def _assignment(self, member: Member) -> list[TopicPartitions]:
-        topics = self._group.state.topics
-        return [
-            TopicPartitions(
-                topic_id=topic_id,
-                topic=topics[topic_id].topic if topic_id in topics else "",
-                partitions=list(partitions),
-            )
-            for topic_id, partitions in member.assignment.items()
-        ]
 
     def _send_config(self) -> None:
         """Send the leader the configuration that it does not have."""
@@ -248,7 +277,7 @@ class Coordinator:
             self._leader_overrides = dict(overrides)
 
     def _ask_leader(self) -> None:
-        """Ask the leader to initialise and delete what it was not asked for yet."""
+        """Send the leader the initialisations and deletions that are not requested yet."""
         state = self._group.state
         if not state.changing_topic_ids:
             self._asked.clear()
@@ -268,7 +297,7 @@ class Coordinator:
     def _watch_topics(self) -> None:
         """Watch topics that members subscribe to, that have a state, or that an administrator names."""
         state = self._group.state
-        watch = self._topic_watch.change(
+        watch = self._observed_topics.change(
             state.subscriber_counts.keys(),
             state.topic_names_in_use | self._administration.topic_names,
             self._group.config.auto_offset_reset_duration_ms,
@@ -277,7 +306,7 @@ class Coordinator:
             self._effects.append(watch)
 
     def _schedule_wake(self) -> None:
-        """Ask for a Tick unless one comes by the next deadline; an early one asks for the next."""
+        """Schedule a Tick unless one comes by the next deadline; an early one schedules the next."""
         deadlines = [self._group.next_deadline_ms, self._administration.next_deadline_ms]
         at_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
         is_asked = at_ms is not None and self._wake_ms is not None and self._wake_ms <= at_ms
@@ -304,15 +333,8 @@ class Coordinator:
     def _respond(self, reply_partition: int, api_key: int, correlation_id: int, member_id: str, body: Message) -> None:
         if reply_partition < 0:
             return
-        response = ResponseEnvelope(
-            api_key=api_key,
-            correlation_id=correlation_id,
-            group_id=self._context.group_id,
-            member_id=member_id,
-            leader_epoch=self._context.leader_epoch,
-            body=body.model_dump(mode="json", exclude_defaults=True),
-        )
-        self._effects.append(Respond(reply_partition, response))
+        address = Address(reply_partition, api_key, correlation_id, self._context.group_id, member_id)
+        self._effects.append(response_to(address, body, self._context.leader_epoch))
 
 
 def _initialization_keys(body: InitializeShareGroupState) -> set[tuple[str, int, int]]:

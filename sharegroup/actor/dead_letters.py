@@ -1,32 +1,35 @@
 """The leader's part of the dead-letter queue (KIP-1191; spec 002, "Dead-letter queue").
 
-A record that is given up is first ARCHIVING, which is committed; then the dead-letter writer appends its dead letter
-and reports it; then it is ARCHIVED. So nothing is lost between two of these steps, and a dead letter may come twice.
+1. A record that no member is to get again becomes ARCHIVING, which is committed.
+2. The dead-letter writer appends its dead-letter record, and reports it.
+3. The record becomes ARCHIVED.
+
+So no dead-letter record is lost between two of these steps, but one may be written twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Protocol
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.config.group import GroupConfig
+from sharegroup.core.offset_ranges import merge
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.api_key import ActorRole
-from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
-from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import parsed
+from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
 
 class NamedSharePartition(Protocol):
-    """A share-partition with its topic, be it led or folded."""
+    """A share-partition with its topic, led or folded."""
 
     topic: str
     topic_id: str
@@ -36,9 +39,9 @@ class NamedSharePartition(Protocol):
 
 
 def new_dead_letters(group_id: str, config: GroupConfig, rows: Iterable[StateRow]) -> list[WriteDeadLetters]:
-    """The effect for the records that became ARCHIVING in a cut, by its rows; none when none did."""
+    """Return the effect for the records that became ARCHIVING in a cut's rows; none when none did."""
     dead_letters = tuple(
-        _joined(
+        merge(
             DeadLetters(
                 row.topic,
                 row.topic_id,
@@ -58,13 +61,13 @@ def new_dead_letters(group_id: str, config: GroupConfig, rows: Iterable[StateRow
 
 
 def queue_changed(group_id: str, before: GroupConfig, after: GroupConfig) -> list[WriteDeadLetters]:
-    """The effect that gives waiting dead letters a new configuration; none when the dead-letter queue is the same."""
+    """Return the effect of a changed dead-letter queue on waiting records; none when the queue is the same."""
     effect = _effect(group_id, after, ())
     return [effect] if effect != _effect(group_id, before, ()) else []
 
 
 def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config: GroupConfig) -> WriteDeadLetters:
-    """Everything that is ARCHIVING in a group, as its state has it, to be written anew."""
+    """Return the effect that writes dead-letter records of all ARCHIVING records of a group again."""
     dead_letters = (
         DeadLetters(
             named.topic,
@@ -83,9 +86,9 @@ def all_waiting(group_id: str, partitions: Iterable[NamedSharePartition], config
 
 
 def finish_written(message: LoggedRequest, partitions: LedPartitions, limits: SharePartitionLimits) -> None:
-    """Archive the records whose dead letters are written, where they are ARCHIVING still.
+    """Archive the records whose dead-letter records are written, if they are still ARCHIVING.
 
-    A share-partition that has a new state since then does not know these records.
+    A newer state of the share-partition does not contain these records.
     """
     for written in parsed(DlqWritten, message.envelope.body).ranges:
         led = partitions.get((written.topic_id, written.partition_index))
@@ -97,12 +100,12 @@ def finish_written(message: LoggedRequest, partitions: LedPartitions, limits: Sh
 
 
 def status_row(message: LoggedRequest) -> StateRow:
-    """The row of a change of the dead-letter writer's status."""
+    """Return the row of a change of the dead-letter writer's status."""
     failure = parsed(DlqStatusChanged, message.envelope.body).failure
     payload = GroupStatusPayload(
         role=ActorRole.LEADER,
         status=GroupStatus.DEGRADED if failure else GroupStatus.ACTIVE,
-        reason=failure or "dead letters are written again",
+        reason=failure or "dead-letter records are written again",
     )
     return StateRow(record_type=RecordType.GROUP_STATUS, payload=payload.model_dump(mode="json"))
 
@@ -121,19 +124,3 @@ def _effect(
 
 def _reason(*, is_rejected: bool) -> DeadLetterReason:
     return DeadLetterReason.REJECTED if is_rejected else DeadLetterReason.DELIVERY_COUNT_EXCEEDED
-
-
-def _joined(dead_letters: Iterable[DeadLetters]) -> Iterator[DeadLetters]:
-    """Dead letters in their order; one that continues the one before it, and is like it, becomes part of it."""
-    before: DeadLetters | None = None
-    for current in dead_letters:
-        if before is not None and current == replace(
-            before, first_offset=before.last_offset + 1, last_offset=current.last_offset
-        ):
-            before = replace(before, last_offset=current.last_offset)
-            continue
-        if before is not None:
-            yield before
-        before = current
-    if before is not None:
-        yield before

@@ -1,18 +1,23 @@
-"""From the bytes of a request-log record to a message, or to the effect of bytes that are none."""
+"""Decoding of request-log records to messages, or to the effect of bytes that are no message."""
 
 from __future__ import annotations
 
 import json
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.effects import Respond, Undecodable
-from sharegroup.errors import ApiError, InvalidRequestError, MessageTooLargeError, UnsupportedVersionError
-from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS
+from sharegroup.actor.effects import Respond, Undecodable, address_of, response_to
+from sharegroup.errors import (
+    ApiError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    UnsupportedVersionError,
+)
+from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS, ApiKey
 from sharegroup.protocol.messages import (
     MAX_NAME_LENGTH,
     ErrorResponse,
     RequestEnvelope,
-    ResponseEnvelope,
     decoded_request,
 )
 
@@ -22,14 +27,14 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Size of an internal message, which may name every partition of a topic. Longer bytes are not even parsed."""
 
 
-def decoded_message(value: bytes | None, offset: int, time_ms: int) -> LoggedRequest | Respond | Undecodable:
-    """Return the message of a record; for a record that is none, its refusal, or its count when nobody can be answered.
+_OF_MEMBERS = frozenset({ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
+"""Requests whose missing group id is INVALID_REQUEST in Kafka; of others it is INVALID_GROUP_ID."""
 
-    Args:
-        value: the record's value.
-        offset: its offset in the request log.
-        time_ms: its append time, made non-decreasing; epoch ms.
-    """
+
+def decoded_message(
+    value: bytes | None, offset: int, time_ms: int, leader_epoch: int
+) -> LoggedRequest | Respond | Undecodable:
+    """Return the message of a record; for an invalid record its refusal, or its count when it has no address."""
     size = len(value or b"")
     if size > MAX_MESSAGE_BYTES:
         return Undecodable(offset, f"The message has {size} bytes; the most is {MAX_MESSAGE_BYTES}.")
@@ -41,28 +46,21 @@ def decoded_message(value: bytes | None, offset: int, time_ms: int) -> LoggedReq
             raise MessageTooLargeError(
                 f"The request has {size} bytes; the most is {MAX_REQUEST_BYTES}.", "Send several smaller ones."
             )
-        if not envelope.group_id and RECIPIENTS[envelope.api_key]:  # type: ignore[index]  # an ApiKey is an int
-            raise InvalidRequestError("group_id is empty; it must name a share group.")
+        if not envelope.group_id and RECIPIENTS[envelope.api_key]:
+            kind = InvalidRequestError if envelope.api_key in _OF_MEMBERS else InvalidGroupIdError
+            raise kind("group_id is empty; it must name a share group.")
     except ApiError as error:
-        return refusal(value, offset, error)
+        return refusal(value, offset, error, leader_epoch)
     return LoggedRequest(envelope, offset, time_ms)
 
 
-def refusal(raw: bytes | None, offset: int, error: ApiError) -> Respond | Undecodable:
-    """Return the error answer to a record that is not applied, or its count when nobody can be answered."""
+def refusal(raw: bytes | None, offset: int, error: ApiError, leader_epoch: int) -> Respond | Undecodable:
+    """Return the error answer to a record that is not applied, or its count when it has no address."""
     address = _address(raw)
     if address is None:
         return Undecodable(offset, str(error))
-    return Respond(
-        address.reply_partition,
-        ResponseEnvelope(
-            api_key=address.api_key,
-            correlation_id=address.correlation_id,
-            group_id=address.group_id,
-            member_id=address.member_id,
-            body=ErrorResponse(error_code=error.code, error_message=str(error)).model_dump(mode="json"),
-        ),
-    )
+    body = ErrorResponse(error_code=error.code, error_message=str(error))
+    return response_to(address_of(address), body, leader_epoch)
 
 
 def _address(raw: bytes | None) -> RequestEnvelope | None:
@@ -83,7 +81,7 @@ def _address(raw: bytes | None) -> RequestEnvelope | None:
 
 
 def _is_name(value: object) -> bool:
-    """Return True if an answer can repeat a value: Python reads lone surrogates in JSON, but nobody can write them."""
+    """Return True if an answer can repeat a value: Python reads lone surrogates in JSON, but cannot encode them."""
     if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
         return False
     try:

@@ -1,46 +1,90 @@
-"""Effects: what an actor wants done; the processor does it after the cut's commit."""
+"""Effects: actions that an actor requests; the processor performs them after the cut's commit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.protocol.api_key import ActorRole
-from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope
+from sharegroup.protocol.messages import (
+    Message,
+    RequestEnvelope,
+    ResponseEnvelope,
+    decoded_response,
+    encoded_response,
+)
 from sharegroup.protocol.rows import StateRow
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Append a row to the state table, in the cut's one commit."""
+class Persist(NamedTuple):
+    """Effect: append a row to the state table, in the cut's one commit."""
 
     row: StateRow
 
 
-@dataclass(frozen=True, slots=True)
-class Respond:
-    """Append a response to a partition of the response log."""
+class Address(NamedTuple):
+    """Address of an answer, and of the request that it answers.
+
+    Attributes:
+        partition: of the response log; negative when no answer is asked for.
+        correlation_id: of the request; -1 without a request.
+    """
 
     partition: int
-    response: ResponseEnvelope
+    api_key: int
+    correlation_id: int
+    group_id: str
+    member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Append a message to the request log, in the group's own partition."""
+class Respond(NamedTuple):
+    """Effect: append a response to a partition of the response log.
+
+    Attributes:
+        address: the partition, and the answered request.
+        body: the response's body, for metrics.
+        value: the response envelope in JSON, as it is published.
+    """
+
+    address: Address
+    body: Message
+    value: str
+
+    @property
+    def response(self) -> ResponseEnvelope:
+        """The response envelope, decoded from the value."""
+        return decoded_response(self.value.encode())
+
+
+def address_of(envelope: RequestEnvelope) -> Address:
+    """Return the address of the answer to a request."""
+    return Address(
+        envelope.reply_partition, envelope.api_key, envelope.correlation_id, envelope.group_id, envelope.member_id
+    )
+
+
+def response_to(address: Address, body: Message, leader_epoch: int) -> Respond:
+    """Return the effect that answers a request."""
+    _, api_key, correlation_id, group_id, member_id = address
+    return Respond(address, body, encoded_response(api_key, correlation_id, group_id, member_id, leader_epoch, body))
+
+
+class Send(NamedTuple):
+    """Effect: append a message to the request log, in the group's own partition."""
 
     request: RequestEnvelope
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTopics:
-    """Tell the group when a topic's id or partition count is not as given; replaces the group's earlier watch.
+    """Effect: notify the group when a topic's id or partition count differs; replaces the group's earlier watch.
 
     Attributes:
         group_id: the group.
         topics: topic name → (topic id or "" when unknown, partition count).
-        reset_duration_ms: how far back `share.auto.offset.reset` by duration looks; None for earliest and latest.
+        reset_duration_ms: the duration of `share.auto.offset.reset` by duration; None for earliest and latest.
     """
 
     group_id: str
@@ -48,16 +92,15 @@ class WatchTopics:
     reset_duration_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchLog:
-    """Tell the group, once, when a partition's log has grown above an offset.
+class WatchLog(NamedTuple):
+    """Effect: notify the group once when a partition's log has grown above an offset.
 
-    Holds what changed since the group's last watch; a watch that was answered is gone without being forgotten here.
+    It holds the changes since the group's last watch; an answered watch ends by itself and is not listed here.
 
     Attributes:
         group_id: the group.
         above_offset: (topic name, topic id, partition) → offset that the group knows to be the end: new or changed.
-        forgotten: what the group watches no more.
+        forgotten: the partitions that the group no longer watches.
         isolation_level: which end, for all of the group's watches: the last stable offset under read_committed.
     """
 
@@ -67,14 +110,13 @@ class WatchLog:
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Append a Tick for the group at a time; replaces the actor's earlier one. None: no need.
+class Wake(NamedTuple):
+    """Effect: append a Tick for the group at a time; replaces the actor's earlier one.
 
     Attributes:
         group_id: the group.
         role: the actor.
-        at_ms: epoch ms, or None.
+        at_ms: epoch ms; None when no Tick is needed.
     """
 
     group_id: str
@@ -84,19 +126,14 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A message that could not be read was counted.
-
-    Attributes:
-        request_offset: its offset in the request log.
-        reason: what is wrong with it.
-    """
+    """Effect: count a message that cannot be decoded, for the reason of the decoding error."""
 
     request_offset: int
     reason: str
 
 
 class DeadLetterReason(StrEnum):
-    """Why a record was given up, in the words of Kafka's dead letters (KIP-1191)."""
+    """Reason for a dead-letter record, in Kafka's words (KIP-1191)."""
 
     REJECTED = "Offset rejected by client."
     DELIVERY_COUNT_EXCEEDED = "Offset delivery count exceeded the threshold."
@@ -104,18 +141,7 @@ class DeadLetterReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Records of one share-partition that are ARCHIVING for the same reason, after as many deliveries.
-
-    Attributes:
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
-        first_offset: first offset, inclusive.
-        last_offset: last offset, inclusive.
-        delivery_count: how often each was delivered.
-        reason: why they were given up.
-        state_epoch: epoch of the share-partition's state that gave them up.
-    """
+    """Records of one share-partition's state that are ARCHIVING for the same reason, after as many deliveries."""
 
     topic: str
     topic_id: str
@@ -126,36 +152,39 @@ class DeadLetters:
     reason: DeadLetterReason
     state_epoch: int
 
+    def cut(self, first_offset: int, last_offset: int) -> DeadLetters:
+        """Return the same with other offsets."""
+        return replace(self, first_offset=first_offset, last_offset=last_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetters:
-    """Write the dead letters of a group's records, and report to the group; its earlier ones go to the same topic.
+    """Effect: write dead-letter records and report to the group; its earlier ones go to the same topic.
 
     Attributes:
         group_id: the group.
         dlq_topic: `errors.deadletterqueue.topic.name`; "" when the group has no dead-letter queue any more.
         copies_records: `errors.deadletterqueue.copy.record.enable`.
-        letters: the records; none when only the configuration changed.
-        replaces_waiting: whether these are all of the group, in place of those that wait to be written.
+        dead_letters: the records; none when only the configuration changed.
+        replaces_waiting: True if these are all of the group, and replace those that wait to be written.
     """
 
     group_id: str
     dlq_topic: str
     copies_records: bool
-    letters: tuple[DeadLetters, ...] = ()
+    dead_letters: tuple[DeadLetters, ...] = ()
     replaces_waiting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSessionsCounted:
-    """Share sessions of a group after a cut in which they changed; for metrics only.
+class ShareSessionsCounted(NamedTuple):
+    """Effect: report the share sessions of a group after a cut in which they changed; for metrics only.
 
     Attributes:
         group_id: the group.
         session_count: open share sessions.
         share_partition_count: their share-partitions, counted in each session.
         eviction_count: sessions that ended in this cut because their member was silent for too long.
-        expired_fetch_count: fetches that had waited long enough in this cut, and were answered with nothing.
+        expired_fetch_count: fetches that had waited long enough in this cut, and were answered without records.
     """
 
     group_id: str

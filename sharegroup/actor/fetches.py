@@ -1,21 +1,22 @@
-"""Serving the fetches that wait: in order of arrival, each at most its fair part of what is available."""
+"""Service of waiting fetches: in order of arrival, each at most its fair part of the available records."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from sharegroup.actor.answers import grouped_by_topic
+from sharegroup.actor.acknowledgements import grouped_by_topic
 from sharegroup.actor.context import CutTime
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets
-from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
+from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.records import SharePartitionLimits
-from sharegroup.errors import UnknownTopicOrPartitionError
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
+from sharegroup.core.runs import Run
+from sharegroup.protocol.made import changed, made
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 
 MAX_RANGES_PER_ANSWER = 10_000
@@ -25,25 +26,24 @@ ServedFetch = tuple[ShareSession, ShareFetchResponse]
 """A session, and the answer to its parked fetch."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """The terms of all fetches of a cut: the limits and the isolation level in force, and the cut's time."""
+class _Terms(NamedTuple):
+    """The terms of all fetches of a cut: the limits and the isolation level in force, the cut's time, and a pause."""
 
     limits: SharePartitionLimits
     isolation_level: IsolationLevel
     now_ms: int
+    is_paused: bool
+
+    def allow(self, fetch: PendingFetch) -> bool:
+        """Return True if a fetch may acquire records."""
+        return not self.is_paused and fetch.acquires_at(self.now_ms)
 
 
 class FetchService:
-    """Serves the fetches of a group at the end of each cut.
+    """Service of a group's fetches at the end of each cut.
 
-    Keeps the share-partitions that have records to acquire, so that a fetch costs with those and not with all of its
-    session. A parked fetch got nothing, so it is served again only when one of its partitions changed.
-
-    Args:
-        sessions: the share sessions.
-        partitions: the share-partitions that are led here.
-        offsets: what is known of the record log.
+    It keeps the share-partitions that have records to acquire, so that the cost of a fetch grows with those and not
+    with its session. A parked fetch got no records, so it is served again only when one of its partitions changed.
     """
 
     def __init__(self, sessions: ShareSessions, partitions: LedPartitions, offsets: KnownOffsets) -> None:
@@ -53,39 +53,45 @@ class FetchService:
         self._acquirable: dict[PartitionKey, int] = {}
         """Share-partition → records that can be acquired; only where there are some."""
 
-    def serve(self, limits: SharePartitionLimits, isolation_level: IsolationLevel, time: CutTime) -> list[ServedFetch]:
-        """Acquire records for fetches that wait; returns those that are answered now.
+    def serve(
+        self,
+        limits: SharePartitionLimits,
+        isolation_level: IsolationLevel,
+        time: CutTime,
+        *,
+        is_paused: bool = False,
+    ) -> list[ServedFetch]:
+        """Acquire records for waiting fetches, and return those that are answered now.
 
         A fetch is answered when it got records, carried acknowledgements, met an error, or has waited long enough.
-
-        Args:
-            limits: limits in force.
-            isolation_level: the group's.
-            time: the cut's time; new locks run from it.
         """
-        terms = _Terms(limits, isolation_level, time.lock_start_ms)
+        terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused)
         changed = self._partitions.take_changed(terms.now_ms)
         for key in changed:
             self._refresh(key, terms)
         waiting = self._waiting(changed, terms.now_ms)
-        claims = _Claims([session for session, fetch in waiting if fetch.acquires_at(terms.now_ms)], self._sessions)
+        if not waiting:
+            self._sessions.new_fetches.clear()
+            return []
+        claims = _Claims([session for session, fetch in waiting if terms.allow(fetch)], self._sessions)
         served = []
         for session, fetch in waiting:
             responses = dict(fetch.acknowledged)
             if fetch.max_records:
-                _refuse_unknown(session, responses)
-            if fetch.acquires_at(terms.now_ms):
-                self._acquire(session, fetch, terms, claims, responses)
+                _refuse_unknown(session, self._partitions, responses)
+            if terms.allow(fetch):
+                for key, runs in self._acquired(session, fetch, terms, claims):
+                    responses[key] = _with_records(key, responses.get(key), runs)
                 claims.withdraw()
             if responses or fetch.deadline_ms <= terms.now_ms:
                 served.append((session, _response(session, responses, terms)))
-        # What was acquired here has been looked at already.
+        # The acquisitions of this service have already updated its index.
         self._partitions.changed.clear()
         self._sessions.new_fetches.clear()
         return served
 
     def _refresh(self, key: PartitionKey, terms: _Terms) -> None:
-        """Look at how many records of a share-partition can be acquired now."""
+        """Update the number of records of a share-partition that can be acquired now."""
         led = self._partitions.get(key)
         count = 0
         if led is not None:
@@ -97,7 +103,7 @@ class FetchService:
             self._acquirable.pop(key, None)
 
     def _waiting(self, changed: Iterable[PartitionKey], now_ms: int) -> list[tuple[ShareSession, PendingFetch]]:
-        """The fetches that are new, due, or wait for a partition that changed for them, in order of arrival."""
+        """Return the fetches that are new, due, or wait for a changed partition, in order of arrival."""
         member_ids = {*self._sessions.new_fetches, *self._sessions.fetch_deadlines.take_due(now_ms)}
         for key in changed:
             if key in self._acquirable or key not in self._partitions:
@@ -109,52 +115,30 @@ class FetchService:
         ]
         return sorted(waiting, key=lambda entry: entry[1].request_offset)
 
-    def _acquire(
-        self,
-        session: ShareSession,
-        fetch: PendingFetch,
-        terms: _Terms,
-        claims: _Claims,
-        responses: dict[PartitionKey, PartitionResponse],
-    ) -> None:
+    def _acquired(
+        self, session: ShareSession, fetch: PendingFetch, terms: _Terms, claims: _Claims
+    ) -> Iterator[tuple[PartitionKey, list[Run]]]:
+        """Acquire records for a fetch, and yield them by share-partition until it has enough."""
         wanted = fetch.max_records
         range_count = 0
         for key in session.rotated(self._acquirable):
-            count = self._acquirable[key]
-            claim_count = claims.count(key)
-            request = AcquireRequest(
-                session.member_id,
-                wanted,
-                fetch.batch_size,
-                fetch.acquire_mode,
-                fair_part=-(-count // claim_count) if claim_count > 1 else None,
-            )
+            fair_part = claims.fair_part(key, self._acquirable[key])
+            request = AcquireRequest(session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part)
             led = self._partitions[key]
             end = self._offsets.acquirable_end(key, terms.isolation_level)
-            ranges, applied = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
-            self._partitions.record(led, applied, terms.now_ms, fetch.request_offset)
+            runs, records = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
+            self._partitions.record(led, records, terms.now_ms, fetch.request_offset)
             self._refresh(key, terms)
-            if not ranges:
-                continue
-            acquired = [
-                AcquiredRecords(first_offset=r.first_offset, last_offset=r.last_offset, delivery_count=r.delivery_count)
-                for r in ranges
-            ]
-            answer = responses.get(key) or PartitionResponse(partition_index=key[1])
-            responses[key] = answer.model_copy(update={"acquired_records": acquired})
-            wanted -= sum(r.size for r in ranges)
-            range_count += len(ranges)
+            if runs:
+                yield key, runs
+            wanted -= sum(run.size for run in runs)
+            range_count += len(runs)
             if wanted <= 0 or range_count >= MAX_RANGES_PER_ANSWER:
                 break
 
 
 class _Claims:
-    """How many of the fetches that are not served yet want records of a share-partition: these divide it fairly.
-
-    Args:
-        claimants: the sessions whose fetches are served, in this order.
-        sessions: all share sessions.
-    """
+    """Counts of unserved fetches that want records of a share-partition: these share it fairly."""
 
     def __init__(self, claimants: Iterable[ShareSession], sessions: ShareSessions) -> None:
         self._rank = {session.member_id: rank for rank, session in enumerate(claimants)}
@@ -162,30 +146,40 @@ class _Claims:
         self._ranks_at: dict[PartitionKey, list[int]] = {}
         self._served_count = 0
 
-    def count(self, key: PartitionKey) -> int:
-        """Fetches that want records of a share-partition; the one that is being served is among them."""
+    def fair_part(self, key: PartitionKey, acquirable_count: int) -> int | None:
+        """Return the fair part of a share-partition for the fetch that is being served; None if no other waits."""
         ranks = self._ranks_at.get(key)
         if ranks is None:
             members = (session.member_id for session in self._sessions.waiting_at(key))
             ranks = sorted(self._rank[member_id] for member_id in members if member_id in self._rank)
             self._ranks_at[key] = ranks
-        return len(ranks) - bisect_left(ranks, self._served_count)
+        claim_count = len(ranks) - bisect_left(ranks, self._served_count)
+        return -(-acquirable_count // claim_count) if claim_count > 1 else None
 
     def withdraw(self) -> None:
-        """Note that the next fetch has been served."""
+        """Remove the next fetch, which has been served."""
         self._served_count += 1
 
 
-def _refuse_unknown(session: ShareSession, responses: dict[PartitionKey, PartitionResponse]) -> None:
+def _refuse_unknown(
+    session: ShareSession, partitions: LedPartitions, responses: dict[PartitionKey, PartitionResponse]
+) -> None:
     """Answer the partitions that are not led here with an error, whose text comes once for each topic."""
     topic_id = None
     for key in sorted(session.unknown):
-        error = UnknownTopicOrPartitionError("The share-partitions are not led here.") if key[0] != topic_id else None
+        error = partitions.not_led_error(key)
+        answer = responses.get(key) or made(PartitionResponse, partition_index=key[1])
+        text = str(error) if key[0] != topic_id else ""
+        responses[key] = changed(answer, error_code=error.code, error_message=text)
         topic_id = key[0]
-        answer = responses.get(key) or PartitionResponse(partition_index=key[1])
-        responses[key] = answer.model_copy(
-            update={"error_code": UnknownTopicOrPartitionError.code, "error_message": str(error) if error else ""}
-        )
+
+
+def _with_records(key: PartitionKey, answer: PartitionResponse | None, runs: Iterable[Run]) -> PartitionResponse:
+    """Return the answer for a share-partition with the records that were acquired there."""
+    acquired = [AcquiredRecords.of(run) for run in runs]
+    if answer is None:
+        return made(PartitionResponse, partition_index=key[1], acquired_records=acquired)
+    return changed(answer, acquired_records=acquired)
 
 
 def _response(
@@ -194,7 +188,8 @@ def _response(
     has_records = any(response.acquired_records for response in responses.values())
     if has_records:
         session.rotate()
-    return ShareFetchResponse(
+    return made(
+        ShareFetchResponse,
         share_session_epoch=session.epoch,
         acquisition_lock_timeout_ms=terms.limits.lock_duration_ms,
         lock_deadline_ms=terms.now_ms + terms.limits.lock_duration_ms if has_records else 0,

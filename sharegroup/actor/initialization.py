@@ -1,4 +1,4 @@
-"""Share-partitions that wait for a new state: they get it when it is known where their partition starts."""
+"""Share-partitions that wait for a new state until the start offset of their partition is known."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets, check_partition_count
-from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs, is_fenced
+from sharegroup.core.records import PartitionKey
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.state_batches import StateBatch
+from sharegroup.protocol.imported_batches import state_batches
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
     InitializeShareGroupState,
@@ -29,16 +32,13 @@ class _Wanted:
     topic: str
     state_epoch: int
     start_offset: int
+    state_batches: tuple[StateBatch, ...] = ()
 
 
 class UninitializedPartitions:
-    """Share-partitions that wait for a state, their first or a new one in place of an older one.
+    """Share-partitions that wait for a state, their first or one that replaces an older one.
 
-    A state epoch fences what is older: a share-partition with a state of that epoch, or of a higher one, keeps it.
-
-    Args:
-        partitions: the share-partitions that have a state; those that get one are added.
-        offsets: what is known of the record log.
+    A state epoch fences older states: a share-partition with a state of that epoch, or of a higher one, keeps it.
     """
 
     def __init__(self, partitions: LedPartitions, offsets: KnownOffsets) -> None:
@@ -55,19 +55,21 @@ class UninitializedPartitions:
         return self._topics[topic_id] > 0
 
     def topic_waiting_at(self, key: PartitionKey) -> str | None:
-        """The name of the topic if a share-partition waits for the log's offsets, else None."""
+        """Return the name of the topic if a share-partition waits for the log's offsets, else None."""
         wanted = self._waiting.get(key)
         # One that can start is not watched: the answer would come at once, and then again without end.
         return wanted.topic if wanted is not None and not self._can_start(key, wanted) else None
 
     def ask(self, body: InitializeShareGroupState) -> list[PartitionKey]:
-        """Take in share-partitions that the coordinator wants to have a state; returns them.
+        """Add share-partitions for which the coordinator requests a state, and return them.
 
         Raises:
             InvalidRequestError: the group would have too many share-partitions; nothing changed.
         """
         asked = {
-            (topic.topic_id, wanted.partition_index): _Wanted(topic.topic, body.state_epoch, wanted.start_offset)
+            (topic.topic_id, wanted.partition_index): _Wanted(
+                topic.topic, body.state_epoch, wanted.start_offset, state_batches(wanted.state_batches)
+            )
             for topic in body.topics
             for wanted in topic.partitions
         }
@@ -81,28 +83,33 @@ class UninitializedPartitions:
         return list(asked)
 
     def forget(self, topic_ids: Iterable[str], state_epoch: int) -> list[PartitionKey]:
-        """Give up share-partitions of topics whose state is to be deleted; those of a higher epoch go on waiting.
+        """Remove share-partitions of topics whose state is to be deleted; those of a higher epoch keep waiting.
 
         Returns:
-            The share-partitions that do not wait any more.
+            The share-partitions that no longer wait.
         """
         deleted = set(topic_ids)
-        given_up = [
+        ended = [
             key for key, wanted in self._waiting.items() if key[0] in deleted and wanted.state_epoch <= state_epoch
         ]
-        for key in given_up:
+        for key in ended:
             self._remove(key)
-        return given_up
+        return ended
 
     def start(
-        self, keys: Iterable[PartitionKey], config: GroupConfig, ended: Callable[[LedPartition], None]
+        self,
+        keys: Iterable[PartitionKey],
+        config: GroupConfig,
+        ended: Callable[[LedPartition], None],
+        message: LoggedRequest,
     ) -> list[ShareGroupStateInitialized]:
-        """Give share-partitions their state where their start offset is known; returns what to answer.
+        """Create the state of share-partitions whose start offset is known, and return the answers.
 
         Args:
             keys: those that may be able to start now.
-            config: the group's configuration, which says where a share-partition starts.
+            config: the group's configuration, which defines the start offset of a share-partition.
             ended: called with each share-partition whose state is about to be replaced.
+            message: the message by which they start.
         """
         started: dict[int, dict[str, list[StatePartition]]] = {}
         names: dict[str, str] = {}
@@ -113,7 +120,7 @@ class UninitializedPartitions:
             self._remove(key)
             topic_id, partition = key
             names[topic_id] = wanted.topic
-            start_offset = self._started(key, wanted, config, ended)
+            start_offset = self._started(key, wanted, config, ended, message)
             done = StatePartition(partition_index=partition, start_offset=start_offset)
             started.setdefault(wanted.state_epoch, {}).setdefault(topic_id, []).append(done)
         return [
@@ -140,12 +147,17 @@ class UninitializedPartitions:
 
     def _has_state(self, key: PartitionKey, wanted: _Wanted) -> bool:
         led = self._partitions.get(key)
-        return led is not None and led.share_partition.state_epoch >= wanted.state_epoch
+        return led is not None and not is_fenced(led.share_partition.state_epoch, wanted.state_epoch)
 
     def _started(
-        self, key: PartitionKey, wanted: _Wanted, config: GroupConfig, ended: Callable[[LedPartition], None]
+        self,
+        key: PartitionKey,
+        wanted: _Wanted,
+        config: GroupConfig,
+        ended: Callable[[LedPartition], None],
+        message: LoggedRequest,
     ) -> int:
-        """Give a share-partition its state unless it has it already; returns its start offset."""
+        """Create the state of a share-partition unless it already exists, and return its start offset."""
         led = self._partitions.get(key)
         if led is None or not self._has_state(key, wanted):
             if led is not None:
@@ -156,5 +168,7 @@ class UninitializedPartitions:
             engine = SharePartition(start_offset, (), wanted.state_epoch)
             epochs = led.epochs if led is not None else SnapshotEpochs()
             led = LedPartition(wanted.topic, *key, engine, epochs, is_new_state=True)
+            imported = engine.import_batches(wanted.state_batches, config.share_partition_limits)
+            led.record(imported, message.time_ms, message.offset)
             self._partitions.add(led)
         return led.share_partition.start_offset

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sharegroup.actor.share_session import PartitionKey
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause
+from sharegroup.core.records import PartitionKey
+from sharegroup.protocol.made import made
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.row_payloads import LastRequest
 from sharegroup.protocol.share_fetch import PartitionResponse
@@ -24,7 +25,7 @@ class LastRequests(Mapping[str, LastRequest]):
 
     Args:
         last_requests: those that the fold kept.
-        limit: most members; the one whose request is the oldest makes room.
+        limit: maximum number of members; above it the oldest request is dropped.
     """
 
     def __init__(self, last_requests: Mapping[str, LastRequest], limit: int) -> None:
@@ -46,10 +47,11 @@ class LastRequests(Mapping[str, LastRequest]):
         share_session_epoch: int,
         responses: Mapping[PartitionKey, PartitionResponse],
     ) -> None:
-        """Keep a request that had a durable effect, and which share-partitions refused its acknowledgements."""
+        """Keep a request that had a durable effect, and the share-partitions that refused its acknowledgements."""
         member_id = envelope.member_id
         self._requests.pop(member_id, None)
-        self._requests[member_id] = LastRequest(
+        self._requests[member_id] = made(
+            LastRequest,
             member_id=member_id,
             share_session_epoch=share_session_epoch,
             correlation_id=envelope.correlation_id,
@@ -70,5 +72,5 @@ class LastRequests(Mapping[str, LastRequest]):
         return last if last.correlation_id == envelope.correlation_id else None
 
     def of(self, member_ids: Iterable[str]) -> list[LastRequest]:
-        """The last requests of some members, by member id."""
+        """Return the last requests of some members, by member id."""
         return [self._requests[member_id] for member_id in sorted(set(member_ids)) if member_id in self._requests]

@@ -1,20 +1,40 @@
 """The leader actor of a group: share sessions, acknowledgements, fetches and locks of all its share-partitions.
 
-It lives in memory between the cuts of the request log. A cut is handled in two steps. Each message is applied by
-itself, at its append time, after what is due by then has ended (`receive`); then the fetches that wait are served
-together, so that what is available is divided fairly among them (`finish`).
+It lives in memory between the cuts of the request log, and is a function of messages and cuts: it reads no clock and
+no table. After a takeover it is built from the folded state table. Share sessions, parked fetches and offsets of the
+record log are not stored there: messages bring them again.
 
-A cut costs with what it touches. Due times, the share-partitions that changed, the fetches that wait for them and what
-a member holds come from indexes; nothing here walks over all share-partitions or all sessions, but for a change of
-the group's configuration.
+`receive` applies one message, at its append time:
+
+1. Sessions of silent members end, then the locks that are due by then: an acknowledgement that was queued in time
+   still counts.
+2. The sender is not silent any more. A message of the processor's own shows that the log works, so it ends the locks
+   of members that were silent for too long.
+3. The handler of the message's kind (`_receivers`) applies it. Requests of members are in `share_requests.py`; a fetch
+   is only parked there. A refused message changes nothing beyond steps 1 and 2.
+
+`finish` ends the cut; new locks run from its time:
+
+1. The fetches that wait are served together (`fetches.py`), so that the available records are divided fairly.
+2. New holders of records are watched for silence, and the record log for the fetches that still wait
+   (`log_watches.py`).
+3. Each share-partition that changed makes one row (`led_partition.py`). Rows of states that ended in the cut and of
+   the group's status come first, with the offset of their own message.
+4. Rows, answers, messages, dead-letter records, watches and the next wake-up are the effects.
+
+The cost of a cut grows with the state that it touches. Due times, changed share-partitions, the fetches that wait for
+them and the records that a member holds come from indexes. Only a change of the group's configuration iterates over
+all share-partitions or all sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
 from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_letters, queue_changed, status_row
+from sharegroup.actor.descriptions import described_partitions
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
 from sharegroup.actor.initialization import UninitializedPartitions
@@ -23,40 +43,46 @@ from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.log_watches import LogWatches
+from sharegroup.actor.member_silence import MemberSilence
+from sharegroup.actor.redrive import redrive
 from sharegroup.actor.share_requests import ShareRequests
-from sharegroup.actor.share_session import PartitionKey, ShareSession
+from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.core.record_state import Cause
+from sharegroup.core.records import PartitionKey, SharePartitionLimits, Transition
+from sharegroup.protocol.api_key import INTERNAL_KEYS, ActorRole, ApiKey
+from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
+from sharegroup.protocol.group_messages import JOIN_EPOCH, ShareGroupHeartbeatRequest
 from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
+    DlqStatusChanged,
     InitializeShareGroupState,
     LogOffsets,
+    MemberEnded,
     ShareGroupConfigChanged,
     ShareGroupStateDeleted,
 )
-from sharegroup.protocol.messages import Message, parsed, request
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed, request
 from sharegroup.protocol.row_payloads import LastRequest
 from sharegroup.protocol.rows import StateRow
 
-_BELOW_ALL_OFFSETS = -1
 _CONSUMED = -1
 """The last Wake brought a Tick, so that the next one is needed even if it is for the same time."""
 
 
 class Leader:
-    """Leads all share-partitions of one group.
-
-    It begins, at the start and after a takeover, with what the state table says. Share sessions, parked fetches and
-    the offsets of the record log are not there, and come again with messages.
+    """Leader actor of all share-partitions of one group.
 
     Args:
         context: group, leader epoch and broker configuration.
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
         last_requests: the last request with a durable effect of each member.
+        may_return: members whose locks end by time only.
+        dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
+        is_paused: True if no record is acquired until an administrator resumes the group.
     """
 
     def __init__(
@@ -65,27 +91,28 @@ class Leader:
         overrides: Mapping[str, str],
         partitions: Iterable[LedPartition] = (),
         last_requests: Mapping[str, LastRequest] | None = None,
+        may_return: Iterable[str] = (),
+        dead_letter_failure: str = "",
+        is_paused: bool = False,
     ) -> None:
         self._context = context
-        self._overrides = dict(overrides)
-        self._config = effective_group_config(context.broker, self._overrides)
-        self._limits = self._config.share_partition_limits
-        self._isolation_level = IsolationLevel(self._config.share_isolation_level)
+        self._dead_letter_failure = dead_letter_failure
+        self._is_paused = is_paused
+        self._configure(dict(overrides))
         session_limit = context.broker.group_share_max_share_sessions
         self._partitions = LedPartitions(partitions)
         self._offsets = KnownOffsets()
         self._uninitialized = UninitializedPartitions(self._partitions, self._offsets)
         self._sessions = ShareSessions(session_limit, self._partitions, self._config.share_session_timeout_ms)
         self._last_requests = LastRequests(last_requests or {}, 2 * session_limit)
-        self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests)
+        self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests, context.leader_epoch)
         self._fetches = FetchService(self._sessions, self._partitions, self._offsets)
-        self._watches = LogWatches()
-        self._unsettled_watches: set[PartitionKey] = set()
-        """Partitions whose watch may have to change at the end of the cut."""
+        self._silence = MemberSilence(self._config.share_member_silence_ms, may_return, 2 * session_limit)
+        self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
         self._effects: list[Effect] = []
         self._early_rows: list[tuple[int, StateRow]] = []
-        """(offset, row) of what comes before the cut's end: status rows, and rows of states that end in it."""
+        """(offset, row) of changes before the cut's end: status rows, and rows of states that end in it."""
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_FETCH: self._fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
@@ -93,10 +120,15 @@ class Leader:
             ApiKey.DELETE_SHARE_GROUP_STATE: self._delete_state,
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: self._config_changed,
-            ApiKey.DLQ_WRITTEN: self._dlq_written,
+            ApiKey.DLQ_WRITTEN: lambda message: finish_written(message, self._partitions, self._limits),
             ApiKey.DLQ_STATUS_CHANGED: self._dlq_status_changed,
             ApiKey.TICK: self._tick,
+            ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
+            ApiKey.MEMBER_ALIVE: lambda _: None,
+            ApiKey.MEMBER_ENDED: self._member_ended,
+            ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
+            ApiKey.REDRIVE_SHARE_GROUP_RECORDS: self._redrive,
         }
 
     def receive(self, message: LoggedRequest) -> None:
@@ -105,27 +137,31 @@ class Leader:
         Raises:
             ApiError: the message is refused, and changed nothing.
         """
+        # 1. Time.
         self._sessions.end_silent(message.time_ms)
         self._expire_locks(message)
+        # 2. Silence.
+        self._note_sender(message)
+        # 3. The message.
         self._receivers[message.envelope.api_key](message)
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
-        """Serve the waiting fetches; returns what is to be done.
-
-        Args:
-            last_offset: offset of the cut's last message for this group.
-            time: the cut's time, from which new locks run.
-        """
-        new_fetches = sorted(self._sessions.new_fetches)
-        served = self._fetches.serve(self._limits, self._isolation_level, time)
+        """Serve the waiting fetches, and return the effects of the cut."""
+        # 1. Fetches.
+        new_fetches = list(self._sessions.new_fetches)
+        served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=self._is_paused)
         for session, body in served:
             self._requests.answer_fetch(session, body, time.lock_start_ms)
-        self._settle_watches(new_fetches)
-        expired_count = sum(not body.responses for _, body in served)
-        group_id = self._context.group_id
+        # 2. Watches, of holders and of the log.
+        self._silence.watch(self._partitions.take_new_holders(), time.lock_start_ms)
+        self._watches.settle(new_fetches, self._isolation_level)
+        # 3. Rows.
         rows = [
-            self._context.addressed(row, offset, time) for offset, row in [*self._early_rows, *self._rows(last_offset)]
+            self._context.addressed(row, offset, time) for offset, row in (*self._early_rows, *self._rows(last_offset))
         ]
+        # 4. Effects.
+        group_id = self._context.group_id
+        expired_count = sum(not body.responses for _, body in served)
         effects: list[Effect] = [
             *self._effects,
             *self._requests.take_answers(),
@@ -133,19 +169,30 @@ class Leader:
             *new_dead_letters(group_id, self._config, rows),
             *self._watches.take_changes(group_id, self._isolation_level),
             *self._sessions.take_count(group_id, expired_count),
-            *self._wake(),
+            *self._wake(time.lock_start_ms),
         ]
         self._effects, self._early_rows = [], []
         return effects
 
+    def describe(self, envelope: RequestEnvelope) -> ErrorResponse:
+        """Return share-partitions, with their runs in flight if requested.
+
+        Raises:
+            InvalidRequestError: a field has a wrong value.
+        """
+        body = parsed(DescribeShareGroupOffsetsRequest, envelope.body)
+        topics, following = described_partitions(body, self._partitions, self._context.leader_epoch)
+        failure = self._dead_letter_failure
+        return DescribeShareGroupOffsetsResponse(topics=topics, next=following, dead_letter_failure=failure)
+
     @property
     def partitions(self) -> Mapping[PartitionKey, LedPartition]:
-        """The share-partitions that have their state. To be read only."""
+        """The share-partitions that have their state; read only."""
         return self._partitions
 
     @property
     def sessions(self) -> Iterable[ShareSession]:
-        """The open share sessions. To be read only."""
+        """The open share sessions; read only."""
         return self._sessions
 
     @property
@@ -155,7 +202,7 @@ class Leader:
 
     @property
     def last_requests(self) -> Mapping[str, LastRequest]:
-        """The last request with a durable effect of each member. To be read only."""
+        """The last request with a durable effect of each member; read only."""
         return self._last_requests
 
     @property
@@ -165,7 +212,7 @@ class Leader:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is left of the group here: a new leader would be the same."""
+        """True if this leader has no state of the group: a new leader would be the same."""
         return not self._partitions and not len(self._sessions) and not len(self._uninitialized) and not self._overrides
 
     def _fetch(self, message: LoggedRequest) -> None:
@@ -178,13 +225,13 @@ class Leader:
         self._start(self._uninitialized.ask(parsed(InitializeShareGroupState, message.envelope.body)), message)
 
     def _start(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
-        """Give those share-partitions their state that wait for one and can start now."""
-        for answer in self._uninitialized.start(keys, self._config, lambda led: self._end_state(led, message)):
+        """Create the state of those share-partitions that wait for one and can start now."""
+        for answer in self._uninitialized.start(keys, self._config, partial(self._end_state, message=message), message):
             self._send(ApiKey.SHARE_GROUP_STATE_INITIALIZED, answer)
             for topic in answer.topics:
                 for partition in topic.partitions:
                     self._sessions.led_changed((topic.topic_id, partition.partition_index))
-        self._unsettled_watches.update(keys)
+        self._watches.unsettled.update(keys)
 
     def _delete_state(self, message: LoggedRequest) -> None:
         body = parsed(DeleteShareGroupState, message.envelope.body)
@@ -195,20 +242,20 @@ class Leader:
                 self._early_rows.append((message.offset, led.tombstone()))
                 self._partitions.remove(led.key)
                 self._sessions.led_changed(led.key)
-                self._unsettled_watches.add(led.key)
-        self._unsettled_watches.update(self._uninitialized.forget(topic_ids, body.state_epoch))
+                self._watches.unsettled.add(led.key)
+        self._watches.unsettled.update(self._uninitialized.forget(topic_ids, body.state_epoch))
         self._offsets.forget(topic_id for topic_id in topic_ids if not self._partitions.has_topic(topic_id))
         answer = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
         self._send(ApiKey.SHARE_GROUP_STATE_DELETED, answer)
 
     def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
-        """Keep what happened to a state in this cut before the message that ends it.
+        """Keep the changes of a state in this cut up to the message that ends it.
 
-        In the order of rows it stands before that message, and so before what begins with it.
+        Their row precedes the tombstone, or the state with a higher epoch that follows it.
         """
         row = self._row(led)
         if row is not None:
-            self._early_rows.append((message.offset - 1, row))
+            self._early_rows.append((message.offset, row))
 
     def _log_offsets(self, message: LoggedRequest) -> None:
         topics = parsed(LogOffsets, message.envelope.body).topics
@@ -224,7 +271,7 @@ class Leader:
         return self._partitions.has_topic(topic_id) or self._uninitialized.has_topic(topic_id)
 
     def _look_at_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
-        """Go by the log's offsets of some partitions as they are known now."""
+        """Apply the known log offsets of some partitions."""
         self._start(keys, message)
         for key in keys:
             self._watches.answered(key)
@@ -240,32 +287,77 @@ class Leader:
     def _config_changed(self, message: LoggedRequest) -> None:
         overrides = parsed(ShareGroupConfigChanged, message.envelope.body).overrides
         before = self._config
-        self._config = effective_group_config(self._context.broker, overrides)
-        self._overrides = overrides
-        self._limits = self._config.share_partition_limits
-        self._isolation_level = IsolationLevel(self._config.share_isolation_level)
+        self._configure(overrides)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
+        self._silence.change(self._config.share_member_silence_ms, sorted(self._partitions.holders), message.time_ms)
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
-            self._watch_anew()
+            self._watches.reset()
         self._effects += queue_changed(self._context.group_id, before, self._config)
 
-    def _dlq_written(self, message: LoggedRequest) -> None:
-        finish_written(message, self._partitions, self._limits)
+    def _configure(self, overrides: dict[str, str]) -> None:
+        self._overrides = overrides
+        self._config = effective_group_config(self._context.broker, overrides)
+        self._limits = self._config.share_partition_limits
+        self._isolation_level = IsolationLevel(self._config.share_isolation_level)
 
     def _dlq_status_changed(self, message: LoggedRequest) -> None:
+        self._dead_letter_failure = parsed(DlqStatusChanged, message.envelope.body).failure
         self._early_rows.append((message.offset, status_row(message)))
 
+    def _pause(self, message: LoggedRequest) -> None:
+        self._is_paused = True
+
     def _resume(self, message: LoggedRequest) -> None:
-        # While the group was quarantined, reports of written dead letters were refused.
+        if self._is_paused:
+            self._is_paused = False
+            self._partitions.changed.update(self._partitions)
+        # While the group was quarantined, reports of written dead-letter records were refused.
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
-        if waiting.letters:
+        if waiting.dead_letters:
             self._effects.append(waiting)
 
+    def _redrive(self, message: LoggedRequest) -> None:
+        self._effects += redrive(message, self._partitions, self._limits, self._context.leader_epoch)
+
     def _tick(self, message: LoggedRequest) -> None:
-        """Time has passed: what is due by now has ended already."""
+        """Handle a Tick: `receive` has already ended the due locks and sessions."""
         if self._wake_ms is not None:
             self._wake_ms = _CONSUMED
+
+    def _note_sender(self, message: LoggedRequest) -> None:
+        """Reset the silence of a message's sender; the processor's own message shows that the log works."""
+        envelope = message.envelope
+        if envelope.api_key not in INTERNAL_KEYS:
+            self._silence.heard(envelope.member_id, message.time_ms)
+        elif envelope.leader_epoch == self._context.leader_epoch:
+            for member_id in self._silence.take_silent(message.time_ms, self._partitions.holders):
+                self._release(member_id, message, Cause.MEMBER_SILENT)
+
+    def _heartbeat(self, message: LoggedRequest) -> None:
+        """Record if a joining member may return after any time; the coordinator handles all else."""
+        member_epoch = message.envelope.body.get("member_epoch")
+        if isinstance(member_epoch, int) and member_epoch != JOIN_EPOCH:
+            return
+        body = parsed(ShareGroupHeartbeatRequest, message.envelope.body)
+        if body.member_epoch == JOIN_EPOCH:
+            self._silence.record_join(message.envelope.member_id, may_return=body.may_return)
+
+    def _member_ended(self, message: LoggedRequest) -> None:
+        member_id = parsed(MemberEnded, message.envelope.body).member_id
+        self._release(member_id, message, Cause.MEMBER_ENDED)
+        session = self._sessions.get(member_id)
+        if session is not None:
+            self._sessions.close(session)
+
+    def _release(self, member_id: str, message: LoggedRequest, cause: Cause) -> None:
+        """Release all records of a member that is gone, and acquire no more for it."""
+        session = self._sessions.get(member_id)
+        if session is not None:
+            self._requests.answer_without_records(session, message.time_ms)
+        for led in self._partitions.held_by(member_id):
+            released = led.share_partition.release_member(member_id, self._limits, message.time_ms, cause)
+            self._partitions.record(led, released, message.time_ms, message.offset)
 
     def _expire_locks(self, message: LoggedRequest) -> None:
         holders: set[str] = set()
@@ -274,8 +366,8 @@ class Leader:
             self._partitions.record(led, ended, message.time_ms, message.offset)
             holders.update(record.member_id for record in ended if isinstance(record, Transition))
         for member_id in sorted(holders):
-            # The member may have crashed: the fetch that it left would lock the records once more. A member that is
-            # there sends another one.
+            # The member may have crashed: the fetch that it left would lock the records once more. A live member
+            # sends another one.
             session = self._sessions.get(member_id)
             if session is not None:
                 self._requests.answer_without_records(session, message.time_ms)
@@ -288,41 +380,13 @@ class Leader:
         updates = self._context.broker.share_coordinator_snapshot_update_records_per_snapshot
         return led.take_row(updates, self._last_requests)
 
-    def _watch_anew(self) -> None:
-        """Give up all watches: those that are still needed are set again at the end of the cut."""
-        for key in self._watches:
-            self._watches.forget(key)
-            self._unsettled_watches.add(key)
-            if self._sessions.is_used(key):
-                self._sessions.unwatched.add(key)
-
-    def _settle_watches(self, new_fetches: Iterable[str]) -> None:
-        """Watch what fetches and uninitialized share-partitions wait for.
-
-        A watch stays until it is answered or no session has the partition any more, even while no fetch waits there:
-        most often the next one does.
-        """
-        keys = self._unsettled_watches | self._sessions.left
-        for member_id in new_fetches:
-            session = self._sessions.get(member_id)
-            if session is not None and session.pending is not None:
-                keys.update(session.rotated(self._sessions.unwatched))
-        for key in sorted(keys):
-            topic = self._uninitialized.topic_waiting_at(key)
-            led = self._partitions.get(key)
-            if topic is not None:
-                self._watches.watch(topic, key, _BELOW_ALL_OFFSETS)
-            elif led is not None and any(True for _ in self._sessions.waiting_at(key)):
-                self._watches.watch(led.topic, key, self._offsets.acquirable_end(key, self._isolation_level))
-                self._sessions.unwatched.discard(key)
-            elif led is None or not self._sessions.is_used(key):
-                self._watches.forget(key)
-        self._unsettled_watches.clear()
-        self._sessions.left.clear()
-
-    def _wake(self) -> list[Effect]:
-        """The effect that asks for the next Tick; none when the time is that of the last one."""
-        due_ms = [self._partitions.lock_deadlines.earliest_ms, self._sessions.next_deadline_ms]
+    def _wake(self, now_ms: int) -> list[Effect]:
+        """Return the effect that schedules the next Tick; none when the time is that of the last one."""
+        due_ms = [
+            self._partitions.lock_deadlines.earliest_ms,
+            self._sessions.next_deadline_ms,
+            self._silence.next_own_ms(now_ms),
+        ]
         if len(self._sessions.fetch_deadlines):
             due_ms.append(self._partitions.availability_times.earliest_ms)
         wake_ms = min((at_ms for at_ms in due_ms if at_ms is not None), default=None)

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sharegroup.actor.last_requests import REQUEST_CAUSES, LastRequests
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row, tombstone_row
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
 from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.row_payloads import SharePartitionPayload
+from sharegroup.protocol.made import made
+from sharegroup.protocol.row_payloads import SharePartitionPayload, StateOrigin
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
+
+_REQUEST = "AlterShareGroupOffsets"
+"""Origin of a state that an administrator has imported."""
 
 
 class LedPartition:
@@ -23,9 +27,9 @@ class LedPartition:
         topic_id: topic id.
         partition: partition.
         share_partition: the engine.
-        epochs: where its durable state stands.
-        is_new_state: whether the state takes the place of an older one, and has no row yet.
-        rejected: which of its ARCHIVING records were rejected.
+        epochs: the position of its durable state between snapshots.
+        is_new_state: True if the state replaces an older one, and has no row yet.
+        rejected: its ARCHIVING records that were rejected.
     """
 
     def __init__(
@@ -58,43 +62,35 @@ class LedPartition:
         request_offset: int,
         reason_at: Callable[[int], str] = lambda _: "",
     ) -> None:
-        """Note what the engine applied, for the cut's row.
-
-        Args:
-            records: what an operation of the engine returned.
-            time_ms: when it was applied.
-            request_offset: the message behind it.
-            reason_at: offset → the reason that the member gave.
-        """
+        """Collect records that the engine applied, for the cut's row."""
         for record in records:
             self.rejected.note(record)
             if isinstance(record, Transition):
-                self._journal.append(_entry(record, time_ms, request_offset, reason_at(record.first_offset)))
+                self._journal.append(
+                    TransitionEntry.of(record, time_ms, request_offset, reason_at(record.first_offset))
+                )
             elif record.cause is Cause.LOG_START:
                 self._log_start_offset = record.start_offset
 
     def take_row(self, updates_per_snapshot: int, last_requests: LastRequests) -> StateRow | None:
-        """The row for everything recorded since the last call, None when nothing happened.
-
-        Args:
-            updates_per_snapshot: ShareUpdate rows after which a ShareSnapshot comes.
-            last_requests: the last requests of the members, those of the journal included.
-        """
+        """Return the row for all changes since the last call, None when there were none."""
         start_offset = self.share_partition.start_offset
         if not self._journal and start_offset == self._start_offset_written and not self._is_new_state:
             return None
-        record_type = RecordType.SHARE_SNAPSHOT
-        if not self._is_new_state:
+        if self._is_new_state:
+            record_type = RecordType.SHARE_SNAPSHOT
+        else:
             record_type = row_type(self.epochs, self._journal, updates_per_snapshot)
         self.epochs = self.epochs.after(record_type)
-        row = share_partition_row(record_type, self.epochs.snapshot_epoch, self.share_partition, self._journal)
-        row = row.model_copy(
-            update={
-                "topic_id": self.topic_id,
-                "topic": self.topic,
-                "partition": self.partition,
-                "payload": self._payload(record_type, last_requests),
-            }
+        row = share_partition_row(
+            record_type,
+            self.epochs.snapshot_epoch,
+            self.share_partition,
+            self._journal,
+            topic_id=self.topic_id,
+            topic=self.topic,
+            partition=self.partition,
+            payload=self._payload(record_type, last_requests),
         )
         self._journal, self._log_start_offset = [], -1
         self._start_offset_written, self._is_new_state = start_offset, False
@@ -104,30 +100,25 @@ class LedPartition:
         is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
         rejected = self.rejected.ranges(self.share_partition.runs) if is_snapshot else []
         requesters = last_requests.of(entry.member_id for entry in self._journal if entry.cause in REQUEST_CAUSES)
-        if self._log_start_offset < 0 and not rejected and not requesters:
+        is_imported = any(entry.cause is Cause.IMPORTED for entry in self._journal)
+        if self._log_start_offset < 0 and not rejected and not requesters and not is_imported:
             return {}
-        payload = SharePartitionPayload(
-            log_start_offset=self._log_start_offset, rejected=rejected, last_requests=requesters
+        payload = made(
+            SharePartitionPayload,
+            log_start_offset=self._log_start_offset,
+            rejected=rejected,
+            last_requests=requesters,
+            origin=StateOrigin(source=_REQUEST, is_new_state=True) if is_imported else None,
         )
         return payload.model_dump(mode="json")
 
     def tombstone(self) -> StateRow:
-        """The row that ends the state, once all else of it is written."""
-        row = tombstone_row(self.share_partition.state_epoch, self.epochs.snapshot_epoch)
-        return row.model_copy(update={"topic_id": self.topic_id, "topic": self.topic, "partition": self.partition})
-
-
-def _entry(transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:
-    return TransitionEntry(
-        first_offset=transition.first_offset,
-        last_offset=transition.last_offset,
-        from_state=transition.from_state,
-        to_state=transition.to_state,
-        delivery_count=transition.delivery_count,
-        member_id=transition.member_id,
-        deadline_ms=transition.deadline_ms,
-        cause=transition.cause,
-        reason=reason,
-        time_ms=time_ms,
-        request_offset=request_offset,
-    )
+        """Return the row that ends the state, to be written after all its other rows."""
+        return StateRow(
+            record_type=RecordType.SHARE_TOMBSTONE,
+            topic_id=self.topic_id,
+            topic=self.topic,
+            partition=self.partition,
+            state_epoch=self.share_partition.state_epoch,
+            snapshot_epoch=self.epochs.snapshot_epoch,
+        )

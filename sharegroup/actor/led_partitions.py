@@ -1,42 +1,40 @@
-"""The share-partitions of a leader, with an index for each question that is asked in every cut.
+"""The share-partitions of a leader, with an index for each query of a cut.
 
-Everything that the engine of a share-partition applied goes through `record`, which keeps the indexes in step. So a
-cut costs with the share-partitions that it touches, however many the group has.
+Every change that the engine of a share-partition applied goes through `record`, which keeps the indexes in step. So
+the cost of a cut grows with the share-partitions that it touches, not with those of the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 
-from sharegroup.actor.due_times import DueTimes
 from sharegroup.actor.led_partition import LedPartition
-from sharegroup.actor.share_session import PartitionKey
-from sharegroup.core.records import SharePartitionRecord, Transition
+from sharegroup.core.due_times import DueTimes
+from sharegroup.core.records import PartitionKey, SharePartitionRecord, Transition
+from sharegroup.errors import ApiError, UnknownTopicIdError, UnknownTopicOrPartitionError
 
 
 class LedPartitions(Mapping[PartitionKey, LedPartition]):
     """Share-partitions that have their state, by topic id and partition.
 
-    Args:
-        partitions: those that are there from the beginning.
-
     Attributes:
-        lock_deadlines: when the next lock of each ends.
-        availability_times: when the next record of each becomes available that was released with a delay.
-        changed: share-partitions to be looked at for the fetches that wait there: something happened in this cut.
+        lock_deadlines: the end of the next lock of each.
+        availability_times: the time at which the next delayed record of each becomes available.
+        changed: share-partitions that changed in this cut, to be checked for waiting fetches.
     """
 
     def __init__(self, partitions: Iterable[LedPartition] = ()) -> None:
         self._partitions: dict[PartitionKey, LedPartition] = {}
         self._topics: dict[str, set[PartitionKey]] = {}
         self._held: dict[str, set[PartitionKey]] = {}
+        self._new_holders: set[str] = set()
         self._touched: set[PartitionKey] = set()
         self.lock_deadlines: DueTimes[PartitionKey] = DueTimes()
         self.availability_times: DueTimes[PartitionKey] = DueTimes()
         self.changed: set[PartitionKey] = set()
         for led in partitions:
             self.add(led)
-        # Nothing happened to them yet, and nothing can be acquired before the log's offsets are known.
+        # They have no changes yet, and no record can be acquired before the log's offsets are known.
         self._touched.clear()
         self.changed.clear()
 
@@ -50,17 +48,17 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         return len(self._partitions)
 
     def add(self, led: LedPartition) -> None:
-        """Lead a share-partition, in place of the one with the same key."""
+        """Add a share-partition; it replaces the one with the same key."""
         if led.key in self._partitions:
             self.remove(led.key)
         self._partitions[led.key] = led
         self._topics.setdefault(led.topic_id, set()).add(led.key)
         for member_id in led.share_partition.runs.member_ids:
-            self._held.setdefault(member_id, set()).add(led.key)
+            self._hold(member_id, led.key)
         self._mark(led)
 
     def remove(self, key: PartitionKey) -> None:
-        """Lead a share-partition no more."""
+        """Remove a share-partition."""
         led = self._partitions.pop(key)
         self._topics[led.topic_id].discard(key)
         if not self._topics[led.topic_id]:
@@ -80,41 +78,62 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         request_offset: int,
         reason_at: Callable[[int], str] = lambda _: "",
     ) -> None:
-        """Note what the engine of a share-partition applied; see `LedPartition.record`."""
+        """Collect records that the engine of a share-partition applied; see `LedPartition.record`."""
         records = list(records)
         if not records:
             return
         led.record(records, time_ms, request_offset, reason_at)
+        runs = led.share_partition.runs
         for member_id in {record.member_id for record in records if isinstance(record, Transition)}:
-            if member_id and led.share_partition.runs.is_held_by(member_id):
-                self._held.setdefault(member_id, set()).add(led.key)
+            if member_id and runs.is_held_by(member_id):
+                self._hold(member_id, led.key)
             else:
                 self._release(member_id, led.key)
         self._mark(led)
 
     def of_topic(self, topic_id: str) -> list[LedPartition]:
-        """The share-partitions of a topic, by partition."""
+        """Return the share-partitions of a topic, by partition."""
         return [self._partitions[key] for key in sorted(self._topics.get(topic_id, ()))]
+
+    def not_led_error(self, key: PartitionKey) -> ApiError:
+        """Return the error of a share-partition that is not led here: of the topic, where none of it is."""
+        if self.has_topic(key[0]):
+            return UnknownTopicOrPartitionError("The share-partitions are not led here.")
+        return UnknownTopicIdError("No share-partition of the topic is led here.")
+
+    def topic_ids_from(self, topic_id: str) -> list[str]:
+        """Return the ids of topics with share-partitions, sorted, from this one on."""
+        return sorted(known_id for known_id in self._topics if known_id >= topic_id)
 
     def has_topic(self, topic_id: str) -> bool:
         """Return True if a share-partition of the topic is led."""
         return topic_id in self._topics
 
     def held_by(self, member_id: str) -> list[LedPartition]:
-        """The share-partitions in which a member holds records, in the order of their keys."""
+        """Return the share-partitions in which a member holds records, in the order of their keys."""
         return [self._partitions[key] for key in sorted(self._held.get(member_id, ()))]
 
+    @property
+    def holders(self) -> KeysView[str]:
+        """The members that hold records."""
+        return self._held.keys()
+
+    def take_new_holders(self) -> list[str]:
+        """Return the members that hold records and held none before the last call, in the order of their ids."""
+        new, self._new_holders = self._new_holders, set()
+        return sorted(new)
+
     def take_due_locks(self, now_ms: int) -> list[LedPartition]:
-        """The share-partitions with a lock that ends by now; each is to be recorded."""
+        """Return the share-partitions with a lock that ends by now; the caller must record each of them."""
         return [self._partitions[key] for key in self.lock_deadlines.take_due(now_ms)]
 
     def take_touched(self) -> list[LedPartition]:
-        """The share-partitions to which something happened since the last call, in the order of their keys."""
+        """Return the share-partitions that changed since the last call, in the order of their keys."""
         touched, self._touched = self._touched, set()
         return [self._partitions[key] for key in sorted(touched)]
 
     def take_changed(self, now_ms: int) -> set[PartitionKey]:
-        """The keys in `changed`, and those where released records become available by now; none is left."""
+        """Remove and return the keys in `changed`, and those where released records become available by now."""
         for key in self.availability_times.take_due(now_ms):
             self.changed.add(key)
             share_partition = self._partitions[key].share_partition
@@ -129,6 +148,14 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         self.changed.add(key)
         self.lock_deadlines.set(key, led.share_partition.next_deadline_ms)
         self.availability_times.set(key, led.share_partition.next_available_ms)
+
+    def _hold(self, member_id: str, key: PartitionKey) -> None:
+        keys = self._held.get(member_id)
+        if keys is None:
+            self._held[member_id] = {key}
+            self._new_holders.add(member_id)
+        else:
+            keys.add(key)
 
     def _release(self, member_id: str, key: PartitionKey) -> None:
         keys = self._held.get(member_id)

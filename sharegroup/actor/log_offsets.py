@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sharegroup.actor.share_session import PartitionKey
 from sharegroup.config.group import GroupConfig
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, TopicLogOffsets
 
 MAX_GROUP_PARTITIONS = 200_000
 """Partitions of all topics together that one group may keep: each of them is state."""
 UNUSED_TOPIC_MS = 60_000
-"""How long the offsets of a topic are kept that has no share-partition yet: it is initialised within seconds."""
+"""Retention of the offsets of a topic without a share-partition: it is initialised within seconds."""
 
 _UNKNOWN = (0, 0, 0)
 
 
 def check_partition_count(count: int) -> None:
-    """Check how many partitions a group would have.
+    """Check that a group would not have too many partitions.
 
     Raises:
         InvalidRequestError: they are too many.
@@ -29,7 +29,7 @@ def check_partition_count(count: int) -> None:
 
 
 class KnownOffsets:
-    """Start, end and last stable offset of each partition; they merge by maximum, so a repeat does no harm."""
+    """Start, end and last stable offset of each partition; they merge by maximum, so a repeat has no effect."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, tuple[int, int, int]]] = {}
@@ -41,10 +41,10 @@ class KnownOffsets:
         return self._count
 
     def merge(self, topic: TopicLogOffsets) -> list[PartitionKey]:
-        """Take in a message's offsets of one topic; returns the partitions whose offsets it names.
+        """Merge a message's offsets of one topic, and return the partitions whose offsets it names.
 
         Raises:
-            InvalidRequestError: too many partitions would be known; none of the topic's was taken in.
+            InvalidRequestError: too many partitions would be known; none of the topic's was merged.
         """
         known = self._topics.get(topic.topic_id, {})
         new = {seen.partition_index for seen in topic.partitions if seen.partition_index not in known}
@@ -71,13 +71,7 @@ class KnownOffsets:
             self._unused_since_ms.pop(topic_id, None)
 
     def forget_unused(self, topic_ids: Iterable[str], is_used: Callable[[str], bool], now_ms: int) -> None:
-        """Forget topics that had no share-partition for a while.
-
-        Args:
-            topic_ids: topics that a message has just named.
-            is_used: returns True for a topic with a share-partition.
-            now_ms: append time of the message.
-        """
+        """Forget topics that had no share-partition for a while."""
         for topic_id in topic_ids:
             if topic_id in self._topics and not is_used(topic_id):
                 self._unused_since_ms.setdefault(topic_id, now_ms)
@@ -92,22 +86,22 @@ class KnownOffsets:
         return key[1] in self._topics.get(key[0], ())
 
     def start_offset(self, key: PartitionKey) -> int:
-        """Log start offset."""
+        """Return the log start offset."""
         return self._offsets(key)[0]
 
     def end_offset(self, key: PartitionKey) -> int:
-        """Log end offset, exclusive."""
+        """Return the log end offset, exclusive."""
         return self._offsets(key)[1]
 
     def acquirable_end(self, key: PartitionKey, isolation_level: IsolationLevel) -> int:
-        """End of what may be acquired, exclusive: the last stable offset under read_committed."""
+        """Return the end of the acquirable records, exclusive: the last stable offset under read_committed."""
         _, end, stable = self._offsets(key)
         return min(end, stable) if isolation_level is IsolationLevel.READ_COMMITTED else end
 
     def reset_offset(self, key: PartitionKey, config: GroupConfig) -> int:
-        """Where `share.auto.offset.reset` starts a share-partition: nowhere past what may be acquired.
+        """Return the start offset by `share.auto.offset.reset`, at most the end of the acquirable records.
 
-        A reset by duration that no message has resolved starts at the log start: records too old rather than missed.
+        A reset by duration that no message has resolved starts at the log start, so that no record is missed.
         """
         end = self.acquirable_end(key, IsolationLevel(config.share_isolation_level))
         if config.auto_offset_reset_duration_ms is not None:

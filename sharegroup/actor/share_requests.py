@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge: which share session a request belongs to, and what it does on its arrival.
+"""ShareFetch and ShareAcknowledge: the share session of a request, and its effect on arrival.
 
 A fetch waits until the end of its cut at least, where all fetches are served together.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sharegroup.actor.acknowledgements import acknowledge, acknowledged_before
-from sharegroup.actor.answers import grouped_by_topic, response_to
+from sharegroup.actor.acknowledgements import acknowledge, acknowledged_before, grouped_by_topic
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.effects import Respond
+from sharegroup.actor.effects import Address, Respond, address_of, response_to
 from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
-from sharegroup.actor.kept_answers import kept_answer
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partitions import LedPartitions
-from sharegroup.actor.share_session import PartitionKey, PendingFetch, ShareSession
+from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
-from sharegroup.core.records import SharePartitionLimits
-from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_response, parsed
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
+from sharegroup.errors import InvalidShareSessionEpochError
+from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, decoded_response, parsed
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -31,35 +31,29 @@ from sharegroup.protocol.share_fetch import (
 
 SHORTEST_PATIENCE_MS = 500
 """A member waits for its answer at least so long, even if its fetch is not to wait for records."""
+MAX_KEPT_BYTES = 65_536
+"""Size of a kept answer; a larger one is kept without the acquired records, which stay locked until their deadline."""
 
 
 class ShareRequests:
-    """Applies the requests of members to their share sessions and to the share-partitions.
+    """Handler of members' requests to their share sessions and to the share-partitions."""
 
-    Args:
-        sessions: the share sessions.
-        partitions: the share-partitions that are led here.
-        last_requests: the last requests with a durable effect.
-    """
-
-    def __init__(self, sessions: ShareSessions, partitions: LedPartitions, last_requests: LastRequests) -> None:
+    def __init__(
+        self, sessions: ShareSessions, partitions: LedPartitions, last_requests: LastRequests, leader_epoch: int
+    ) -> None:
         self._sessions = sessions
         self._partitions = partitions
         self._last_requests = last_requests
+        self._leader_epoch = leader_epoch
         self._answers: list[Respond] = []
 
     def take_answers(self) -> list[Respond]:
-        """The answers since the last call, in order."""
+        """Return the answers since the last call, in order."""
         answers, self._answers = self._answers, []
         return answers
 
     def fetch(self, message: LoggedRequest, limits: SharePartitionLimits, longest_wait_ms: int) -> None:
         """Apply a ShareFetch; it is answered at the end of the cut or later.
-
-        Args:
-            message: the request.
-            limits: limits in force.
-            longest_wait_ms: a fetch waits no longer, whatever it asks for.
 
         Raises:
             ApiError: the request is refused, and changed nothing.
@@ -75,7 +69,7 @@ class ShareRequests:
         # A fetch that waited longer than sessions live would keep the session of a member that is gone.
         wait_ms = 0 if acknowledged or not body.max_records else min(body.max_wait_ms, longest_wait_ms)
         fetch = PendingFetch(
-            message.envelope.model_copy(update={"body": {}}),
+            address_of(message.envelope),
             min(body.max_records, MAX_RANGES_PER_ANSWER * body.batch_size),
             body.batch_size,
             body.acquire_mode,
@@ -88,10 +82,6 @@ class ShareRequests:
 
     def acknowledge(self, message: LoggedRequest, limits: SharePartitionLimits) -> None:
         """Apply a ShareAcknowledge, and answer it.
-
-        Args:
-            message: the request.
-            limits: limits in force.
 
         Raises:
             ApiError: the request is refused, and changed nothing.
@@ -107,20 +97,20 @@ class ShareRequests:
         """Answer the parked fetch of a session, if there is one."""
         fetch = self._sessions.unpark(session, now_ms)
         if fetch is not None:
-            self._answer(session, fetch.envelope, body)
+            self._answer(session, fetch.address, body)
 
     def answer_without_records(self, session: ShareSession, now_ms: int) -> None:
         """Answer the parked fetch of a session, if there is one, before it is served."""
         if session.pending is not None:
             responses = grouped_by_topic(session.pending.acknowledged)
             self.answer_fetch(
-                session, ShareFetchResponse(share_session_epoch=session.epoch, responses=responses), now_ms
+                session, made(ShareFetchResponse, share_session_epoch=session.epoch, responses=responses), now_ms
             )
 
     def _open_session(
         self, message: LoggedRequest, body: ShareFetchRequest | ShareAcknowledgeRequest, limits: SharePartitionLimits
     ) -> ShareSession | None:
-        """The session that a request goes on with; None when nothing more is to be done for it, as after a close."""
+        """Return the open session of a request; None when the request is complete, as after a close."""
         session = self._session(message, body.share_session_epoch, body.topics, limits)
         if session is not None and body.share_session_epoch == FINAL_EPOCH:
             self._close(session, message, body.topics, limits)
@@ -130,12 +120,12 @@ class ShareRequests:
     def _session(
         self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], limits: SharePartitionLimits
     ) -> ShareSession | None:
-        """The session that a request belongs to; None when nothing more is to be done for it."""
+        """Return the session of a request; None when the request is complete."""
         envelope = message.envelope
         before = self._sessions.get(envelope.member_id)
         if before is not None and before.is_repeat(envelope, epoch):
             if before.kept_answer is not None:
-                self._respond(envelope, decoded_response(before.kept_answer))
+                self._repeat_answer(envelope, before.kept_answer)
             return None
         repeated = None if epoch == INITIAL_EPOCH else self._last_requests.repeated_by(envelope, epoch)
         if repeated is not None:
@@ -161,8 +151,8 @@ class ShareRequests:
     ) -> bool:
         """Apply the acknowledgements of a member whose session is not known, but whose locks are.
 
-        A takeover brings locks back, not sessions. What was appended before a lock's deadline counts all the same;
-        the member learns that its session is gone when it fetches.
+        A takeover restores locks, not sessions. Acknowledgements appended before a lock's deadline still count; the
+        member learns that its session is gone when it fetches.
         """
         envelope = message.envelope
         acknowledges = any(partition.acknowledgement_batches for topic in topics for partition in topic.partitions)
@@ -193,7 +183,7 @@ class ShareRequests:
         limits: SharePartitionLimits,
         acknowledged: Mapping[PartitionKey, PartitionResponse],
     ) -> None:
-        """Release everything that the member of a message still holds."""
+        """Release all records that the member of a message still holds."""
         member_id = message.envelope.member_id
         for led in self._partitions.held_by(member_id):
             released = led.share_partition.release_member(member_id, limits, message.time_ms)
@@ -203,28 +193,68 @@ class ShareRequests:
     def _acknowledged(
         self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], limits: SharePartitionLimits
     ) -> dict[PartitionKey, PartitionResponse]:
-        acknowledged = acknowledge(message, topics, self._partitions, limits)
-        if acknowledged.has_effect:
-            self._last_requests.note(message.envelope, epoch, acknowledged.responses)
-        return acknowledged.responses
+        responses, has_effect = acknowledge(message, topics, self._partitions, limits)
+        if has_effect:
+            self._last_requests.note(message.envelope, epoch, responses)
+        return responses
 
     def _answer_acknowledgements(
         self, session: ShareSession, envelope: RequestEnvelope, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
-        body = ShareFetchResponse(share_session_epoch=session.epoch, responses=grouped_by_topic(acknowledged))
-        self._answer(session, envelope, body)
+        body = made(ShareFetchResponse, share_session_epoch=session.epoch, responses=grouped_by_topic(acknowledged))
+        self._answer(session, address_of(envelope), body)
 
     def _answer_without_session(
         self, envelope: RequestEnvelope, epoch: int, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
-        body = ShareFetchResponse(share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
-        self._respond(envelope, response_to(envelope, body))
+        body = made(ShareFetchResponse, share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
+        self._respond(response_to(address_of(envelope), body, self._leader_epoch))
 
-    def _answer(self, session: ShareSession, envelope: RequestEnvelope, body: ShareFetchResponse) -> None:
-        response = response_to(envelope, body)
-        session.kept_answer = kept_answer(envelope, response, body)
-        self._respond(envelope, response)
+    def _answer(self, session: ShareSession, address: Address, body: ShareFetchResponse) -> None:
+        response = response_to(address, body, self._leader_epoch)
+        session.kept_answer = _kept_answer(response, body, self._leader_epoch)
+        self._respond(response)
 
-    def _respond(self, envelope: RequestEnvelope, response: ResponseEnvelope) -> None:
-        if envelope.reply_partition >= 0:
-            self._answers.append(Respond(envelope.reply_partition, response))
+    def _repeat_answer(self, envelope: RequestEnvelope, answer: str) -> None:
+        body = parsed(ShareFetchResponse, decoded_response(answer.encode()).body)
+        self._respond(Respond(address_of(envelope), body, answer))
+
+    def _respond(self, response: Respond) -> None:
+        if response.address.partition >= 0:
+            self._answers.append(response)
+
+
+def _kept_answer(response: Respond, body: ShareFetchResponse, leader_epoch: int) -> str:
+    """Return the answer, in JSON, to keep for a repeat of its request: as it was published, and not large."""
+    if _is_small(response.value):
+        return response.value
+    without_records = response_to(response.address, _without_records(body), leader_epoch).value
+    if _is_small(without_records):
+        return without_records
+    error = InvalidShareSessionEpochError(
+        "The answer to this request is too large to be sent again.", "Open the session again with epoch 0."
+    )
+    return response_to(
+        response.address, ErrorResponse(error_code=error.code, error_message=str(error)), leader_epoch
+    ).value
+
+
+def _is_small(answer: str) -> bool:
+    # A character has one byte to four.
+    return 4 * len(answer) <= MAX_KEPT_BYTES or len(answer.encode()) <= MAX_KEPT_BYTES
+
+
+def _without_records(body: ShareFetchResponse) -> ShareFetchResponse:
+    topics = [
+        topic.model_copy(
+            update={
+                "partitions": [
+                    partition.model_copy(update={"acquired_records": []})
+                    for partition in topic.partitions
+                    if partition.is_acknowledged or partition.error_code
+                ]
+            }
+        )
+        for topic in body.responses
+    ]
+    return body.model_copy(update={"lock_deadline_ms": 0, "responses": [topic for topic in topics if topic.partitions]})

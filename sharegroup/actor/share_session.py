@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from sharegroup.actor.effects import Address
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidShareSessionEpochError
 from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.share_fetch import PartitionResponse
@@ -16,42 +18,38 @@ MAX_SESSION_PARTITIONS = 10_000
 MAX_UNKNOWN_PARTITIONS = 500
 """Partitions of a session that are not led here; a member that is assigned them has been late, or early, by a few."""
 
-PartitionKey = tuple[str, int]
-"""Topic id and partition."""
-
 
 def next_epoch(epoch: int) -> int:
-    """The share-session epoch after this one; it wraps to 1, since 0 opens a session."""
+    """Return the share-session epoch after this one; it wraps to 1, since 0 opens a session."""
     return 1 if epoch >= MAX_EPOCH else epoch + 1
 
 
-@dataclass(frozen=True, slots=True)
-class PendingFetch:
+class PendingFetch(NamedTuple):
     """A fetch that waits for records.
 
     Attributes:
-        envelope: the request without its body, for the answer's address.
+        address: the address of its answer.
         max_records: records wanted; 0 only acknowledges.
         batch_size: most records in one acquired range.
         acquire_mode: how strict `max_records` is.
-        deadline_ms: when it is answered even without records.
-        acquires_until_ms: from when on it acquires nothing, because its member waits for it no more.
+        deadline_ms: the time at which it is answered even without records.
+        acquires_until_ms: the time from which it acquires nothing, because its member no longer waits for it.
         request_offset: its offset in the request log.
         acknowledged: partition → answer to the acknowledgements that it carried. A fetch with some is answered in
             its own cut, so one that is parked has none.
     """
 
-    envelope: RequestEnvelope
+    address: Address
     max_records: int
     batch_size: int
     acquire_mode: AcquireMode
     deadline_ms: int
     acquires_until_ms: int
     request_offset: int
-    acknowledged: dict[PartitionKey, PartitionResponse] = field(default_factory=dict)
+    acknowledged: dict[PartitionKey, PartitionResponse]
 
     def acquires_at(self, now_ms: int) -> bool:
-        """Return True if the fetch is to be given records at a time."""
+        """Return True if the fetch may acquire records at a time."""
         return self.max_records > 0 and now_ms < self.acquires_until_ms
 
 
@@ -64,11 +62,11 @@ class ShareSession:
     Attributes:
         correlation_id: of the last request.
         epoch: of the last request.
-        silent_since_ms: when the member last sent a request or was answered.
+        silent_since_ms: the time at which the member last sent a request or was answered.
         partitions: the session's partitions, in the order in which they were added.
         unknown: those of them that are not led here.
         pending: the fetch that waits; `ShareSessions` sets it.
-        kept_answer: the answer to the last request as bytes, for a repeat; None while that is pending.
+        kept_answer: the answer to the last request, JSON, for a repeat; None while that is pending.
     """
 
     def __init__(self, member_id: str) -> None:
@@ -79,7 +77,7 @@ class ShareSession:
         self.partitions: list[PartitionKey] = []
         self.unknown: set[PartitionKey] = set()
         self.pending: PendingFetch | None = None
-        self.kept_answer: bytes | None = None
+        self.kept_answer: str | None = None
         self._position: dict[PartitionKey, int] = {}
         self._first_partition = 0
 
@@ -89,6 +87,21 @@ class ShareSession:
     def is_repeat(self, envelope: RequestEnvelope, epoch: int) -> bool:
         """Return True if a request is the last one again, because its answer was late or lost."""
         return epoch == self.epoch and envelope.correlation_id == self.correlation_id
+
+    def check_order(self, envelope: RequestEnvelope) -> None:
+        """Check that a request was sent after the last one of the session: a member's correlation ids rise.
+
+        An older one is a repeat that a producer appended late. It may be of an earlier session, so that its epoch fits.
+
+        Raises:
+            InvalidShareSessionEpochError: the request is older.
+        """
+        if envelope.correlation_id < self.correlation_id:
+            raise InvalidShareSessionEpochError(
+                f"Request {envelope.correlation_id} of member {self.member_id} is older than request "
+                f"{self.correlation_id}, the last one of its share session.",
+                "Send requests with rising correlation ids.",
+            )
 
     def check_epoch(self, epoch: int) -> None:
         """Check that a request is the next one of the session.
@@ -104,14 +117,14 @@ class ShareSession:
             )
 
     def accept(self, envelope: RequestEnvelope, epoch: int, now_ms: int) -> None:
-        """Go on to this request; the kept answer of the one before is given up."""
+        """Make this request the last one of the session, and drop the kept answer of the one before."""
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
         self.silent_since_ms = now_ms
         self.kept_answer = None
 
     def change_partitions(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
-        """Add partitions to the session and remove others; costs with these where none is removed."""
+        """Add partitions to the session and remove others; the cost grows with the added ones when none is removed."""
         for key in added:
             if key not in self._position:
                 self._position[key] = len(self.partitions)
@@ -123,9 +136,9 @@ class ShareSession:
             self.unknown -= removed
 
     def rotated(self, keys: Collection[PartitionKey]) -> Iterator[PartitionKey]:
-        """Those of the session's partitions that are in `keys`, in this answer's order.
+        """Yield the session's partitions that are in `keys`, in this answer's order.
 
-        The next answer begins one partition further on, so that none starves. Costs with the smaller of the two.
+        The next answer begins one partition further on, so that none starves. The cost grows with the smaller set.
         """
         count = len(self.partitions)
         start = self._first_partition % count if count else 0
@@ -139,5 +152,5 @@ class ShareSession:
                 yield key
 
     def rotate(self) -> None:
-        """Let the next answer begin one partition further on."""
+        """Start the next answer one partition further on."""
         self._first_partition += 1

@@ -1,19 +1,19 @@
-"""All open share sessions of a group: which request belongs to which, and how many there may be (KIP-932)."""
+"""All open share sessions of a group: their requests, and their limits (KIP-932)."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.due_times import DueTimes
 from sharegroup.actor.effects import ShareSessionsCounted
 from sharegroup.actor.share_session import (
     MAX_SESSION_PARTITIONS,
     MAX_UNKNOWN_PARTITIONS,
-    PartitionKey,
     PendingFetch,
     ShareSession,
 )
+from sharegroup.core.due_times import DueTimes
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import (
     InvalidRequestError,
     InvalidShareSessionEpochError,
@@ -25,15 +25,15 @@ from sharegroup.protocol.share_fetch import FINAL_EPOCH, FetchTopic
 
 
 class ShareSessions:
-    """The open share sessions, by member, with an index for each question that is asked in every cut.
+    """The open share sessions, by member, with an index for each query of a cut.
 
     Args:
         limit: `group.share.max.share.sessions`.
         led: the share-partitions that are led here.
-        timeout_ms: `share.session.timeout.ms`: the session of a member that is silent for so long ends.
+        timeout_ms: `share.session.timeout.ms`: the session of a member that is silent for this time ends.
 
     Attributes:
-        fetch_deadlines: when each parked fetch is answered even without records, by member.
+        fetch_deadlines: the time at which each parked fetch is answered even without records, by member.
         new_fetches: members whose fetch came in this cut.
         unwatched: led partitions of sessions that are to be watched as soon as a fetch waits there.
         left: partitions that were taken from a session in this cut.
@@ -62,12 +62,12 @@ class ShareSessions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next parked fetch is to be answered, or the next session ends."""
+        """Time at which the next parked fetch is to be answered, or the next session ends."""
         deadlines_ms = (self.fetch_deadlines.earliest_ms, self._timeouts.earliest_ms)
         return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
 
     def take_count(self, group_id: str, expired_fetch_count: int) -> list[ShareSessionsCounted]:
-        """The effect that counts the sessions for metrics; none when nothing changed since the last call."""
+        """Return the effect that reports the sessions for metrics; none without a change since the last call."""
         counted = (len(self._sessions), self._partition_count)
         ended_count, self._ended_count = self._ended_count, 0
         if counted == self._counted and not ended_count and not expired_fetch_count:
@@ -76,11 +76,11 @@ class ShareSessions:
         return [ShareSessionsCounted(group_id, *counted, ended_count, expired_fetch_count)]
 
     def get(self, member_id: str) -> ShareSession | None:
-        """The session of a member, None when it has none."""
+        """Return the session of a member, None when it has none."""
         return self._sessions.get(member_id)
 
     def waiting_at(self, key: PartitionKey) -> Iterator[ShareSession]:
-        """The sessions with a fetch that waits for a partition."""
+        """Iterate over the sessions with a fetch that waits for a partition."""
         return (session for session in self._by_partition.get(key, {}).values() if session.pending is not None)
 
     def is_used(self, key: PartitionKey) -> bool:
@@ -89,10 +89,6 @@ class ShareSessions:
 
     def check_opening(self, message: LoggedRequest, topics: Sequence[FetchTopic]) -> None:
         """Check that a request with epoch 0 can open a session.
-
-        Args:
-            message: the request.
-            topics: the partitions that it names.
 
         Raises:
             InvalidRequestError: the member has no id, the request carries acknowledgements, or names too many
@@ -114,18 +110,20 @@ class ShareSessions:
             )
 
     def checked(self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]) -> ShareSession:
-        """The session that a request with an epoch other than 0 belongs to, once it is checked.
+        """Return the session of a request with an epoch other than 0, after all checks.
 
         Raises:
             InvalidRequestError: the session would have too many partitions.
             ShareSessionNotFoundError: the member has none.
-            InvalidShareSessionEpochError: the epoch is neither the next one nor -1.
+            InvalidShareSessionEpochError: the epoch is neither the next one nor -1, or the request is older than the
+                last one of the session.
         """
         session = self._sessions.get(message.envelope.member_id)
         if session is None:
             raise ShareSessionNotFoundError(
                 f"Member {message.envelope.member_id} has no open share session.", "Open one with epoch 0."
             )
+        session.check_order(message.envelope)
         if epoch != FINAL_EPOCH:
             session.check_epoch(epoch)
             if message.envelope.api_key == ApiKey.SHARE_FETCH:
@@ -133,7 +131,7 @@ class ShareSessions:
         return session
 
     def open(self, member_id: str) -> ShareSession:
-        """Open a session, in place of the one that its member may have."""
+        """Open a session; it replaces the one that its member may have."""
         before = self._sessions.get(member_id)
         if before is not None:
             self.close(before)
@@ -142,20 +140,20 @@ class ShareSessions:
         return session
 
     def close(self, session: ShareSession) -> None:
-        """Forget a session."""
+        """Remove a session."""
         self.unpark(session, session.silent_since_ms)
         self._leave(session, session.partitions)
         self._timeouts.set(session.member_id, None)
         del self._sessions[session.member_id]
 
     def end_silent(self, now_ms: int) -> None:
-        """End the sessions of members that were silent for too long; what they hold stays locked, as it would be."""
+        """End the sessions of members that were silent for too long; the locks of their records stay."""
         for member_id in self._timeouts.take_due(now_ms):
             self.close(self._sessions[member_id])
             self._ended_count += 1
 
     def change_timeout(self, timeout_ms: int) -> None:
-        """Take in a changed `share.session.timeout.ms`."""
+        """Apply a changed `share.session.timeout.ms`."""
         if timeout_ms == self._timeout_ms:
             return
         self._timeout_ms = timeout_ms
@@ -163,7 +161,7 @@ class ShareSessions:
             self.heard(session)
 
     def heard(self, session: ShareSession) -> None:
-        """Let the timeout of a session begin when its member was last not silent; one with a parked fetch has none."""
+        """Restart the timeout of a session at its member's last activity; one with a parked fetch has none."""
         ends_ms = session.silent_since_ms + self._timeout_ms if session.pending is None else None
         self._timeouts.set(session.member_id, ends_ms)
 
@@ -172,27 +170,29 @@ class ShareSessions:
     ) -> None:
         """Add partitions to a session and remove others."""
         new = [key for key in dict.fromkeys(added) if key not in session]
-        for key in new:
-            self._by_partition.setdefault(key, {})[session.member_id] = session
-            if key in self._led:
-                self.unwatched.add(key)
-            else:
-                session.unknown.add(key)
-        session.change_partitions(new, ())
-        self._partition_count += len(new)
+        if new:
+            for key in new:
+                self._by_partition.setdefault(key, {})[session.member_id] = session
+                if key in self._led:
+                    self.unwatched.add(key)
+                else:
+                    session.unknown.add(key)
+            session.change_partitions(new, ())
+            self._partition_count += len(new)
         gone = [key for key in dict.fromkeys(forgotten) if key in session]
-        session.change_partitions((), gone)
-        self._leave(session, gone)
+        if gone:
+            session.change_partitions((), gone)
+            self._leave(session, gone)
 
     def park(self, session: ShareSession, fetch: PendingFetch) -> None:
-        """Let a fetch wait; it is served at the end of the cut, and then whenever its partitions change."""
+        """Park a fetch; it is served at the end of the cut, and then whenever its partitions change."""
         session.pending = fetch
         self.new_fetches.add(session.member_id)
         self.fetch_deadlines.set(session.member_id, fetch.deadline_ms)
         self.heard(session)
 
     def unpark(self, session: ShareSession, now_ms: int) -> PendingFetch | None:
-        """Take the fetch that waits, because it is about to be answered; None when there is none."""
+        """Remove and return the parked fetch, which is about to be answered; None when there is none."""
         fetch, session.pending = session.pending, None
         if fetch is not None:
             self.new_fetches.discard(session.member_id)
@@ -202,7 +202,7 @@ class ShareSessions:
         return fetch
 
     def led_changed(self, key: PartitionKey) -> None:
-        """Note that a share-partition is led from now on, or no more."""
+        """Update the sessions after a share-partition was added to the led ones or removed."""
         for session in self._by_partition.get(key, {}).values():
             if key in self._led:
                 session.unknown.discard(key)
@@ -221,8 +221,14 @@ class ShareSessions:
                 self.left.add(key)
 
     def _check_size(self, session: ShareSession | None, topics: Iterable[FetchTopic]) -> None:
-        named = {(topic.topic_id, p.partition_index) for topic in topics for p in topic.partitions}
-        new = {key for key in named if session is None or key not in session}
+        new = {
+            key
+            for topic in topics
+            for p in topic.partitions
+            if (key := (topic.topic_id, p.partition_index)) and (session is None or key not in session)
+        }
+        if not new:
+            return
         known_count, unknown_count = (len(session.partitions), len(session.unknown)) if session else (0, 0)
         if known_count + len(new) > MAX_SESSION_PARTITIONS:
             raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""`sharegroup consume`: a member of a share group that prints what it gets, as kafka-console-share-consumer does."""
+"""`sharegroup consume`: a member of a share group that prints its messages, as kafka-console-share-consumer does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.interruption import Interruption, interruption
-from sharegroup.cli.message_format import FORMATTER_PROPERTIES, MessageFormat, json_line
+from sharegroup.cli.flags import Site, needs_log, read_properties
 from sharegroup.cli.output import JSON, output_option
-from sharegroup.cli.properties import read_properties
-from sharegroup.cli.site import Site, needs_log
-from sharegroup.client.kafka_types import KafkaException
+from sharegroup.cli.record_text import DATA_TYPES, FORMATTER_PROPERTIES, LineFormat, json_line
+from sharegroup.cli.terminal import Interruption, interruption
+from sharegroup.client.kafka_exceptions import KafkaException
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
@@ -25,7 +24,7 @@ from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
 _DEFAULT_GROUP = "share"
 _CLIENT_ID = "console-share-consumer"
 _LONGEST_POLL_S = 0.5
-"""How late Ctrl-C is noticed while nothing comes."""
+"""The longest delay of Ctrl-C while no message comes."""
 _MAX_POLL_RECORDS = "max.poll.records"
 
 
@@ -48,11 +47,11 @@ _MAX_POLL_RECORDS = "max.poll.records"
     "formatter_properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help=f"What is printed of a message; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
+    help=f"Parts and form of a printed line; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
 )
 @click.option("--formatter-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
-@click.option("--key-deserializer", metavar="CLASS", help="Short for --formatter-property key.deserializer=CLASS.")
-@click.option("--value-deserializer", metavar="CLASS", help="Short for --formatter-property value.deserializer=CLASS.")
+@click.option("--key-deserializer", metavar="TYPE", help=f"Show keys as this type: {', '.join(DATA_TYPES)}.")
+@click.option("--value-deserializer", metavar="TYPE", help="Show values as this type.")
 @click.option(
     "--command-property",
     "command_properties",
@@ -98,7 +97,7 @@ def consume(
         **{key: name for key, name in shorthands.items() if name},
         **read_properties(formatter_config, formatter_properties),
     }
-    line_of = json_line if output == JSON else MessageFormat.from_properties(properties).line
+    line_of = json_line if output == JSON else LineFormat(properties).line
     _check_topic(site, topic)
     consumer_config = _consumer_config(site, group, read_properties(command_config, command_properties), max_messages)
     acknowledge_type = (
@@ -116,13 +115,13 @@ def consume(
 
 @dataclass(slots=True)
 class _Printer:
-    """Prints messages and says what is to become of them.
+    """A printer of messages, which acknowledges them.
 
     Attributes:
         line_of: message → its line.
-        acknowledge_type: for messages that were printed.
-        rejects_on_error: whether a message that has no line is rejected; else it ends the command.
-        max_messages: when to stop; None is never.
+        acknowledge_type: the type for messages that were printed.
+        rejects_on_error: True to reject a message that has no line, False to end the command.
+        max_messages: messages to print; None is all.
         message_count: messages so far.
     """
 
@@ -134,18 +133,18 @@ class _Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether there were as many messages as were asked for."""
+        """True if `max_messages` were printed."""
         return self.max_messages is not None and self.message_count >= self.max_messages
 
     def print_all(self, messages: Sequence[Message], consumer: ShareConsumer) -> None:
-        """Print messages; they are acknowledged only after whoever reads the output has got them.
+        """Print messages, then acknowledge them: only messages that the reader of the output has are acknowledged.
 
         Raises:
             BrokenPipeError: nobody reads the output any more.
-            ShareGroupError: a message has no line, and is not to be rejected for that.
+            ShareGroupError: a message has no line, and `rejects_on_error` is False.
         """
         lines: list[bytes] = []
-        judged: list[tuple[Message, AcknowledgeType]] = []
+        acknowledgements: list[tuple[Message, AcknowledgeType]] = []
         failure: ShareGroupError | None = None
         for message in messages:
             if self.is_done:
@@ -153,15 +152,15 @@ class _Printer:
             self.message_count += 1
             try:
                 lines.append(self.line_of(message))
-                judged.append((message, self.acknowledge_type))
+                acknowledgements.append((message, self.acknowledge_type))
             except ShareGroupError as error:
                 if not self.rejects_on_error:
                     failure = error
                     break
                 click.echo(f"error: {error} The message is rejected.", err=True)
-                judged.append((message, AcknowledgeType.REJECT))
+                acknowledgements.append((message, AcknowledgeType.REJECT))
         _write(b"".join(lines))
-        for message, acknowledge_type in judged:
+        for message, acknowledge_type in acknowledgements:
             consumer.acknowledge(message, acknowledge_type)
         if failure is not None:
             raise failure
@@ -183,9 +182,7 @@ def _run(consumer: ShareConsumer, printer: _Printer, timeout_ms: int | None, int
         except BrokenPipeError:
             click.echo("Unable to write to standard out, closing consumer.", err=True)
             return
-        if printer.is_done:
-            # Of what was delivered beyond the last message, nothing was seen: the close releases it.
-            return
+    # The close releases messages that were delivered beyond the last one.
 
 
 def _write(data: bytes) -> None:
@@ -201,7 +198,7 @@ def _write(data: bytes) -> None:
 
 def _check_topic(site: Site, topic: str) -> None:
     with site.open_log() as opened:
-        if topic not in (found.name for found in opened.topics()):
+        if topic not in (known.name for known in opened.topics()):
             click.echo(f"warning: there is no topic {topic} yet.", err=True)
 
 
@@ -213,20 +210,20 @@ def _consumer_config(
             f"The group ids {group!r} of --group and {properties['group.id']!r} of the consumer's properties differ.",
             "Give one of them.",
         )
-    found: dict[str, object] = {"client.id": _CLIENT_ID, "group.id": _DEFAULT_GROUP, **site.settings.consumer}
-    found |= properties
+    config: dict[str, object] = {"client.id": _CLIENT_ID, "group.id": _DEFAULT_GROUP, **site.settings.consumer}
+    config |= properties
     if group is not None:
-        found["group.id"] = group
-    if max_messages and _MAX_POLL_RECORDS not in found:
-        # What is delivered beyond the last message would be released, and count as delivered.
-        found[_MAX_POLL_RECORDS] = min(max_messages, 500)
-        found.setdefault("share.acquire.mode", "record_limit")
-    return found | site.settings.link_properties | {"share.acknowledgement.mode": "explicit"}
+        config["group.id"] = group
+    if max_messages and _MAX_POLL_RECORDS not in config:
+        # Messages beyond the last one would be released, and count as delivered.
+        config[_MAX_POLL_RECORDS] = min(max_messages, 500)
+        config.setdefault("share.acquire.mode", "record_limit")
+    return config | site.settings.channel_properties | {"share.acknowledgement.mode": "explicit"}
 
 
 @contextmanager
 def _as_share_group_error() -> Iterator[None]:
-    """Let the consumer's errors leave as those of this package, which they came from."""
+    """Raise the consumer's errors as those of this package."""
     try:
         yield
     except KafkaException as error:

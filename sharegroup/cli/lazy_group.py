@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they are called, so that no command pays for the libraries of another."""
+"""Commands whose modules are imported when they are called, so that a command loads only its own libraries."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ class LazyCommand(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group of lazy commands.
+    """A group of commands in the order of their definition, then of lazy ones.
 
     Args:
         name: the group's own name.
-        lazy: name → command.
-        help: what `--help` shows.
-        epilog: what follows the list of commands there.
+        help: the text of `--help`.
+        lazy: name → command of another module.
+        epilog: the text after the list of commands.
     """
 
-    def __init__(self, name: str, lazy: Mapping[str, LazyCommand], help: str, epilog: str | None = None) -> None:
+    def __init__(
+        self, name: str, help: str, lazy: Mapping[str, LazyCommand] | None = None, epilog: str | None = None
+    ) -> None:
         super().__init__(name, help=help, epilog=epilog, no_args_is_help=True)
-        self._lazy = lazy
+        self._lazy = lazy or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order in which they were given."""
-        return list(self._lazy)
+        """Return all names."""
+        return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now."""
+        """Return the command of that name; import a lazy one."""
         if cmd_name not in self._lazy:
-            return None
+            return super().get_command(ctx, cmd_name)
         lazy = self._lazy[cmd_name]
         command: click.Command = getattr(import_module(lazy.module), lazy.attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands without importing lazy ones."""
+        own = [(name, command.short_help or "") for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.summary) for name, lazy in self._lazy.items()])
+            formatter.write_dl([*own, *((name, lazy.summary) for name, lazy in self._lazy.items())])

@@ -8,17 +8,23 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.interruption import Interrupted
 from sharegroup.cli.lazy_group import LazyCommand, LazyGroup
+from sharegroup.cli.terminal import Interrupted
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of
 
 _COMMANDS = {
-    "topics": LazyCommand("sharegroup.cli.topics", "topics", "Create, list and describe topics; produce records."),
-    "groups": LazyCommand("sharegroup.cli.groups", "groups", "List, describe, configure and resume share groups."),
-    "audit": LazyCommand("sharegroup.cli.audit", "audit", "Verify, trace and export the state table."),
+    "topics": LazyCommand(
+        "sharegroup.cli.topic_commands", "topics", "Create, list, describe and delete topics; produce."
+    ),
+    "groups": LazyCommand(
+        "sharegroup.cli.group_commands", "groups", "List, describe, configure and resume share groups."
+    ),
+    "audit": LazyCommand("sharegroup.cli.audit", "audit", "Verify, trace, compare and export the state table."),
+    "migrate": LazyCommand("sharegroup.cli.migrate", "migrate", "Move share groups from Kafka to here, and back."),
     "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
     "metrics": LazyCommand("sharegroup.cli.metrics", "metrics", "Print the metrics of all share groups."),
+    "dashboard": LazyCommand("sharegroup.cli.dashboard", "dashboard", "Serve a page with all groups as they are now."),
     "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),
 }
 
@@ -45,7 +51,7 @@ Exit codes:
 
 
 class _Program(LazyGroup):
-    """The root: errors of this package leave as one line and an exit code."""
+    """The root command, which turns errors of this package into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -58,18 +64,19 @@ class _Program(LazyGroup):
         except KeyboardInterrupt:
             ctx.exit(Interrupted(signal.SIGINT).exit_code)
         except BrokenPipeError:
-            # Whoever read the output has seen enough.
-            sys.stdout = None  # nothing is left to be flushed at the end
+            # The reader of the output has ended.
+            sys.stdout = None  # nothing is to be flushed at the end
             ctx.exit(ExitCode.OK)
 
 
 program = click.version_option(package_name="sharegroup", prog_name="sharegroup")(
-    _Program("sharegroup", _COMMANDS, _HELP, _EPILOG)
+    _Program("sharegroup", _HELP, _COMMANDS, _EPILOG)
 )
 
 
 def main() -> None:
     """Run the command that the arguments name, and end the process."""
-    # Arrow loads NumPy where there is one, which is a quarter of the start-up, and no command needs it.
-    sys.modules["numpy"] = None  # type: ignore[assignment]
+    # Arrow loads NumPy where there is one, which is a quarter of the start-up, and only audits need it.
+    if "audit" not in sys.argv:
+        sys.modules["numpy"] = None  # type: ignore[assignment]
     program(prog_name="sharegroup")

@@ -6,10 +6,10 @@ import time
 
 import click
 
+from sharegroup.cli.flags import Site, needs_state_table
 from sharegroup.cli.output import JSON, print_json
-from sharegroup.cli.site import Site, needs_state_table
 from sharegroup.metrics.exposition import metrics_document, prometheus_text
-from sharegroup.metrics.table_metrics import table_metrics
+from sharegroup.metrics.group_metrics import table_metrics
 
 PROMETHEUS = "prometheus"
 
@@ -44,7 +44,12 @@ def metrics(minutes: int, site: Site, output: str) -> None:
     config = site.settings.processor
     with site.open_log() as log:
         registry = table_metrics(
-            log, site.state_table_path, config.request_topic_name, config.metrics_max_series, since_ms
+            log,
+            site.state_table_path,
+            config.request_topic_name,
+            config.metrics_max_series,
+            since_ms,
+            config.metrics_domain,
         )
         if output == JSON:
             print_json(metrics_document(registry))

@@ -1,17 +1,20 @@
-"""What commands print: tables for people, one JSON document for programs."""
+"""Output of commands: tables for people, one JSON document for programs, and partial failures."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from sharegroup.errors import ApiError, RequestTimedOutError
+from sharegroup.exit_code import ExitCode
 
 TABLE = "table"
 JSON = "json"
@@ -23,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def output_option(command: Command) -> Command:
-    """The flag `--output`."""
+    """Add the flag `--output` to a command."""
     return click.option(
         "--output",
         type=click.Choice([TABLE, JSON]),
@@ -34,29 +37,29 @@ def output_option(command: Command) -> Command:
 
 
 def stdout_console() -> Console:
-    """Standard output: as wide as the terminal, or without bound where there is none; colours in a terminal only."""
+    """Return a console on standard output: as wide as the terminal, or unbounded without one; colours in a terminal."""
     is_bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if is_bounded else _UNBOUNDED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[str] = ()) -> Table:
-    """A table in the manner of Kafka's tools; what does not fit is wrapped, never cut.
+    """Return a table in the manner of Kafka's tools; long text is wrapped, never cut.
 
     Args:
         columns: the titles.
         rows: the cells; None is shown as `-`.
         numbers: titles of the columns that hold numbers.
     """
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     right = set(numbers)
     for title in columns:
         if title in right:
-            made.add_column(title, justify="right", no_wrap=True)
+            result.add_column(title, justify="right", no_wrap=True)
         else:
-            made.add_column(title, overflow="fold")
+            result.add_column(title, overflow="fold")
     for row in rows:
-        made.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return made
+        result.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return result
 
 
 def print_text(*parts: RenderableType) -> None:
@@ -72,7 +75,7 @@ def print_text(*parts: RenderableType) -> None:
 
 
 def print_json(document: object) -> None:
-    """One JSON document; dataclasses become objects."""
+    """Print one JSON document; dataclasses become objects."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=_as_object))
 
 
@@ -82,6 +85,20 @@ def _as_object(value: object) -> object:
     raise TypeError(f"{value!r} has no form in JSON.")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things: `1 record`, `2,000 records`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 record`, `2,000 records`; the plural is for nouns without an `s`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def end_with_failures(failures: Mapping[str, ApiError | None]) -> None:
+    """Print one line on standard error for each failure, and end with an exit code; do nothing without failures.
+
+    Args:
+        failures: name → error; None for success.
+    """
+    failed = {name: error for name, error in failures.items() if error is not None}
+    for name, error in failed.items():
+        click.echo(f"error: {name}: {error}", err=True)
+    if failed:
+        is_timeout = any(isinstance(error, RequestTimedOutError) for error in failed.values())
+        click.get_current_context().exit(ExitCode.TRY_AGAIN if is_timeout else ExitCode.FAILED)

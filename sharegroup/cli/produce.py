@@ -15,17 +15,16 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from sharegroup.cli.interruption import Interrupted, Interruption, interruption
-from sharegroup.cli.line_reader import READER_PROPERTIES, LineReader
+from sharegroup.cli.flags import Site, needs_log, read_properties
 from sharegroup.cli.output import JSON, counted, output_option, print_json
-from sharegroup.cli.properties import read_properties
-from sharegroup.cli.site import Site, needs_log
+from sharegroup.cli.record_text import READER_PROPERTIES, LineReader
+from sharegroup.cli.terminal import Interrupted, Interruption, interruption
 from sharegroup.errors import ConfigurationError, InputLineError, LogError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 
 _READ_BYTES = 1 << 20
-"""What one transaction appends at most; a pipe or a terminal gives less, and its records are appended at once."""
+"""Bytes that one transaction appends at most; the records of a pipe or a terminal are appended as they come."""
 
 
 @click.command()
@@ -53,9 +52,8 @@ def produce(
 ) -> None:
     """Produce one record from each line of a file or of standard input.
 
-    A key decides about the partition (CRC-32 modulo the number of partitions); records without a key go to the
-    partitions in turn. A line that cannot be read ends the command: everything in front of it is produced, and the
-    error says where to go on.
+    A key selects the partition (CRC-32 modulo the number of partitions); records without a key go to the partitions in
+    turn. A line that cannot be read ends the command: the lines before it are produced, and the error has its number.
 
     \b
     Example:
@@ -64,7 +62,7 @@ def produce(
         --topic orders --reader-property parse.headers=true \\
         --reader-property parse.key=true
     """
-    reader = LineReader.from_properties(read_properties(reader_config, reader_properties))
+    reader = LineReader(read_properties(reader_config, reader_properties))
     with site.open_log() as opened, _input(path) as input_file:
         partition_count = opened.describe_topic(topic).partition_count
         if partition is not None and partition >= partition_count:
@@ -81,7 +79,7 @@ def produce(
 
 
 class _Producer:
-    """Appends records, many in one transaction, and counts those that are in the log."""
+    """An appender of many records in one transaction, which counts those that are in the log."""
 
     def __init__(self, log: Log, topic: str, partition_count: int, partition: int | None) -> None:
         self._log = log
@@ -93,11 +91,11 @@ class _Producer:
         self.record_count = 0
 
     def add(self, record: NewRecord) -> None:
-        """Take a record; it is in the log after the next `flush`."""
+        """Add a record; the next `flush` appends it."""
         self._pending.setdefault(self._partition_of(record), []).append(record)
 
     def flush(self) -> None:
-        """Append what was added, all or none."""
+        """Append the added records, all or none."""
         batches = [(self._topic, partition, records) for partition, records in self._pending.items()]
         self._pending = {}
         if batches:
@@ -139,7 +137,7 @@ def _produce_all(
 
 
 def _chunks(input_file: BufferedIOBase, interrupted: Interruption) -> Iterator[tuple[list[bytes], int]]:
-    """Whole lines as they come, without their ends, and the bytes that were read for them."""
+    """Yield whole lines as they come, without their ends, and the bytes that were read for them."""
     rest = b""
     while True:
         with interrupted.waiting():
@@ -154,7 +152,7 @@ def _chunks(input_file: BufferedIOBase, interrupted: Interruption) -> Iterator[t
 
 @contextmanager
 def _input(path: Path | None) -> Iterator[BufferedIOBase]:
-    """The file to read from."""
+    """Open the file to read from."""
     if path is None:
         if sys.stdin.isatty():
             click.echo("One record a line; Ctrl-D ends.", err=True)
@@ -170,7 +168,7 @@ def _input(path: Path | None) -> Iterator[BufferedIOBase]:
 
 
 def _progress(input_file: BufferedIOBase) -> Progress:
-    """A bar on the terminal while a file is read; nothing where there is no terminal."""
+    """Return a progress bar for a file on the terminal; a disabled one without a terminal."""
     total = _size_bytes(input_file) if sys.stderr.isatty() else None
     progress = Progress(
         TextColumn("producing"),
@@ -186,6 +184,6 @@ def _progress(input_file: BufferedIOBase) -> Progress:
 
 
 def _size_bytes(input_file: BufferedIOBase) -> int | None:
-    """Size of a file; None of a pipe or a terminal."""
+    """Return the size of a file; None of a pipe or a terminal."""
     status = os.fstat(input_file.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 import click
 
-from sharegroup.cli.output import JSON, output_option, print_json, print_text, table
-from sharegroup.cli.partial_failures import end_with_failures
-from sharegroup.cli.processor_options import admin_client, timeout_option
-from sharegroup.cli.site import Site, needs_state_table
-from sharegroup.client.group_reader import GroupReader
+from sharegroup.cli.flags import Site, needs_groups, timeout_option
+from sharegroup.cli.group_view import read_groups
+from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
 from sharegroup.client.offset_reset import OffsetPlan, ResetPoint, ResetTo, TopicScope, epoch_ms, planned_offsets
 from sharegroup.errors import ApiError
 from sharegroup.logs.port import Log
@@ -24,10 +22,10 @@ from sharegroup.logs.port import Log
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record from then on: YYYY-MM-DDThh:mm:ss.sss, UTC.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To an offset, even past the end.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--dry-run", is_flag=True, help="Only show the offsets.")
+@click.option("--execute", is_flag=True, help="Set the offsets.")
 @timeout_option
-@needs_state_table
+@needs_groups
 @output_option
 def reset_offsets(
     group_id: str,
@@ -43,10 +41,10 @@ def reset_offsets(
     site: Site,
     output: str,
 ) -> None:
-    """Let a group without members begin anew at other offsets; needs a running processor.
+    """Set the start offsets of a group without members; needs a running processor.
 
-    What was in flight, and all delivery counts, are gone. The flags are those of kafka-share-groups; --to-offset is
-    ours. A group or a topic that the group does not know is taken, too, as by Kafka.
+    The group loses its records in flight and all delivery counts. The flags are those of kafka-share-groups, and
+    --to-offset. As in Kafka, the group need not exist, nor know the topic.
 
     \b
     Example:
@@ -61,11 +59,15 @@ def reset_offsets(
         raise click.UsageError("Give either --dry-run or --execute.")
     point = _point(to_earliest, to_latest, to_datetime, to_offset)
     with site.open_log() as opened:
-        scopes = _scopes_of_group(opened, site, group_id) if all_topics else [TopicScope.parsed(t) for t in topics]
+        scopes = (
+            _scopes_of_group(opened, site, group_id, timeout_ms)
+            if all_topics
+            else [TopicScope.parsed(t) for t in topics]
+        )
         plan = planned_offsets(opened, scopes, point)
         failures: Mapping[tuple[str, int], ApiError | None] = {}
         if execute and plan:
-            failures = admin_client(opened, site).alter_share_group_offsets(group_id, plan, timeout_ms / 1000)
+            failures = site.admin_client(opened).alter_share_group_offsets(group_id, plan, timeout_ms / 1000)
     _show(group_id, plan, failures, output)
 
 
@@ -82,9 +84,9 @@ def _point(to_earliest: bool, to_latest: bool, to_datetime: str | None, to_offse
     return points[0]
 
 
-def _scopes_of_group(log: Log, site: Site, group_id: str) -> list[TopicScope]:
-    group = GroupReader(log, site.state_table_path, site.settings.broker).group(group_id)
-    return [TopicScope(topic) for topic in sorted({found.topic for found in group.partitions})]
+def _scopes_of_group(log: Log, site: Site, group_id: str, timeout_ms: int) -> list[TopicScope]:
+    group = read_groups(site, log, timeout_ms, lambda source: source.group(group_id))
+    return [TopicScope(topic) for topic in sorted({partition.topic for partition in group.partitions})]
 
 
 def _show(group_id: str, plan: OffsetPlan, failures: Mapping[tuple[str, int], ApiError | None], output: str) -> None:

@@ -11,12 +11,11 @@ import click
 from rich.console import Group, RenderableType
 from rich.live import Live
 
-from sharegroup.cli.group_tables import duration_text, remaining, summary, troubles
-from sharegroup.cli.interruption import interruption
-from sharegroup.cli.keyboard import keyboard
+from sharegroup.cli.flags import Site, needs_state_table
+from sharegroup.cli.group_view import duration_text, problems, relative_time_text, summary
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, stdout_console, table
-from sharegroup.cli.site import Site, needs_state_table
-from sharegroup.client.group_description import GroupDescription
+from sharegroup.cli.terminal import interruption, keyboard
+from sharegroup.client.described_groups import GroupDescription
 from sharegroup.client.group_reader import GroupReader
 from sharegroup.errors import ShareGroupError
 
@@ -64,13 +63,13 @@ def top(
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What one view shows.
+    """The content of one view.
 
     Attributes:
         groups: all groups.
         accepted_counts: group id → records accepted within the window.
         time_s: when it was read.
-        error: why there is nothing newer; "" when there is.
+        error: the reason why it is old; "" when it is not.
     """
 
     groups: Sequence[GroupDescription]
@@ -79,11 +78,11 @@ class _Frame:
     error: str = ""
 
     def accepted_per_s(self, group: GroupDescription) -> float:
-        """Records that members of a group accepted a second."""
+        """Return the records that members of a group accepted a second."""
         return self.accepted_counts.get(group.group_id, 0) / _RATE_WINDOW_S
 
     def parts(self) -> list[RenderableType]:
-        """The table, and below it what needs attention."""
+        """Return the table and the problems of groups."""
         titles = ("GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S")
         rows = [
             (
@@ -93,14 +92,14 @@ class _Frame:
                 group.lag,
                 group.in_flight_count,
                 group.locked_count,
-                remaining(group.locks[0]) if group.locks else None,
+                relative_time_text(group.locks[0].remaining_ms) if group.locks else None,
                 f"{self.accepted_per_s(group):,.1f}",
             )
             for group in self.groups
         ]
-        found: list[RenderableType] = [table(titles, rows, numbers=titles[2:])]
-        found += [f"{group.group_id}: {trouble}" for group in self.groups for trouble in troubles(group)]
-        return [*found, f"error: {self.error}"] if self.error else found
+        parts: list[RenderableType] = [table(titles, rows, numbers=titles[2:])]
+        parts += [f"{group.group_id}: {problem}" for group in self.groups for problem in problems(group)]
+        return [*parts, f"error: {self.error}"] if self.error else parts
 
 
 def _frame(reader: GroupReader) -> _Frame:
@@ -113,7 +112,7 @@ def _next_frame(reader: GroupReader, last: _Frame) -> _Frame:
     try:
         return _frame(reader)
     except ShareGroupError as error:
-        # It may pass, as when the table is created anew; meanwhile the view says so.
+        # A table that is replaced can be read again later.
         return _Frame(last.groups, last.accepted_counts, last.time_s, str(error))
 
 

@@ -1,18 +1,40 @@
-"""`sharegroup topics create`, `list` and `describe`."""
+"""`sharegroup topics`: create, list, describe and delete topics."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import click
 
+from sharegroup.cli.flags import Site, needs_log, parse_pairs
+from sharegroup.cli.lazy_group import LazyCommand, LazyGroup
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
-from sharegroup.cli.properties import parse_pairs
-from sharegroup.cli.site import Site, needs_log
+from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.port import Log, TopicDescription
+
+topics = LazyGroup(
+    "topics",
+    """Topics of the log.
+
+    \b
+    Example:
+      sharegroup topics create --topic orders --partitions 3
+      sharegroup topics produce --topic orders --file orders.txt
+    """,
+    {
+        "peek": LazyCommand("sharegroup.cli.topic_peek", "peek_topic", "Show the unfinished records of a group."),
+        "produce": LazyCommand("sharegroup.cli.produce", "produce", "Produce records from a file or a pipe."),
+        "produce-perf": LazyCommand("sharegroup.cli.produce_perf", "produce_perf", "Produce records at a rate."),
+    },
+)
+
 
 _INTERNAL_PREFIX = "__"
 
 
-@click.command()
+@topics.command(short_help="Create a topic.")
 @click.option("--topic", required=True, help="The topic's name.")
 @click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Number of partitions.")
 @click.option(
@@ -22,7 +44,7 @@ _INTERNAL_PREFIX = "__"
     multiple=True,
     help="Configuration of the topic, like message.timestamp.type=LogAppendTime; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic is there, whatever its partitions.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists, whatever its partitions.")
 @needs_log
 @output_option
 def create(
@@ -33,21 +55,25 @@ def create(
     site: Site,
     output: str,
 ) -> None:
-    """Create a topic; the log, too, when there is none yet.
+    """Create a topic, and the log if there is none.
+
+    Topics of the embedded log have message.timestamp.type, retention.ms, retention.bytes, cleanup.policy=delete,
+    max.message.bytes and errors.deadletterqueue.group.enable; other keys are refused. Kafka has its own.
 
     \b
     Example:
       sharegroup topics create --topic orders --partitions 3
+      sharegroup topics create --topic clicks --topic-config retention.ms=86400000
     """
     with site.open_log(must_exist=False) as opened:
         created = opened.create_topic(topic, partitions, parse_pairs(topic_config), if_not_exists)
         if output == JSON:
-            print_json(_document(created))
+            print_json(_topic_document(created))
         else:
             print_text(f"Topic {created.name} has {counted(created.partition_count, 'partition')}.")
 
 
-@click.command("list")
+@topics.command("list", short_help="List all topics.")
 @click.option("--exclude-internal", is_flag=True, help="Leave out topics whose names begin with __.")
 @needs_log
 @output_option
@@ -59,39 +85,37 @@ def list_topics(exclude_internal: bool, site: Site, output: str) -> None:
       sharegroup topics list --exclude-internal
     """
     with site.open_log() as opened:
-        found = [
-            topic for topic in opened.topics() if not (exclude_internal and topic.name.startswith(_INTERNAL_PREFIX))
-        ]
+        shown = [t for t in opened.topics() if not (exclude_internal and t.name.startswith(_INTERNAL_PREFIX))]
     if output == JSON:
-        print_json([_document(topic) for topic in found])
+        print_json([_topic_document(topic) for topic in shown])
     else:
-        rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in found]
+        rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in shown]
         print_text(table(("TOPIC", "#PARTITIONS", "TOPIC-ID"), rows, numbers=["#PARTITIONS"]))
 
 
-@click.command()
+@topics.command(short_help="Show partitions with their offsets.")
 @click.option("--topic", "names", metavar="TOPIC", multiple=True, help="The topic; repeatable. All when left out.")
 @needs_log
 @output_option
 def describe(names: tuple[str, ...], site: Site, output: str) -> None:
-    """Show topics with the offsets of their partitions: that of the first record, and that of the next one to come.
+    """Show topics with the start and end offsets of their partitions.
 
     \b
     Example:
       sharegroup topics describe --topic orders
     """
     with site.open_log() as opened:
-        found = [opened.describe_topic(name) for name in names] if names else opened.topics()
-        partitions = {topic.name: _partitions(opened, topic.name) for topic in found}
+        shown = [opened.describe_topic(name) for name in names] if names else opened.topics()
+        partitions = {topic.name: _partitions(opened, topic.name) for topic in shown}
     if output == JSON:
-        print_json([{**_document(topic), "partitions": partitions[topic.name]} for topic in found])
+        print_json([{**_topic_document(topic), "partitions": partitions[topic.name]} for topic in shown])
         return
-    rows = [(topic.name, *partition.values()) for topic in found for partition in partitions[topic.name]]
+    rows = [(topic.name, *partition.values()) for topic in shown for partition in partitions[topic.name]]
     titles = ("TOPIC", "PARTITION", "START-OFFSET", "END-OFFSET")
     print_text(table(titles, rows, numbers=titles[1:]))
 
 
-def _document(topic: TopicDescription) -> dict[str, object]:
+def _topic_document(topic: TopicDescription) -> dict[str, object]:
     return {
         "topic": topic.name,
         "topic_id": topic.topic_id,
@@ -102,6 +126,121 @@ def _document(topic: TopicDescription) -> dict[str, object]:
 
 def _partitions(log: Log, topic: str) -> list[dict[str, int]]:
     return [
-        {"partition": partition, "start_offset": found.start_offset, "end_offset": found.end_offset}
-        for partition, found in sorted(log.offsets(topic).items())
+        {"partition": partition, "start_offset": offsets.start_offset, "end_offset": offsets.end_offset}
+        for partition, offsets in sorted(log.offsets(topic).items())
     ]
+
+
+_END = -1
+"""In kafka-delete-records the offset that stands for the end of the log."""
+TopicPartition = tuple[str, int]
+"""Name and partition of a topic."""
+
+
+@topics.command("delete", short_help="Delete topics.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, required=True, help="The topic; repeatable.")
+@click.option("--if-exists", is_flag=True, help="Ignore topics that do not exist.")
+@needs_log
+@output_option
+def delete_topics(topics: tuple[str, ...], if_exists: bool, site: Site, output: str) -> None:
+    """Delete topics with all their records.
+
+    Groups notice it within seconds, and delete their state of these topics.
+
+    \b
+    Example:
+      sharegroup topics delete --topic orders
+    """
+    _check_not_a_channel(site, topics)
+    deleted = []
+    with site.open_log() as opened:
+        for topic in topics:
+            try:
+                opened.delete_topic(topic)
+            except UnknownTopicError:
+                if not if_exists:
+                    raise
+            else:
+                deleted.append(topic)
+    if output == JSON:
+        print_json([{"topic": topic, "deleted": topic in deleted} for topic in topics])
+    else:
+        print_text(*(f"Deleted topic {topic}." for topic in deleted))
+
+
+@topics.command("delete-records", short_help="Delete the oldest records of partitions.")
+@click.option("--topic", metavar="TOPIC", help="The topic.")
+@click.option("--partition", type=click.IntRange(min=0), metavar="PARTITION", help="The partition.")
+@click.option(
+    "--before-offset", type=click.IntRange(min=_END), metavar="OFFSET", help="The first offset that stays; -1 is none."
+)
+@click.option(
+    "--offset-json-file",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help='As kafka-delete-records takes it: {"partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}.',
+)
+@needs_log
+@output_option
+def delete_records(
+    topic: str | None,
+    partition: int | None,
+    before_offset: int | None,
+    offset_json_file: Path | None,
+    site: Site,
+    output: str,
+) -> None:
+    """Delete the oldest records of partitions, up to an offset.
+
+    The start offsets of groups follow, so groups that have not finished these records lose them.
+
+    \b
+    Example:
+      sharegroup topics delete-records --topic orders --partition 0 \\
+        --before-offset 100
+    """
+    flags = (topic, partition, before_offset)
+    if offset_json_file is not None and flags == (None, None, None):
+        offsets = _read_offsets(offset_json_file)
+    elif offset_json_file is None and topic is not None and partition is not None and before_offset is not None:
+        offsets = {(topic, partition): before_offset}
+    else:
+        raise click.UsageError("Give either --topic, --partition and --before-offset, or --offset-json-file.")
+    _check_not_a_channel(site, [name for name, _ in offsets])
+    with site.open_log() as opened:
+        start_offsets = {key: _delete_records(opened, key, offset) for key, offset in offsets.items()}
+    if output == JSON:
+        print_json([{"topic": t, "partition": p, "start_offset": offset} for (t, p), offset in start_offsets.items()])
+    else:
+        titles = ("TOPIC", "PARTITION", "START-OFFSET")
+        print_text(table(titles, [(*key, offset) for key, offset in start_offsets.items()], numbers=titles[1:]))
+
+
+def _delete_records(log: Log, key: TopicPartition, offset: int) -> int:
+    """Delete the records of a partition below an offset, and return its new start offset."""
+    topic, partition = key
+    before_offset = log.offsets(topic)[partition].end_offset if offset == _END else offset
+    log.delete_records(topic, partition, before_offset)
+    return log.offsets(topic)[partition].start_offset
+
+
+def _read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """Return (topic, partition) → offset of a file for kafka-delete-records."""
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["partitions"]
+        return {(str(entry["topic"]), int(entry["partition"])): int(entry["offset"]) for entry in entries}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"The file {path} has no offsets: {error!r}.",
+            'Its form is {"partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}.',
+        ) from None
+
+
+def _check_not_a_channel(site: Site, topics: tuple[str, ...] | list[str]) -> None:
+    """Refuse the topics between members and the processor, to which the offsets in the state table belong."""
+    config = site.settings.processor
+    for topic in topics:
+        if topic in (config.request_topic_name, config.response_topic_name):
+            raise ConfigurationError(
+                f"Topic {topic} holds the messages between members and the processor.",
+                "jobs/state_maintenance.py deletes those that are old.",
+            )

@@ -1,18 +1,29 @@
-"""AdminClient: changes to a group that its processor has to make."""
+"""AdminClient: describes and changes groups through the processor."""
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Iterable, Mapping
-from contextlib import closing
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from sharegroup.client.processor_channel import ProcessorChannel
-from sharegroup.client.settings import ChannelTopics
-from sharegroup.errors import ApiError, RequestTimedOutError, api_error
+from sharegroup.client.admin_conversation import Administrator, listed_groups, read_partitions
+from sharegroup.client.group_results import (
+    GroupListing,
+    GroupStateName,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffsetInfo,
+    TopicPartition,
+)
+from sharegroup.client.imported_partition import ImportedPartition, request_parts
+from sharegroup.client.settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, ChannelTopics, channel_topics, log_address
+from sharegroup.config.model import nearest
+from sharegroup.core.offset_ranges import OffsetRange
+from sharegroup.core.records import PartitionKey
+from sharegroup.errors import ApiError, ConfigurationError, api_error
+from sharegroup.logs.end_offsets import end_offsets
+from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
-from sharegroup.logs.topic_id import new_topic_id
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import (
     AlterShareGroupOffsetsRequest,
@@ -20,31 +31,63 @@ from sharegroup.protocol.group_administration import (
     DeleteGroupsRequest,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    RedriveShareGroupRecordsRequest,
+    RedriveShareGroupRecordsResponse,
 )
-from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ResumeShareGroupRequest
+from sharegroup.protocol.group_description import (
+    DescribedMember,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from sharegroup.protocol.group_messages import AlterGroupConfigRequest, PauseShareGroupRequest, ResumeShareGroupRequest
 from sharegroup.protocol.messages import ErrorResponse, Message, parsed
 
 DEFAULT_TIMEOUT_S = 60.0
-TopicPartition = tuple[str, int]
-"""Topic name and partition."""
+_CLIENT_ID = "client.id"
+_KEYS = (_CLIENT_ID, *LOG_KEYS, *CHANNEL_TOPIC_KEYS)
 
 
 class AdminClient:
-    """Asks the processor of a group for changes, and waits for its answer.
+    """Sends requests about groups to the processor, and waits for its responses.
+
+    It needs the log only, not the state table. A `timeout` is the time to wait for each response, in seconds; without a
+    response in time a method raises RequestTimedOutError, and the change may still be made.
 
     Args:
-        log: where the requests and responses are; the caller closes it.
-        client_id: free name, for people.
+        log: the log of the requests and responses, which the caller closes; or a configuration with its address, as a
+            `ShareConsumer` takes it, with `client.id`, then `close` closes the log.
+        client_id: free name of the client.
         topics: names of the topics between members and the processor.
+
+    Raises:
+        ConfigurationError: the configuration has an unknown key, a wrong value, or no log.
+        LogError: the log cannot be opened.
     """
 
-    def __init__(self, log: Log, client_id: str = "", topics: ChannelTopics | None = None) -> None:
+    def __init__(
+        self, log: Log | Mapping[str, object], client_id: str = "", topics: ChannelTopics | None = None
+    ) -> None:
+        self._opened: Log | None = None
+        if isinstance(log, Mapping):
+            if unknown := next((key for key in log if key not in _KEYS), None):
+                raise ConfigurationError(f"Unknown configuration {unknown}.", nearest(unknown, _KEYS))
+            client_id, topics = client_id or str(log.get(_CLIENT_ID, "")), topics or channel_topics(log)
+            log = self._opened = open_log(log_address(log))
         self._log = log
-        self._client_id = client_id
-        self._topics = topics
-        self._client = new_topic_id()
-        self._correlation_ids = itertools.count(1)
-        self._leader_epoch = -1
+        self._administrator = Administrator(log, client_id, topics)
+
+    def close(self) -> None:
+        """Close the log, unless the caller opened it."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def alter_group_config(
         self,
@@ -56,49 +99,85 @@ class AdminClient:
         """Change the group's own configuration, all or nothing; the group need not exist yet.
 
         Args:
-            group_id: the share group.
             set: key → new value.
-            delete: keys that go back to the broker's default.
-            timeout: seconds to wait for the answer.
+            delete: keys to reset to the broker's default.
 
         Raises:
             InvalidConfigError: a key or value is not acceptable.
-            RequestTimedOutError: no answer came in time; the change may still be made.
         """
         body = AlterGroupConfigRequest(set=dict(set or {}), delete=list(delete))
         self._ask(group_id, ApiKey.INCREMENTAL_ALTER_CONFIGS, body, timeout)
 
-    def resume_group(self, group_id: str, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Let a quarantined group go on.
+    def pause_group(self, group_id: str, reason: str = "", timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Stop a group from acquiring records until it is resumed.
+
+        Members stay, and their locks continue: they may acknowledge the records that they hold. After the response,
+        nothing is acquired any more; a restart of the processor changes nothing.
+
+        Args:
+            reason: free text; at most 1,024 characters.
 
         Raises:
-            RequestTimedOutError: no answer came in time; the group may still go on.
+            GroupIdNotFoundError: the group does not exist.
         """
+        body = parsed(PauseShareGroupRequest, {"reason": reason})
+        self._ask(group_id, ApiKey.PAUSE_SHARE_GROUP, body, timeout)
+
+    def resume_group(self, group_id: str, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Resume a paused or quarantined group."""
         self._ask(group_id, ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest(), timeout)
 
     def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], timeout: float = DEFAULT_TIMEOUT_S
     ) -> dict[TopicPartition, ApiError | None]:
-        """Begin the state of share-partitions anew at other start offsets; a group that is not there is made.
+        """Reset share-partitions to new start offsets; create the group if it does not exist.
 
-        What was in flight, and all delivery counts, are gone. A start offset may lie past the end of the log.
+        Records in flight and all delivery counts are discarded. A start offset may lie past the end of the log.
 
         Args:
             group_id: the share group, which must have no members.
             offsets: (topic, partition) → new start offset, 0 or higher.
-            timeout: seconds to wait for the answer.
 
         Returns:
-            (topic, partition) → why it was not altered; None when it was.
+            (topic, partition) → its error; None when its offset was altered.
 
         Raises:
             InvalidRequestError: an offset or a partition is negative, or too many topics are named.
             NonEmptyGroupError: the group has members; nothing changed.
-            RequestTimedOutError: no answer came in time; the offsets may still be altered.
         """
-        topics: dict[str, list[dict[str, int]]] = {}
-        for (topic, partition), start_offset in offsets.items():
-            topics.setdefault(topic, []).append({"partition_index": partition, "start_offset": start_offset})
+        states = {key: ImportedPartition(start_offset) for key, start_offset in offsets.items()}
+        return self._alter_offsets(group_id, states, timeout)
+
+    def import_share_partitions(
+        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float = DEFAULT_TIMEOUT_S
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Begin share-partitions with the state of another system; create the group if it does not exist.
+
+        Delivery counts, accepted and archived records above the start offset are taken over. Large states take several
+        requests; of each share-partition all is imported or nothing.
+
+        Args:
+            group_id: the share group, which must have no members.
+            states: (topic, partition) → its state, which replaces the present one.
+
+        Returns:
+            (topic, partition) → its error; None when its state was imported.
+
+        Raises:
+            InvalidRequestError: the batches of a state are not ascending, or there are more than 10,000.
+            NonEmptyGroupError: the group has members; the state of an earlier request stays.
+        """
+        results: dict[TopicPartition, ApiError | None] = {}
+        for part in request_parts(states):
+            results |= self._alter_offsets(group_id, part, timeout)
+        return results
+
+    def _alter_offsets(
+        self, group_id: str, states: Mapping[TopicPartition, ImportedPartition], timeout: float
+    ) -> dict[TopicPartition, ApiError | None]:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), state in states.items():
+            topics.setdefault(topic, []).append(state.fields(partition))
         fields = [{"topic_name": topic, "partitions": partitions} for topic, partitions in topics.items()]
         body = parsed(AlterShareGroupOffsetsRequest, {"topics": fields})
         answer = parsed(
@@ -110,24 +189,60 @@ class AdminClient:
             for result in topic.partitions
         }
 
+    def redrive_share_group_records(
+        self,
+        group_id: str,
+        records: Mapping[PartitionKey, Iterable[OffsetRange]],
+        reason: str = "",
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> int:
+        """Make archived records available again with delivery count 0: all of them, or none.
+
+        After the response the change is durable. The same request again is refused, since the records are not archived
+        any more. Offsets without a record are given up again by the member that acquires them.
+
+        Args:
+            group_id: the share group.
+            records: (topic id, partition) → (first, last) offsets, ascending, at or above the start offset.
+            reason: free text, which the transitions show; at most 1,024 characters.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+            GroupQuarantinedError: the group is quarantined.
+            InvalidRecordStateError: some records are not ARCHIVED at or above the start offset; names them.
+            UnknownTopicIdError: the group has no state of the topic.
+            UnknownTopicOrPartitionError: the group has no state of the partition.
+        """
+        partitions = [
+            {
+                "topic_id": topic_id,
+                "partition_index": partition,
+                "ranges": [{"first_offset": first, "last_offset": last} for first, last in ranges],
+            }
+            for (topic_id, partition), ranges in records.items()
+        ]
+        body = parsed(RedriveShareGroupRecordsRequest, {"partitions": partitions, "reason": reason})
+        answer = self._ask(group_id, ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body, timeout)
+        return parsed(RedriveShareGroupRecordsResponse, answer).record_count
+
     def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
     ) -> dict[str, ApiError | None]:
-        """Delete the state of all share-partitions of some topics; members that come back begin anew.
+        """Delete the state of all share-partitions of some topics; later members start by the group's reset policy.
 
         Args:
             group_id: the share group, which must have no members.
-            topics: topic names.
-            timeout: seconds to wait for the answer.
 
         Returns:
-            Topic → why its state was not deleted; None when it was.
+            Topic → its error; None when its state was deleted.
 
         Raises:
             InvalidRequestError: too many topics are named.
-            GroupIdNotFoundError: there is no such group.
+            GroupIdNotFoundError: the group does not exist.
             NonEmptyGroupError: the group has members; nothing changed.
-            RequestTimedOutError: no answer came in time; the state may still be deleted.
         """
         body = parsed(DeleteShareGroupOffsetsRequest, {"topics": [{"topic_name": topic} for topic in topics]})
         answer = parsed(
@@ -140,12 +255,8 @@ class AdminClient:
     ) -> dict[str, ApiError | None]:
         """Delete groups without members, the state of their share-partitions, and their configuration.
 
-        Args:
-            group_ids: the share groups.
-            timeout: seconds to wait for the answer of each.
-
         Returns:
-            Group id → why it was not deleted; None when it was.
+            Group id → its error; None when it was deleted.
         """
         results: dict[str, ApiError | None] = {}
         for group_id in group_ids:
@@ -156,29 +267,108 @@ class AdminClient:
                 results[group_id] = error
         return results
 
-    def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float) -> dict[str, Any]:
-        """Ask a group, and return the body of its answer."""
-        channel = ProcessorChannel(self._log, group_id, self._client, self._client_id, self._topics)
-        with closing(channel):
-            correlation_id = next(self._correlation_ids)
-            channel.send([(correlation_id, api_key, body)])
-            deadline = time.monotonic() + timeout
-            while (remaining := deadline - time.monotonic()) > 0:
-                for envelope in channel.receive(round(remaining * 1000)):
-                    # Answers of a processor that another one has taken over from count no more.
-                    if envelope.leader_epoch < self._leader_epoch:
-                        continue
-                    self._leader_epoch = envelope.leader_epoch
-                    if envelope.correlation_id == correlation_id and envelope.api_key == api_key:
-                        answer = parsed(ErrorResponse, envelope.body)
-                        if answer.error_code:
-                            raise api_error(answer.error_code, answer.error_message)
-                        return envelope.body
-        raise RequestTimedOutError(
-            f"Group {group_id} did not answer {api_key.name} within {timeout} s.",
-            "Check that a processor is running on this log; the request stays there, and may still be carried out.",
+    def list_groups(self, states: Iterable[str] = (), timeout: float = DEFAULT_TIMEOUT_S) -> list[GroupListing]:
+        """List all groups, of all partitions of the request log.
+
+        Args:
+            states: only groups in these states; empty is all.
+
+        Returns:
+            The groups, by id.
+        """
+        with self._administrator.conversation("", timeout) as conversation:
+            pages = listed_groups(conversation, list(states))
+        listings = (
+            GroupListing(group.group_id, GroupStateName(group.group_state), group.group_type, group.protocol_type)
+            for page in pages
+            for group in page.groups
         )
+        return sorted(listings, key=lambda listing: listing.group_id)
+
+    def describe_share_groups(
+        self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
+    ) -> dict[str, ShareGroupDescription | ApiError]:
+        """Describe groups and their members.
+
+        Returns:
+            Group id → its description, or the error.
+        """
+        results: dict[str, ShareGroupDescription | ApiError] = {}
+        for group_id in group_ids:
+            try:
+                with self._administrator.conversation(group_id, timeout) as conversation:
+                    (answer,) = conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
+                results[group_id] = _description(group_id, parsed(ShareGroupDescribeResponse, answer))
+            except ApiError as error:
+                results[group_id] = error
+        return results
+
+    def list_share_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
+        """List the start offsets of a group, and its lag.
+
+        Args:
+            partitions: (topic, partition) pairs; None is all share-partitions that have their state.
+
+        Returns:
+            (topic, partition) → its start offset and lag; None where the group has no start offset.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+        """
+        wanted = None if partitions is None else list(partitions)
+        with self._administrator.conversation(group_id, timeout) as conversation:
+            # Only the coordinator knows whether the group exists.
+            conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
+            share_partitions = read_partitions(conversation, wanted, include_runs=False)
+        ends = end_offsets(self._log, set(share_partitions.topics.values()))
+        offsets: dict[TopicPartition, SharePartitionOffsetInfo | None] = dict.fromkeys(wanted or ())
+        for (topic_id, partition), described in share_partitions.partitions.items():
+            end_offset = ends.get((topic_id, partition))
+            unfinished = None
+            if end_offset is not None:
+                unfinished = max(end_offset - described.start_offset - described.delivery_complete_count, 0)
+            info = SharePartitionOffsetInfo(described.start_offset, described.leader_epoch, unfinished)
+            offsets[share_partitions.topics[topic_id], partition] = info
+        return offsets
+
+    def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float) -> dict[str, Any]:
+        """Send a request to a group, and return the body of its response."""
+        with self._administrator.conversation(group_id, timeout) as conversation:
+            (answer,) = conversation.ask((api_key, body))
+            return answer
 
 
 def _error(result: ErrorResponse) -> ApiError | None:
     return api_error(result.error_code, result.error_message) if result.error_code else None
+
+
+def _description(group_id: str, answer: ShareGroupDescribeResponse) -> ShareGroupDescription:
+    return ShareGroupDescription(
+        group_id,
+        GroupStateName(answer.group_state),
+        answer.group_epoch,
+        answer.assignment_epoch,
+        answer.assignor_name,
+        tuple(_member_description(member) for member in answer.members),
+        answer.quarantine_reason,
+        answer.is_paused,
+        answer.pause_reason,
+    )
+
+
+def _member_description(member: DescribedMember) -> ShareMemberDescription:
+    assignment = ((topic.topic, partition) for topic in member.assignment for partition in topic.partitions)
+    return ShareMemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.member_epoch,
+        tuple(sorted(assignment)),
+        member.rack_id,
+        tuple(member.subscribed_topic_names),
+    )

@@ -1,120 +1,159 @@
-"""Records that the application got from polls, until their acknowledgements are on their way."""
+"""The records that polls returned, until their acknowledgements are taken to be sent.
+
+Renewed records are delivered once more: the next poll after the leader's answer returns them again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.message import Message
-from sharegroup.client.renewals import Renewals
-from sharegroup.client.session_events import Acknowledged
+from sharegroup.client.held_records import ReadRange
+from sharegroup.client.pending_acknowledgements import (
+    Acknowledged,
+    Acknowledgement,
+    OffsetKey,
+    RecordAcknowledgement,
+    run_acknowledgement,
+)
+from sharegroup.core.offset_ranges import RangeMap, subtract
 from sharegroup.core.record_state import AcknowledgeType
 
+_ACCEPTED = RecordAcknowledgement(AcknowledgeType.ACCEPT)
 
-class Said(NamedTuple):
-    """What an application says of a record.
 
-    Attributes:
-        acknowledge_type: what is to become of it.
-        redelivery_delay_ms: how long it stays away from everybody when it is released; None = as the group says.
-    """
+class Renewals:
+    """Renewals of records (KIP-1222); if a renewal fails, this consumer has lost the record."""
 
-    acknowledge_type: AcknowledgeType
-    redelivery_delay_ms: int | None = None
+    def __init__(self) -> None:
+        self._asked: list[ReadRange] = []
+        self._renewed: list[ReadRange] = []
+
+    @property
+    def are_awaited(self) -> bool:
+        """True while a renewal waits for its answer."""
+        return bool(self._asked)
+
+    def ask(self, renewal: Acknowledgement, delivered: Iterable[ReadRange]) -> None:
+        """Add a renewal of some of the delivered records that is sent."""
+        renewed = (_common(read_range, renewal) for read_range in delivered)
+        self._asked += [read_range for read_range in renewed if read_range is not None]
+
+    def settle(self, results: Iterable[Acknowledged]) -> None:
+        """Handle the leader's answers."""
+        for result in results:
+            for acknowledgement in result.acknowledgements:
+                if acknowledgement.acknowledge_type is AcknowledgeType.RENEW:
+                    self._settle(acknowledgement, result.error is None)
+
+    def take_renewed(self) -> list[ReadRange]:
+        """Remove the records whose renewal took effect."""
+        renewed, self._renewed = self._renewed, []
+        return renewed
+
+    def _settle(self, renewal: Acknowledgement, took_effect: bool) -> None:
+        asked, self._asked = self._asked, []
+        for read_range in asked:
+            common = _common(read_range, renewal)
+            if common is None:
+                self._asked.append(read_range)
+                continue
+            if took_effect:
+                self._renewed.append(common)
+            answered = [(common.held.first_offset, common.held.last_offset)]
+            rest = (read_range.between(h.first_offset, h.last_offset) for h in subtract(read_range.held, answered))
+            self._asked += [unanswered for unanswered in rest if unanswered.records]
+
+
+def _common(read_range: ReadRange, renewal: Acknowledgement) -> ReadRange | None:
+    """Return the records of a range that a renewal names."""
+    if read_range.held.key != renewal.key:
+        return None
+    first = max(read_range.held.first_offset, renewal.first_offset)
+    last = min(read_range.held.last_offset, renewal.last_offset)
+    common = read_range.between(first, last) if first <= last else None
+    return common if common is not None and common.records else None
 
 
 @dataclass(slots=True)
 class _DeliveredPartition:
     topic_id: str
-    messages: dict[int, Message] = field(default_factory=dict)
-    said: dict[int, Said | None] = field(default_factory=dict)
+    records: RangeMap[RecordAcknowledgement | None] = field(default_factory=RangeMap)
+    """Offsets → their acknowledgement; None while unacknowledged."""
 
 
 class DeliveredRecords:
-    """Offset → what the application said of it, None as long as it said nothing."""
+    """Ranges of delivered records, with the acknowledgements of the application.
+
+    Attributes:
+        renewals: those of its records.
+    """
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], _DeliveredPartition] = {}
-        self._renewals = Renewals()
+        self._last: list[ReadRange] = []
+        """The latest delivery: only its records can be renewed."""
+        self.renewals = Renewals()
 
     @property
     def unacknowledged_count(self) -> int:
-        """Records of which the application said nothing yet."""
-        return sum(found is None for partition in self._partitions.values() for found in partition.said.values())
+        """The number of unacknowledged records."""
+        return sum(
+            last - first + 1
+            for partition in self._partitions.values()
+            for first, last, acknowledgement in partition.records
+            if acknowledgement is None
+        )
 
-    @property
-    def awaits_renewals(self) -> bool:
-        """Whether a renewal is on its way and not answered yet."""
-        return self._renewals.are_awaited
+    def add(self, ranges: list[ReadRange]) -> None:
+        """Add records that are delivered to the application."""
+        self._last = ranges
+        for read_range in ranges:
+            held = read_range.held
+            partition = self._partitions.get((held.topic, held.partition))
+            if partition is None or partition.topic_id != held.topic_id:
+                # The topic was created again: earlier records cannot be acknowledged any more.
+                partition = self._partitions[held.topic, held.partition] = _DeliveredPartition(held.topic_id)
+            for first, last in read_range.runs():
+                partition.records.assign(first, last, None)
 
-    def add(self, topic_id: str, topic: str, partition: int, messages: dict[int, Message]) -> None:
-        """Note that these records, by offset, go to the application."""
-        found = self._partitions.get((topic, partition))
-        if found is None or found.topic_id != topic_id:
-            # Of a topic that was created again nothing earlier is there to be acknowledged.
-            found = self._partitions[topic, partition] = _DeliveredPartition(topic_id)
-        found.messages.update(messages)
-        found.said.update(dict.fromkeys(messages))
-
-    def acknowledge(self, topic: str, partition: int, offset: int, said: Said) -> bool:
-        """Note what the application says; the last word counts. False when the record is not delivered (any more)."""
-        found = self._partitions.get((topic, partition))
-        if found is None or offset not in found.said:
+    def acknowledge(self, key: OffsetKey, acknowledgement: RecordAcknowledgement) -> bool:
+        """Set the acknowledgement of a record; the last one counts. Return False if the record is not delivered."""
+        topic, number, offset = key
+        partition = self._partitions.get((topic, number))
+        if partition is None or not partition.records.holds(offset):
             return False
-        found.said[offset] = said
+        partition.records.assign(offset, offset, acknowledgement)
         return True
 
-    def accept_all(self) -> None:
-        """Accept every record of which the application said nothing."""
-        for partition in self._partitions.values():
-            for offset, said in partition.said.items():
-                if said is None:
-                    partition.said[offset] = Said(AcknowledgeType.ACCEPT)
+    def take_acknowledged(self, accepts_rest: bool = False) -> list[Acknowledgement]:
+        """Remove the acknowledged records, and return their acknowledgements as runs.
 
-    def take_acknowledged(self) -> list[Acknowledgement]:
-        """Remove the records that are acknowledged, as runs of which the same was said.
+        Records to be renewed cannot be acknowledged until `take_renewed` has returned them.
 
-        Those to be renewed cannot be acknowledged until `take_renewed` has given them back.
+        Args:
+            accepts_rest: accept unacknowledged records.
         """
         taken: list[Acknowledgement] = []
-        for key, partition in list(self._partitions.items()):
-            said = {offset: found for offset, found in sorted(partition.said.items()) if found is not None}
-            runs = _runs(partition.topic_id, *key, list(said.items()))
-            for run in runs:
+        for (topic, number), partition in list(self._partitions.items()):
+            unacknowledged: RangeMap[RecordAcknowledgement | None] = RangeMap()
+            for first, last, acknowledgement in partition.records:
+                if acknowledgement is None and not accepts_rest:
+                    unacknowledged.assign(first, last, None)
+                    continue
+                key = partition.topic_id, number
+                run = run_acknowledgement(key, topic, first, last, acknowledgement or _ACCEPTED)
                 if run.acknowledge_type is AcknowledgeType.RENEW:
-                    self._renewals.ask(run, partition.messages)
-            taken += runs
-            partition.said = {offset: None for offset, found in partition.said.items() if found is None}
-            partition.messages = {offset: partition.messages[offset] for offset in partition.said}
-            if not partition.said:
-                del self._partitions[key]
+                    self.renewals.ask(run, self._last)
+                taken.append(run)
+            if unacknowledged:
+                partition.records = unacknowledged
+            else:
+                del self._partitions[topic, number]
         return taken
 
-    def settle(self, results: Iterable[Acknowledged]) -> None:
-        """Take what the leader answered to acknowledgements."""
-        self._renewals.settle(results)
-
-    def take_renewed(self) -> list[Message]:
-        """Records whose locks were renewed since the last call; they can be acknowledged again."""
-        renewed: list[Message] = []
-        for (topic_id, partition), messages in self._renewals.take_renewed().items():
-            self.add(topic_id, messages[0].topic() or "", partition, {m.offset() or 0: m for m in messages})
-            renewed += messages
+    def take_renewed(self) -> list[ReadRange]:
+        """Return the records whose locks were renewed since the last call; they can be acknowledged again."""
+        if renewed := self.renewals.take_renewed():
+            self.add(renewed)
         return renewed
-
-
-def _runs(topic_id: str, topic: str, partition: int, said: list[tuple[int, Said]]) -> list[Acknowledgement]:
-    runs: list[Acknowledgement] = []
-    start = 0
-    for index, (offset, (acknowledge_type, delay_ms)) in enumerate(said):
-        if index + 1 == len(said) or said[index + 1] != (offset + 1, said[index][1]):
-            first_offset = said[start][0]
-            runs.append(
-                Acknowledgement(
-                    topic_id, partition, first_offset, offset, acknowledge_type, "", topic, redelivery_delay_ms=delay_ms
-                )
-            )
-            start = index + 1
-    return runs

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sharegroup.client.delivered import Said
-from sharegroup.client.kafka_types import KafkaError
-from sharegroup.client.message import Message, MessageHeaders
+from sharegroup.client.held_records import ReadRange
+from sharegroup.client.kafka_exceptions import KafkaError
+from sharegroup.client.message import Message, MessageHeaders, Messages
+from sharegroup.client.pending_acknowledgements import RecordAcknowledgement
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.core.record_state import AcknowledgeType
 
 
 class MessageField(StrEnum):
-    """What of a message is deserialized."""
+    """The parts of a message that are deserialized."""
 
     KEY = "key"
     VALUE = "value"
@@ -23,7 +24,7 @@ class MessageField(StrEnum):
 
 @dataclass(slots=True)
 class SerializationContext:
-    """What a deserializer is told beside the bytes; one context serves the key and then the value of a message.
+    """The context of a deserializer; one object serves the key and then the value of a message.
 
     Attributes:
         topic: topic name.
@@ -37,7 +38,7 @@ class SerializationContext:
 
 
 Deserializer = Callable[[Any, Any], object]
-"""deserializer(bytes or None, context) → object; those of confluent_kafka.serialization are such."""
+"""deserializer(bytes or None, context) → object; the form of those in confluent_kafka.serialization."""
 
 
 class DeserializingShareConsumer(ShareConsumer):
@@ -48,8 +49,8 @@ class DeserializingShareConsumer(ShareConsumer):
     acknowledges it otherwise before the next poll or commit; it need not be acknowledged.
 
     Args:
-        conf: as for `ShareConsumer`, with `key.deserializer` and `value.deserializer`; one that is not there, or None,
-            leaves the bytes.
+        conf: as for `ShareConsumer`, with `key.deserializer` and `value.deserializer`; without one, or with None, the
+            bytes stay.
     """
 
     def __init__(self, conf: dict[str, object]) -> None:
@@ -60,16 +61,16 @@ class DeserializingShareConsumer(ShareConsumer):
         }
         super().__init__(own)
 
-    def _deliver(self) -> list[Message]:
-        messages = super()._deliver()
+    def _deliver(self, ranges: list[ReadRange]) -> Messages:
+        messages = super()._deliver(ranges)
         for message in messages:
-            topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
-            if not self._deserialize(message, topic):
-                self._delivered.acknowledge(topic, partition, offset, Said(AcknowledgeType.RELEASE))
+            key = message.topic() or "", message.partition() or 0, message.offset() or 0
+            if not self._deserialize(message, key[0]):
+                self._delivered.acknowledge(key, RecordAcknowledgement(AcknowledgeType.RELEASE))
         return messages
 
     def _deserialize(self, message: Message, topic: str) -> bool:
-        """Replace key and value, both or none; false when one cannot be deserialized."""
+        """Deserialize key and value, both or none; return False when one cannot be deserialized."""
         context = SerializationContext(topic, MessageField.KEY, message.headers())
         deserialized = {MessageField.KEY: message.key(), MessageField.VALUE: message.value()}
         for field, deserializer in self._deserializers.items():

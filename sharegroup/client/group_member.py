@@ -1,7 +1,7 @@
-"""A member of a share group: the member protocol against a log, with a thread that sends and one that receives.
+"""A member of a share group: the member protocol over a log, with a sender and a receiver thread.
 
-It knows offsets, not records: acquired ranges come out, acknowledgements go in. Only the two threads wait for the log:
-whoever calls a method waits as long as it says, also while Kafka is away.
+It handles offsets, not records: acquired ranges and acknowledgements. Only the two threads wait for the log: other
+calls wait for at most their timeout, also while Kafka is away.
 """
 
 from __future__ import annotations
@@ -11,62 +11,65 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
-from sharegroup.client.acquisition import Acquisition
-from sharegroup.client.backoff import LONGEST_PAUSE_MS
-from sharegroup.client.measurements import MetricName
-from sharegroup.client.member_protocol import Instant, MemberProtocol, Standing
+from sharegroup.client.exchange import LONGEST_PAUSE_MS, Instant, Request
+from sharegroup.client.held_records import Acquisition, ReadRange
+from sharegroup.client.measurements import MetricName, RequestMeasurements
+from sharegroup.client.member_protocol import MemberProtocol, Standing
+from sharegroup.client.membership import MemberState
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement, PartitionKey
 from sharegroup.client.processor_channel import ProcessorChannel
-from sharegroup.client.request_measurements import RequestMeasurements
-from sharegroup.client.session_events import Acknowledged
 from sharegroup.client.settings import MemberSettings
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_id import new_topic_id
-from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message
 
-_LONGEST_WAIT_MS = 200
-"""How late a thread may notice what another one brought about without a word."""
+_LONGEST_WAIT_MS = 1_000
+"""Maximum delay until a thread notices a change by another one without a notification."""
+_POLL_INTERVAL_MS = 200
+"""Interval at which a waiting application counts as polling, while records wait to be read for it."""
 _RECEIVE_MS = 1_000
-"""How long the receiver waits at a time; a close wakes it."""
+"""Timeout of one wait of the receiver; a close wakes it."""
 _LAST_SEND_MS = 5_000
-"""How long a close whose time is over waits until its last requests are appended."""
+"""Time that a close waits, after its timeout, until its last requests are appended."""
 
 _logger = logging.getLogger(__name__)
-
-Request = tuple[int, ApiKey, Message]
-"""Correlation id, kind, body."""
 
 
 class GroupMember:
     """A member that any thread may use.
 
-    Calls raise the `ShareGroupError` that ended the member's threads, if one did. An error of the membership, such
-    as GroupMaxSizeReachedError, is raised once, by the next call that takes or waits. Results of acknowledgements
-    are kept until they are taken.
+    Calls raise the `ShareGroupError` that ended the member's threads, if one did. An `ApiError` that a retry does not
+    resolve, such as GroupMaxSizeReachedError, is raised once for each cause, by the next call that takes or waits;
+    unless the member `is_ended` then, it continues. Results of acknowledgements are kept until they are taken.
 
     Args:
-        log: where the requests and responses are; to be closed after the member.
-        settings: who the member is and how it fetches.
-        woken: while it is set, waits of `wait` and `flush` end at once; `notify` has those that go on look.
+        log: the log of the requests and responses; close it after the member.
+        settings: identity of the member, and settings of its fetches.
+        woken: while it is set, waits of `wait` and `flush` end at once; `notify` makes running waits check it.
 
     Raises:
         UnknownTopicError: no processor was ever started on this log.
     """
 
     def __init__(self, log: Log, settings: MemberSettings, woken: threading.Event | None = None) -> None:
-        # Kafka makes member ids as it makes topic ids.
+        # Kafka generates member ids in the same way as topic ids.
         self.member_id = settings.member_id or new_topic_id()
         self._log = log
         self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
+        # The end of its process does not end a member that may return.
+        self._lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
         self._measurements = RequestMeasurements()
         self._woken = woken or threading.Event()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
         self._due = threading.Condition(lock)
-        self._last_requests: list[Request] = []
+        # A waiting application counts as polling.
+        self._longest_poll_ms = min(_LONGEST_WAIT_MS, (settings.max_poll_interval_ms or _LONGEST_WAIT_MS * 3) // 3 + 1)
+        self._sender_until_ms = 0
+        """Time of the sender's next check without a notification, monotonic ms."""
+        self._last_requests: list[Request[Message]] = []
         self._failure: ShareGroupError | None = None
         self._is_done = False
         self._threads = [
@@ -77,105 +80,158 @@ class GroupMember:
             thread.start()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Join the group with these topics, or change them; no topics is to leave the group.
+        """Join the group with these topics, or change the subscription; without topics, leave the group.
 
-        What waits of other topics is returned unread; what was taken stays acquired, and can be acknowledged.
+        Waiting records of other topics are returned unread; taken ones stay acquired, and can be acknowledged.
         """
         with self._changed:
             self._raise_failure()
             self._protocol.subscribe(topics, self._instant())
             self._due.notify()
 
-    def take_acquisition(
-        self, acknowledgements: Iterable[Acknowledgement] = (), max_records: int | None = None
-    ) -> Acquisition | None:
-        """The acquisition that waits longest, if any; the acknowledgements ride on the fetch that makes up for it.
-
-        An acquisition whose locks have ended is dropped: its records were, or will be, delivered again. With
-        `max_records`, ranges are taken until there are so many records; the others go on waiting.
-        """
-        with self._changed:
-            self._protocol.acknowledge(acknowledgements)
-            self._raise_failure()
-            self._raise_membership_error()
-            taken = self._protocol.take(self._instant(), max_records)
-            self._due.notify()
-            return taken
-
-    def polled(self) -> None:
-        """Note that the application is there, though it may want no more records now."""
-        with self._changed:
-            self._protocol.polled(self._instant().now_ms, wants_records=False)
-
-    def wait(self, timeout_ms: int | None) -> bool:
-        """Block until there is an acquisition or a result; false when the time (None: endless) is over first."""
-        with self._changed:
-            return self._poll_for(lambda: self._protocol.has_acquisition or self._protocol.has_results, timeout_ms)
-
     def next_acquisition(self, timeout_ms: int | None) -> Acquisition | None:
-        """Take an acquisition, blocking until there is one; None when the time (None: endless) is over first."""
+        """Take the oldest acquisition, which makes room for the next fetch; return None at the timeout (None: endless).
+
+        An acquisition whose locks have ended is dropped: its records were, or will be, delivered again.
+        """
         deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
         while True:
-            taken = self.take_acquisition()
-            remaining_ms = None if deadline_ms is None else max(deadline_ms - self._instant().now_ms, 0)
-            if taken is not None or remaining_ms == 0:
-                return taken
             with self._changed:
-                self._poll_for(lambda: self._protocol.has_acquisition, remaining_ms)
+                self._raise_failure()
+                self._raise_refusal()
+                taken = self._protocol.take(at := self._instant())
+                self._due.notify()
+                remaining_ms = None if deadline_ms is None else max(deadline_ms - at.now_ms, 0)
+                if taken is not None or remaining_ms == 0:
+                    return taken
+                self._poll_for(lambda: bool(self._protocol.waiting), remaining_ms)
+
+    def return_waiting(self, reason: str) -> None:
+        """Return the waiting records unread, and fetch nothing until the next call that takes or waits."""
+        with self._changed:
+            self._protocol.return_waiting(reason, self._instant())
+            self._due.notify()
+
+    def await_acquisition(self, after_number: int) -> Acquisition | None:
+        """Block until an acquisition with a higher number waits, and return the first one; None once closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_done or self._protocol.waiting.after(after_number) is not None)
+            return None if self._is_done else self._protocol.waiting.after(after_number)
+
+    def waiting_after(self, number: int) -> Acquisition | None:
+        """Return the first waiting acquisition with a higher number."""
+        with self._changed:
+            return self._protocol.waiting.after(number)
+
+    def ask(self, acknowledgements: Iterable[Acknowledgement]) -> None:
+        """Record that the application wants records; the acknowledgements are sent with the fetch for them."""
+        with self._changed:
+            at = self._instant()
+            self._protocol.acknowledge_later(acknowledgements, at.now_ms)
+            self._raise_failure()
+            self._raise_refusal()
+            self._protocol.ask(at)
+            self._due.notify()
+
+    def deliver(
+        self, acknowledgements: Iterable[Acknowledgement], parts: Iterable[tuple[int, ReadRange]]
+    ) -> list[bool]:
+        """Deliver parts of waiting acquisitions to the application; False for those that no longer wait.
+
+        Args:
+            acknowledgements: of records that were delivered before; they are sent with the next fetch.
+            parts: number of the acquisition, and the part.
+        """
+        with self._changed:
+            at = self._instant()
+            self._protocol.acknowledge_later(acknowledgements, at.now_ms)
+            self._raise_failure()
+            delivered = self._protocol.deliver(parts, at)
+            self._notify_sender(at)
+            return delivered
+
+    @property
+    def poll_records(self) -> int:
+        """The maximum number of records for the next poll."""
+        with self._changed:
+            return self._protocol.pace.poll_records
+
+    def polled(self) -> None:
+        """Record that the application is alive, although it may want no more records now."""
+        with self._changed:
+            at = self._instant()
+            self._protocol.polled(at.now_ms, wants_records=False)
+            self._notify_sender(at)
+
+    def wait(self, timeout_ms: int | None, is_ready: Callable[[], bool]) -> bool:
+        """Block until there is a result, or a condition holds; return False at the timeout (None: endless).
+
+        Args:
+            is_ready: the condition; `notify` makes a waiting thread check it.
+        """
+        with self._changed:
+            return self._poll_for(lambda: is_ready() or self._protocol.has_results, timeout_ms)
 
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
-        """Send acknowledgements now, or, while an answer is awaited, after it."""
+        """Send acknowledgements now, or after the outstanding response."""
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             self._raise_failure()
             self._due.notify()
 
     def take_results(self) -> list[Acknowledged]:
-        """What became of acknowledgements since the last call; each is told once."""
+        """Return the results of acknowledgements since the last call, each once."""
         with self._changed:
             self._protocol.expire(self._instant())
             return self._protocol.take_results()
 
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
-        """Block until every acknowledgement is answered or the time (None: endless) is over; the results so far."""
+        """Block until all acknowledgements are answered or the timeout (None: endless); return the results so far."""
         with self._changed:
-            self._wait_for(lambda: not self._protocol.unanswered_partitions, timeout_ms)
+            at = self._instant()
+            self._protocol.pace.polled(at.now_ms)
+            self._notify_sender(at)
+            self._wait_for(lambda: not self._protocol.session.unanswered_partitions, timeout_ms)
             return self._protocol.take_results()
 
     def unanswered_partitions(self) -> set[PartitionKey]:
-        """Partitions with acknowledgements that are not answered yet."""
+        """Partitions with acknowledgements that wait to be sent or answered."""
         with self._changed:
-            return self._protocol.unanswered_partitions
+            return self._protocol.session.unanswered_partitions
+
+    @property
+    def is_ended(self) -> bool:
+        """Return True if the group refused the member permanently, or its threads ended."""
+        with self._changed:
+            return self._failure is not None or self._protocol.membership.state is MemberState.FAILED
 
     def standing(self) -> Standing:
-        """How the member stands with its group."""
+        """Return the member's membership and fetch counts."""
         with self._changed:
             return self._protocol.standing
 
     def metrics(self) -> dict[MetricName, float]:
-        """How many requests were sent, and how long their answers took."""
+        """Return the number of sent requests, and the latency of their responses."""
         with self._changed:
             return self._measurements.metrics(time.monotonic())
 
     def notify(self) -> None:
-        """Have threads that wait look whether they are woken."""
+        """Make waiting threads check their conditions."""
         with self._changed:
             self._changed.notify_all()
 
     def close(
         self, timeout_ms: int, acknowledgements: Iterable[Acknowledgement] = (), keeps_locks: bool = False
     ) -> list[Acknowledged]:
-        """Return what waits unread, send the last acknowledgements, close the share session, leave the group.
+        """Return waiting records unread, send the last acknowledgements, close the share session, and leave the group.
 
-        What was taken but not acknowledged is released by the session's close, even when there is no time for answers.
+        The close of the session releases records that were taken but not acknowledged, even without time for responses.
 
         Args:
-            timeout_ms: how long to wait for the answers.
-            acknowledgements: the last ones.
-            keeps_locks: leave what was taken locked, for a process that goes on being this member.
+            keeps_locks: leave taken records locked, for a process that continues as this member.
 
         Returns:
-            All results not taken yet; acknowledgements that were not answered in time have failed.
+            All results not taken yet; acknowledgements without a response in time have failed.
         """
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
@@ -203,7 +259,7 @@ class GroupMember:
             self._end(ShareGroupError(f"A thread of member {self.member_id} ended: {error!r}."))
 
     def _send_step(self) -> None:
-        """Append what is to be sent next, which may take as long as the log is away; the lock is not held meanwhile."""
+        """Append the next requests, for as long as the log is away; the lock is not held meanwhile."""
         with self._changed:
             is_last = bool(self._last_requests)
             requests = self._last_requests or self._due_requests()
@@ -221,8 +277,8 @@ class GroupMember:
                 self._last_requests = []
                 self._changed.notify_all()
 
-    def _due_requests(self) -> list[Request]:
-        """Wait until something is to be sent, or for a while."""
+    def _due_requests(self) -> list[Request[Message]]:
+        """Wait until requests are due, for a limited time, and return them."""
         self._protocol.expire(at := self._instant())
         requests = self._protocol.next_requests(at)
         if self._protocol.is_done or self._protocol.has_results:
@@ -230,8 +286,17 @@ class GroupMember:
         if not requests:
             deadline_ms = self._protocol.next_deadline_ms(at)
             wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - at.now_ms, 1)
-            self._due.wait(min(wait_ms, _LONGEST_WAIT_MS) / 1000)
+            wait_ms = min(wait_ms, _LONGEST_WAIT_MS)
+            self._sender_until_ms = at.now_ms + wait_ms
+            self._due.wait(wait_ms / 1000)
         return requests
+
+    def _notify_sender(self, at: Instant) -> None:
+        """Wake the sender if it may send now, or has to earlier than its next check."""
+        deadline_ms = self._protocol.next_deadline_ms(at)
+        is_sooner = deadline_ms is not None and deadline_ms < self._sender_until_ms
+        if is_sooner or self._protocol.may_send(at.now_ms):
+            self._due.notify()
 
     def _receive_step(self) -> None:
         try:
@@ -245,7 +310,7 @@ class GroupMember:
             for answer in answers:
                 self._measurements.answered(answer.correlation_id, time.monotonic())
                 try:
-                    self._protocol.receive(answer, self._instant().now_ms)
+                    self._protocol.receive(answer, self._instant())
                 except InvalidRequestError as error:
                     _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
             # The sender does so more often, unless the log is away.
@@ -259,7 +324,7 @@ class GroupMember:
         return Instant(time.monotonic_ns() // 1_000_000, self._log.now_ms())
 
     def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
-        """Block, with the lock given back meanwhile, until the condition holds; false when time is over first."""
+        """Block, without the lock, until the condition holds; return False at the timeout."""
         self._changed.wait_for(
             lambda: condition() or self._failure is not None or self._woken.is_set(),
             None if timeout_ms is None else timeout_ms / 1000,
@@ -268,23 +333,33 @@ class GroupMember:
         return condition()
 
     def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
-        """As `_wait_for`, on behalf of an application that asks for records all the time."""
+        """Wait as `_wait_for`, and count the application as polling meanwhile."""
         deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
-        is_there = is_over = False
-        while not (is_there or is_over or self._woken.is_set()):
-            now_ms = self._instant().now_ms
-            self._protocol.polled(now_ms)
-            self._protocol.expire(self._instant())
-            remaining_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
-            is_over = deadline_ms is not None and remaining_ms <= _LONGEST_WAIT_MS
-            is_there = self._wait_for(
-                lambda: condition() or self._protocol.has_error, min(remaining_ms, _LONGEST_WAIT_MS)
-            )
-        self._raise_membership_error()
-        return is_there
+
+        def is_there() -> bool:
+            return condition() or bool(self._protocol.refusals)
+
+        while not self._woken.is_set():
+            at = self._instant()
+            self._protocol.polled(at.now_ms)
+            self._protocol.expire(at)
+            self._notify_sender(at)
+            had_acquisition = bool(self._protocol.waiting)
+            wait_ms = min(_POLL_INTERVAL_MS, self._longest_poll_ms) if had_acquisition else self._longest_poll_ms
+            if deadline_ms is not None:
+                wait_ms = min(wait_ms, max(deadline_ms - at.now_ms, 0))
+
+            def is_changed(had_acquisition: bool = had_acquisition) -> bool:
+                return is_there() or bool(self._protocol.waiting) != had_acquisition
+
+            self._wait_for(is_changed, wait_ms)
+            if is_there() or (deadline_ms is not None and self._instant().now_ms >= deadline_ms):
+                break
+        self._raise_refusal()
+        return is_there()
 
     def _end(self, reason: ShareGroupError) -> None:
-        """Be done; calls raise the reason from now on, and acknowledgements without an answer have failed."""
+        """End the member: calls raise the reason from now on, and acknowledgements without a response have failed."""
         with self._changed:
             self._failure = self._failure or reason
             self._is_done = True
@@ -292,12 +367,14 @@ class GroupMember:
             self._due.notify()
             self._changed.notify_all()
         self._channel.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _raise_membership_error(self) -> None:
-        error = self._protocol.take_error()
+    def _raise_refusal(self) -> None:
+        error = self._protocol.refusals.take()
         if error is not None:
             raise error

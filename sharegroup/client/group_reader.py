@@ -1,28 +1,24 @@
-"""Reads groups for administrators: from the state table and the log, so that looking costs the processor nothing."""
+"""Reads groups for administrators from the state table and the log, without load on the processor."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
-from sharegroup.client.group_description import GroupDescription, described
+from sharegroup.client.described_groups import GroupDescription, described_groups
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import GroupIdNotFoundError
-from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.port import Log
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, FoldedGroup, fold
 from sharegroup.state.reader import StateTableReader
 
 
 class GroupReader:
-    """Describes groups as they stand in the state table, with or without a running processor; appends to no log.
+    """Describes groups from the state table, with or without a running processor; appends to no log.
 
     Every call raises StateTableError when there is no state table or it cannot be read.
 
     Args:
-        log: where the records are, for the ends of the logs.
-        state_table_path: the state table.
         broker: defaults and limits of all groups, as the processor has them.
     """
 
@@ -32,25 +28,33 @@ class GroupReader:
         self._broker = broker
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, by id."""
-        return self._described(self._folded(None))
+        """Return all groups, by id."""
+        return described_groups(self._log, self._folded(None), self._broker)
 
     def group(self, group_id: str) -> GroupDescription:
-        """One group.
+        """Return one group.
 
         Raises:
-            GroupIdNotFoundError: the state table knows no such group.
+            GroupIdNotFoundError: the state table does not have the group.
         """
-        found = [group for group in self._folded(group_id) if group.group_id == group_id]
-        if not found:
+        return described_groups(self._log, [self.folded(group_id)], self._broker)[0]
+
+    def folded(self, group_id: str) -> FoldedGroup:
+        """Return the folded state of one group.
+
+        Raises:
+            GroupIdNotFoundError: the state table does not have the group.
+        """
+        groups = [group for group in self._folded(group_id) if group.group_id == group_id]
+        if not groups:
             raise GroupIdNotFoundError(
                 f"Group {group_id} not found.",
                 "A group begins when its first member joins or when it is configured: check the name.",
             )
-        return self._described(found)[0]
+        return groups[0]
 
     def accepted_counts(self, since_ms: int) -> Counter[str]:
-        """Group id → records that its members accepted from a time on; epoch ms."""
+        """Return group id → number of records that its members have accepted since a time, epoch ms."""
         counts: Counter[str] = Counter()
         for row in self._table.rows(record_types=SHARE_PARTITION_TYPES, since_ms=since_ms):
             counts[row.group_id] += sum(
@@ -61,9 +65,3 @@ class GroupReader:
     def _folded(self, group_id: str | None) -> list[FoldedGroup]:
         groups = fold(self._table.recovery_rows(group_id)).groups
         return [groups[known] for known in sorted(groups)]
-
-    def _described(self, groups: list[FoldedGroup]) -> list[GroupDescription]:
-        topics = {topic.topic for group in groups for topic in group.metadata.topics.values()}
-        ends = end_offsets(self._log, topics)
-        now_ms = time.time_ns() // 1_000_000
-        return [described(group, ends, self._broker, now_ms) for group in groups]

@@ -1,29 +1,121 @@
-"""Errors of this package as the exceptions that applications of confluent-kafka know."""
+"""Exceptions of confluent-kafka, which applications already catch: for this package's errors, and for misuse."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sharegroup.client.kafka_types import KafkaError, KafkaException
-from sharegroup.errors import ApiError, GroupQuarantinedError, LogUnavailableError, ShareGroupError
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from sharegroup.errors import (
+    ApiError,
+    ConfigurationError,
+    LogAccessDeniedError,
+    LogUnavailableError,
+    OffsetOutOfRangeError,
+    ShareGroupError,
+    UnknownTopicError,
+)
+
+__all__ = [
+    "ERRONEOUS_STATE",
+    "INVALID_ARGUMENT",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "ConcurrentModificationException",
+    "IllegalStateException",
+    "KafkaError",
+    "KafkaException",
+    "SingleThreadGuard",
+    "TopicPartition",
+    "WakeupException",
+    "as_kafka_exception",
+    "kafka_exception",
+]
+
+ERRONEOUS_STATE = "Local: Erroneous state"
+INVALID_ARGUMENT = "Local: Invalid argument or configuration"
+
+_CODES: tuple[tuple[type[ShareGroupError], int], ...] = (
+    (LogUnavailableError, KafkaError._TRANSPORT),
+    (UnknownTopicError, KafkaError.UNKNOWN_TOPIC_OR_PART),
+    (OffsetOutOfRangeError, KafkaError.OFFSET_OUT_OF_RANGE),
+    (ConfigurationError, KafkaError._INVALID_ARG),
+)
+"""Error classes without a code of their own, and librdkafka's code for each; `_FATAL` is the code of all others."""
+
+
+class WakeupException(RuntimeError):  # noqa: N818 - the Java client's name
+    """`ShareConsumer.wakeup` ended a call early."""
 
 
 @contextmanager
-def as_kafka_exception() -> Iterator[None]:
-    """Let errors of this package leave as confluent-kafka's kind, with the original as their cause."""
+def as_kafka_exception(is_ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Translate errors of this package into confluent-kafka's, with the original as their cause.
+
+    Args:
+        is_ended: returns True if the consumer cannot continue, which makes the error a fatal one.
+    """
     try:
         yield
-    except ApiError as error:
-        is_fatal = not isinstance(error, GroupQuarantinedError)
-        reason = f"ShareGroupHeartbeat {'fatal ' if is_fatal else ''}error: {error}"
-        raise KafkaException(KafkaError(error.code, reason, is_fatal)) from error
-    except LogUnavailableError as error:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT, str(error))) from error
     except ShareGroupError as error:
-        raise KafkaException(KafkaError(KafkaError._FATAL, str(error), True)) from error
+        raise kafka_exception(error, is_ended()) from error
 
 
-def exception_of(error: ApiError | None) -> KafkaException | None:
-    """The exception for the result of an acknowledgement; None for success."""
-    return None if error is None else KafkaException(KafkaError.of(error))
+def kafka_exception(error: ShareGroupError, is_fatal: bool = False) -> KafkaException:
+    """Return confluent-kafka's exception for an error of this package."""
+    code = _code(error)
+    if isinstance(error, ApiError) and is_fatal:
+        return KafkaException(KafkaError(code, f"ShareGroupHeartbeat fatal error: {error}", fatal=True))
+    is_retriable = isinstance(error, LogUnavailableError) or (isinstance(error, ApiError) and error.retriable)
+    return KafkaException(
+        KafkaError(code, str(error), fatal=is_fatal or code == KafkaError._FATAL, retriable=is_retriable)
+    )
+
+
+def _code(error: ShareGroupError) -> int:
+    if isinstance(error, ApiError):
+        return error.code
+    if isinstance(error, LogAccessDeniedError) and error.code is not None:
+        return error.code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), KafkaError._FATAL)
+
+
+class SingleThreadGuard:
+    """Allows one call of a consumer at a time: overlapping ones are refused, also those from the commit callback."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Enter a call, for its duration.
+
+        Raises:
+            ConcurrentModificationException: another thread is in a call.
+            IllegalStateException: this thread is in a call, so this is the commit callback.
+        """
+        current = threading.get_ident()
+        if not self._lock.acquire(blocking=False):
+            if self._owner == current:
+                raise IllegalStateException(
+                    "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
+                )
+            raise ConcurrentModificationException(
+                "Share consumer is not safe for multi-threaded access. "
+                f"currentThread(id: {current}) otherThread(id: {self._owner})"
+            )
+        self._owner = current
+        try:
+            yield
+        finally:
+            self._owner = 0
+            self._lock.release()

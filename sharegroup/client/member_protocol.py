@@ -1,50 +1,48 @@
-"""All that a group member knows, as one state machine: membership, share session, and acquisitions that wait.
+"""The state machine of a group member: membership, share session, and waiting acquisitions.
 
-No I/O, no clock: requests and answers go in and out, and the time is an argument.
+No I/O, no clock: requests and responses are values, and the time is an argument. Its parts are public: who drives it
+asks them directly. What concerns several of them is a method of the protocol.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
-from sharegroup.client.acquisition import Acquisition, HeldRange, unread
-from sharegroup.client.fetch_ahead import FetchAhead
-from sharegroup.client.membership import Membership
-from sharegroup.client.session_events import Acknowledged, Acquired, SessionEvent
+from sharegroup.client.exchange import FollowedProcessor, Instant, Request
+from sharegroup.client.held_records import Acquisition, HeldLocks, ReadRange, WaitingAcquisitions, unread
+from sharegroup.client.member_session import MemberSession
+from sharegroup.client.membership import Membership, MemberState
+from sharegroup.client.pace import Pace
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
+from sharegroup.client.refusals import FetchAnswered, Refusals
 from sharegroup.client.settings import MemberSettings
-from sharegroup.client.share_session import ShareSession
-from sharegroup.errors import ApiError
+from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
+from sharegroup.protocol.group_messages import MemberAlive, ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
 from sharegroup.protocol.share_fetch import ShareFetchResponse
+
+_LINGER_MS = 50
+"""Time for which acknowledgements wait for a fetch, while records wait for the application."""
+ALIVE_INTERVAL_MS = 1_000
+"""Interval of requests of a member that holds records; `share.member.silence.ms` is several times as long."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
-    """A moment on two clocks: `now_ms` times requests, `epoch_ms` is the log's time, which lock deadlines are in."""
-
-    now_ms: int
-    epoch_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
-    """How a member stands with its group.
+    """Membership and fetch counts of a member.
 
     Attributes:
-        is_stable: whether it is in the group.
-        member_epoch: its epoch; 0 before it is in.
-        partition_count: share-partitions that it may fetch from.
-        answer_count: answers so far.
-        empty_fetch_count: fetches so far that were answered without records, and without an error.
+        is_stable: True if the coordinator has accepted the member.
+        member_epoch: its epoch; 0 before it has joined.
+        partition_count: number of share-partitions that it may fetch from.
+        answer_count: number of responses so far.
+        empty_fetch_count: number of fetches so far without records and without an error.
     """
 
     is_stable: bool
@@ -57,249 +55,315 @@ class Standing:
 class MemberProtocol:
     """The state machine of one group member.
 
+    Attributes:
+        membership: heartbeats and the assignment.
+        session: fetches and acknowledgements.
+        pace: the sizes of polls and fetches.
+        waiting: acquisitions that the application has not taken yet.
+        refusals: refusals that concern the application.
+
     Args:
-        settings: who the member is and how it fetches.
-        now_ms: the time, on the clock that never goes back.
+        now_ms: the present time, on a monotonic clock.
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int) -> None:
-        correlation_ids = itertools.count(settings.first_correlation_id)
+        self._correlation_ids = itertools.count(settings.first_correlation_id)
         self._settings = settings
-        self._membership = Membership(settings.rack_id, settings.fetch.request_timeout_ms, correlation_ids)
-        self._session = ShareSession(settings.fetch, correlation_ids)
-        self._ahead = FetchAhead(settings.fetch)
+        self.membership = Membership(
+            settings.rack_id,
+            settings.fetch.request_timeout_ms,
+            self._correlation_ids,
+            settings.client_host,
+            settings.may_return,
+        )
+        self.session = MemberSession(settings.fetch, self._correlation_ids, self.membership.topic_names)
+        self.pace = Pace(settings.fetch)
+        self.waiting = WaitingAcquisitions()
+        self.refusals = Refusals()
         self._subscription: tuple[str, ...] = ()
-        self._topic_names: dict[str, str] = {}
-        self._waiting: deque[Acquisition] = deque()
+        self._acquisition_count = 0
+        self._locks = HeldLocks()
+        self._sent_ms = now_ms
         self._results: list[Acknowledged] = []
-        self._leader_epoch = -1
+        self._processor = FollowedProcessor()
         self._answer_count = 0
         self._empty_fetch_count = 0
         self._last_poll_ms = now_ms
         self._has_lapsed = False
         self._prefetches = True
+        self._linger_until_ms: int | None = None
         self._is_closing = False
 
     @property
-    def has_acquisition(self) -> bool:
-        """Whether an acquisition waits to be taken."""
-        return bool(self._waiting)
-
-    @property
     def has_results(self) -> bool:
-        """Whether results wait to be taken."""
+        """True if results wait to be taken."""
         return bool(self._results)
 
     @property
-    def has_error(self) -> bool:
-        """Whether there is an error of the membership to be taken."""
-        return self._membership.has_error
-
-    @property
     def is_done(self) -> bool:
-        """Whether the session is closed and the group left, after `close`."""
-        return self._is_closing and self._session.is_closed and self._membership.is_outside
+        """True if the session is closed and the group left, after `close`."""
+        return self._is_closing and self.session.is_closed and self.membership.is_outside
 
     @property
     def standing(self) -> Standing:
-        """How the member stands with its group."""
-        membership = self._membership
-        partition_count = len(membership.assignment)
-        return Standing(
-            membership.is_stable, membership.epoch, partition_count, self._answer_count, self._empty_fetch_count
-        )
-
-    @property
-    def unanswered_partitions(self) -> set[PartitionKey]:
-        """Partitions with acknowledgements that wait to be sent or answered."""
-        return self._session.unanswered_partitions
+        """The member's membership and fetch counts."""
+        is_stable = self.membership.state is MemberState.STABLE
+        partition_count = len(self.membership.assignment)
+        return Standing(is_stable, self.membership.epoch, partition_count, self._answer_count, self._empty_fetch_count)
 
     def subscribe(self, topics: Iterable[str], at: Instant) -> None:
-        """Join the group with these topics, or change them; no topics is to leave. What waits of others goes back."""
+        """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
         self._subscription = tuple(topics)
+        self.refusals.forget()
         self._has_lapsed = False
         self._last_poll_ms = at.now_ms
-        self._membership.subscribe(self._subscription)
+        self.membership.subscribe(self._subscription)
         self._readmit(at)
 
     def polled(self, now_ms: int, wants_records: bool = True) -> None:
-        """Somebody asks for records, or shows at least that it is there."""
+        """Record that the application polls; without `wants_records`, only that it is alive."""
         self._last_poll_ms = now_ms
+        self.pace.polled(now_ms)
         self._prefetches |= wants_records
         if self._has_lapsed:
             self._has_lapsed = False
-            self._membership.subscribe(self._subscription)
+            self.membership.subscribe(self._subscription)
 
-    def take(self, at: Instant, max_records: int | None = None) -> Acquisition | None:
-        """The acquisition that waits longest, if any; those whose locks have ended are dropped.
+    def take(self, at: Instant) -> Acquisition | None:
+        """Take the oldest waiting acquisition, if any; drop those whose locks have ended."""
+        self.polled(at.now_ms)
+        oldest = self.waiting.take(at)
+        if oldest is None:
+            self.pace.ran_out()
+        return oldest
+
+    def return_waiting(self, reason: str, at: Instant) -> None:
+        """Return the waiting records unread, and fetch nothing until the application polls again."""
+        self._prefetches = False
+        for waiting in self.waiting.take_all(at):
+            self.acknowledge(unread(waiting.ranges, reason))
+
+    def ask(self, at: Instant) -> None:
+        """Record that the application wants records, and none have been read."""
+        self.polled(at.now_ms)
+        if not self.waiting:
+            self.pace.ran_out()
+
+    def deliver(self, parts: Iterable[tuple[int, ReadRange]], at: Instant) -> list[bool]:
+        """Deliver parts of waiting acquisitions to the application; False for those that no longer wait.
+
+        They were returned, or their locks ended.
 
         Args:
-            at: the time.
-            max_records: so many ranges of it as reach this number; the others go on waiting. None is all of it.
+            parts: number of the acquisition, and the part.
         """
         self.polled(at.now_ms)
-        while self._waiting:
-            oldest = self._waiting.popleft()
-            if not _is_lost(oldest, at):
-                taken, rest = oldest.divided(max_records)
-                if rest is not None:
-                    self._waiting.appendleft(rest)
-                return taken
-        self._ahead.ran_out()
-        return None
+        delivered: list[bool] = []
+        record_count = 0
+        for number, part in parts:
+            is_delivered = self.waiting.deliver(number, part.held, at)
+            delivered.append(is_delivered)
+            if is_delivered:
+                record_count += len(part.records)
+                self.acknowledge_later(part.missing, at.now_ms)
+        if record_count:
+            self.pace.delivered(record_count, at.now_ms)
+        return delivered
 
     def take_results(self) -> list[Acknowledged]:
-        """What became of acknowledgements since the last call; each is told once."""
+        """Return the results of acknowledgements since the last call, each once."""
         taken, self._results = self._results, []
         return taken
 
-    def take_error(self) -> ApiError | None:
-        """An error of the membership that the application must hear of, once."""
-        return self._membership.take_error()
-
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
-        """Send these with the next request."""
+        """Send acknowledgements with the next request; they replace unsent ones of the same offsets."""
         for acknowledgement in acknowledgements:
-            self._session.acknowledge(acknowledgement)
+            self.session.pending.put(acknowledgement)
+        self._linger_until_ms = None
+
+    def acknowledge_later(self, acknowledgements: Iterable[Acknowledgement], now_ms: int) -> None:
+        """Send acknowledgements with the next fetch, or soon: a separate request would delay that fetch."""
+        if not self.session.pending:
+            self._linger_until_ms = now_ms + _LINGER_MS
+        for acknowledgement in acknowledgements:
+            self.session.pending.put(acknowledgement)
+
+    def may_send(self, now_ms: int) -> bool:
+        """Return True if `next_requests` may return a request now."""
+        return self.session.can_send and (self._wants_records or not self._lingers(now_ms))
 
     def expire(self, at: Instant) -> None:
-        """Let acknowledgements fail that were not answered in time."""
-        self._absorb(self._session.expire(at.now_ms))
+        """Fail acknowledgements without a response in time."""
+        self._settle(self.session.expire(at.now_ms))
 
     def close(self, at: Instant, keeps_locks: bool = False) -> None:
-        """Return what waits, send what is to be acknowledged, close the session, leave the group.
+        """Return waiting records, send pending acknowledgements, close the session, and leave the group.
 
-        To keep the locks of what was taken, the session is not closed but ended.
+        To keep the locks of taken records, the session is abandoned, not closed.
         """
         self._is_closing = True
         self._readmit(at)
-        self._session.close(keeps_locks)
+        self.session.close(keeps_locks)
 
-    def last_requests(self, at: Instant) -> list[tuple[int, ApiKey, Message]]:
-        """What closes the session and leaves the group for somebody who cannot wait any longer; then `give_up`."""
-        requests: list[tuple[int, ApiKey, Message]] = []
-        if (final := self._session.last_request()) is not None:
-            requests.append((final.correlation_id, final.api_key, final.body))
-        self._membership.leave()
-        if (heartbeat := self._membership.next_request(at.now_ms)) is not None:
-            requests.append((heartbeat.correlation_id, ApiKey.SHARE_GROUP_HEARTBEAT, heartbeat.body))
+    def last_requests(self, at: Instant) -> list[Request[Message]]:
+        """Return requests that close the session and leave the group without waiting for responses; then `give_up`."""
+        requests: list[Request[Message]] = []
+        if (final := self.session.last_request()) is not None:
+            requests.append(final.request)
+        self.membership.leave()
+        if (heartbeat := self.membership.next_request(at.now_ms)) is not None:
+            requests.append(heartbeat)
         return requests
 
     def give_up(self) -> None:
-        """Be done without answers: what is not acknowledged by now has failed."""
-        self._absorb(self._session.give_up())
+        """Close without responses: unanswered acknowledgements have failed."""
+        self._settle(self.session.give_up())
 
-    def next_requests(self, at: Instant) -> list[tuple[int, ApiKey, Message]]:
-        """(correlation id, kind, body) of all that is to be sent now."""
+    def next_requests(self, at: Instant) -> list[Request[Message]]:
+        """Return all requests to send now."""
+        # 1. Give up what the application is too slow for.
         self._lapse_if_due(at.now_ms)
         self._return_stale(at)
-        self._session.set_partitions(self._membership.assignment)
-        max_records = self._ahead.max_records if self._wants_records else 0
-        requests: list[tuple[int, ApiKey, Message]] = []
-        while (fetch := self._session.next_request(at.now_ms, max_records)) is not None:
-            requests.append((fetch.correlation_id, fetch.api_key, fetch.body))
-        if self._is_closing and self._session.is_final_sent:
-            self._membership.leave()
-        while (heartbeat := self._membership.next_request(at.now_ms)) is not None:
-            requests.append((heartbeat.correlation_id, ApiKey.SHARE_GROUP_HEARTBEAT, heartbeat.body))
+        self._return_idle(at)
+        # 2. Fetch and acknowledge.
+        self.session.partitions = set(self.membership.assignment)
+        max_records = self.pace.fetch_records if self._wants_records else 0
+        requests: list[Request[Message]] = []
+        is_urgent = not self._lingers(at.now_ms)
+        while (sent := self.session.next_request(at.now_ms, max_records, is_urgent)) is not None:
+            requests.append(sent.request)
+        # 3. Send heartbeats, and show that the member lives while it holds records.
+        if self._is_closing and self.session.is_final_sent:
+            self.membership.leave()
+        while (heartbeat := self.membership.next_request(at.now_ms)) is not None:
+            requests.append(heartbeat)
+        if not requests and self._alive_at_ms(at) == at.now_ms:
+            requests.append(Request(next(self._correlation_ids), ApiKey.MEMBER_ALIVE, MemberAlive()))
+        if requests:
+            self._sent_ms = at.now_ms
         return requests
 
     def send_failed(self, now_ms: int) -> None:
-        """What `next_requests` gave last did not reach the log."""
-        self._session.send_failed(now_ms)
-        self._membership.send_failed(now_ms)
+        """Send the requests of the last `next_requests` again after a pause: they did not reach the log."""
+        self.session.send_failed(now_ms)
+        self.membership.send_failed(now_ms)
 
     def next_deadline_ms(self, at: Instant) -> int | None:
-        """When `next_requests` may give something without further input, on the clock of `now_ms`."""
-        deadlines = [self._session.next_deadline_ms, self._membership.next_deadline_ms]
-        if self._waiting:
-            deadlines.append(at.now_ms + max(self._waiting[0].stale_at_ms - at.epoch_ms, 0))
-        deadlines.append(self._lapse_at_ms)
+        """Return the time of `now_ms` at which `next_requests` may return a request without further input."""
+        deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms]
+        if self.waiting:
+            deadlines.append(at.now_ms + max(self.waiting.stale_at_ms - at.epoch_ms, 0))
+            deadlines += [self._idle_at_ms, self._linger_until_ms if self.session.pending else None]
+        deadlines += [self._lapse_at_ms, self._alive_at_ms(at)]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def receive(self, envelope: ResponseEnvelope, now_ms: int) -> None:
-        """Take an answer, or the announcement of a processor.
+    def receive(self, envelope: ResponseEnvelope, at: Instant) -> None:
+        """Handle a response, or the announcement of a processor.
 
-        Answers of a processor that another one has taken over from change nothing.
+        Responses of a processor that another one has taken over from change nothing. Leader epochs rise within one
+        state table: with one that was created again they restart, and the member joins again.
 
         Raises:
-            InvalidRequestError: it is not readable.
+            InvalidRequestError: it cannot be parsed.
         """
-        if envelope.leader_epoch < self._leader_epoch:
+        if self._processor.is_of_other_table(envelope):
+            self._start_over(envelope, at)
+        if self._processor.is_outdated(envelope):
             return
-        self._note_leader(envelope, now_ms)
+        if self._processor.follow(envelope):
+            self.session.reopen(at.now_ms)
         self._answer_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
-            self._membership.receive(envelope.correlation_id, heartbeat, now_ms)
-            self._topic_names.update({key[0]: topic for key, topic in self._membership.assignment.items()})
+            if (error := self.membership.receive(envelope.correlation_id, heartbeat, at.now_ms)) is not None:
+                self.refusals.add(error)
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
-            answer = parsed(ShareFetchResponse, envelope.body)
-            if envelope.api_key == ApiKey.SHARE_FETCH and self._session.awaits(envelope.correlation_id):
-                self._empty_fetch_count += _is_empty(answer)
-            self._absorb(self._session.receive(envelope.correlation_id, answer, now_ms))
+            response = parsed(ShareFetchResponse, envelope.body)
+            for event in self.session.receive(envelope.correlation_id, response, at.now_ms):
+                if isinstance(event, Acquisition):
+                    self._acquired(event, at)
+                elif isinstance(event, FetchAnswered):
+                    self._empty_fetch_count += event.is_empty
+                    self.refusals.answered(event)
+                else:
+                    self._settle([event])
 
-    def _note_leader(self, envelope: ResponseEnvelope, now_ms: int) -> None:
-        """Open the session anew if another processor has taken over; an answer of the session tells that itself."""
-        is_first, is_new = self._leader_epoch < 0, envelope.leader_epoch > self._leader_epoch
-        self._leader_epoch = envelope.leader_epoch
-        is_announced = envelope.api_key == ApiKey.PROCESSOR_STARTED
-        is_of_session = envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
-        if is_new and (is_announced or not (is_first or is_of_session)):
-            self._session.reopen(now_ms)
+    def _start_over(self, envelope: ResponseEnvelope, at: Instant) -> None:
+        """Join again: the state table was created again, so the group knows neither the member nor its locks."""
+        before = self._processor.state_id
+        self._processor.follow_other_table(envelope)
+        now = self._processor.state_id
+        _logger.warning(Event("state_table_replaced", group=self._settings.group_id, before=before, now=now))
+        self.waiting.clear()
+        self._locks = HeldLocks()
+        self.session.reopen(at.now_ms)
+        self.membership.start_over()
 
-    def _absorb(self, events: Iterable[SessionEvent]) -> None:
-        for event in events:
-            if isinstance(event, Acquired):
-                acquisition = self._acquisition(event)
-                self._ahead.acquired(acquisition.record_count, event.max_records)
-                self._admit(acquisition)
-            else:
-                self._results.append(event)
-
-    def _acquisition(self, event: Acquired) -> Acquisition:
-        ranges = tuple(
-            HeldRange(
-                r.topic_id,
-                self._topic_names.get(r.topic_id, ""),
-                r.partition,
-                r.first_offset,
-                r.last_offset,
-                r.delivery_count,
-                event.isolation_level,
-            )
-            for r in event.records
+    def _acquired(self, fetched: Acquisition, at: Instant) -> None:
+        self._acquisition_count += 1
+        # Of several ranges, a fetch of the size of a poll counts the excess records.
+        is_poll = fetched.requested_count == self._settings.fetch.max_poll_records
+        acquisition = replace(
+            fetched,
+            number=self._acquisition_count,
+            # The processor's time is ahead of the member's if the broker's clock was set back before the member began.
+            lock_deadline_ms=min(fetched.lock_deadline_ms, at.epoch_ms + fetched.lock_timeout_ms),
+            excess_count=max(fetched.record_count - fetched.requested_count, 0) if is_poll else 0,
         )
-        acquisition = Acquisition(ranges, event.lock_deadline_ms, event.lock_timeout_ms)
-        excess_count = max(acquisition.record_count - event.max_records, 0) if event.max_records else 0
-        return replace(acquisition, excess_count=excess_count)
+        self.pace.acquired(acquisition.record_count, acquisition.requested_count)
+        self._locks.acquired(acquisition)
+        self._admit(acquisition)
+
+    def _settle(self, results: Iterable[Acknowledged]) -> None:
+        for result in results:
+            self._locks.acknowledged(result.acknowledgements, result.error is not None)
+            self._results.append(result)
 
     def _admit(self, acquisition: Acquisition) -> None:
-        """Let it wait to be taken; what the application does not want any more goes back unread."""
+        """Let the application take an acquisition; return unread the ranges that it no longer wants."""
         wanted = () if self._is_closing else self._subscription
         kept = tuple(held for held in acquisition.ranges if held.topic in wanted)
         refused = [held for held in acquisition.ranges if held.topic not in wanted]
         self.acknowledge(unread(refused, "the member closes" if self._is_closing else "not subscribed any more"))
         if kept:
-            self._waiting.append(replace(acquisition, ranges=kept))
+            self.waiting.add(replace(acquisition, ranges=kept))
 
     def _readmit(self, at: Instant) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for acquisition in waiting:
-            if not _is_lost(acquisition, at):
-                self._admit(acquisition)
+        for acquisition in self.waiting.take_all(at):
+            self._admit(acquisition)
+
+    def _alive_at_ms(self, at: Instant) -> int | None:
+        """Return the time of the next MemberAlive, now at the earliest; None while the member holds no records."""
+        if self._settings.may_return or not self._locks.are_held(at.epoch_ms):
+            return None
+        return max(self._sent_ms + ALIVE_INTERVAL_MS, at.now_ms)
 
     @property
     def _wants_records(self) -> bool:
         if not self._prefetches:
             return False
-        waiting_count = sum(acquisition.record_count for acquisition in self._waiting)
-        return len(self._waiting) < self._settings.prefetch_count or self._ahead.is_due(waiting_count)
+        return len(self.waiting) < self._settings.prefetch_count or self.pace.is_due(self.waiting.record_count)
+
+    def _lingers(self, now_ms: int) -> bool:
+        """Return True if acknowledgements wait for a fetch."""
+        return self._linger_until_ms is not None and now_ms < self._linger_until_ms and bool(self.waiting)
+
+    @property
+    def _idle_at_ms(self) -> int | None:
+        has_polls = self._settings.fetch.max_poll_records > 0
+        return self._last_poll_ms + self.pace.patience_ms if has_polls else None
+
+    def _return_idle(self, at: Instant) -> None:
+        """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
+        idle_at_ms = self._idle_at_ms
+        if self.waiting and idle_at_ms is not None and at.now_ms >= idle_at_ms:
+            self.pace.went_stale()
+            self.return_waiting("the application polls no more", at)
 
     @property
     def _lapse_at_ms(self) -> int | None:
         interval_ms = self._settings.max_poll_interval_ms
-        if interval_ms is None or self._has_lapsed or not self._subscription or self._membership.is_outside:
+        if interval_ms is None or self._has_lapsed or not self._subscription or self.membership.is_outside:
             return None
         return self._last_poll_ms + interval_ms
 
@@ -307,38 +371,16 @@ class MemberProtocol:
         lapse_at_ms = self._lapse_at_ms
         if lapse_at_ms is not None and now_ms >= lapse_at_ms:
             self._has_lapsed = True
-            self._membership.leave()
+            self.membership.leave()
 
     def _return_stale(self, at: Instant) -> None:
-        """Give back what the application is too slow for, and fetch nothing until it asks again.
+        """Return the records for which the application is too slow, and fetch nothing until it polls again.
 
-        Otherwise records would be delivered to nobody, time and again, until their delivery count is used up.
+        Otherwise records would be delivered unread again and again, until they reach the delivery limit.
         """
-        while self._waiting and self._waiting[0].stale_at_ms <= at.epoch_ms:
-            stale = self._waiting.popleft()
-            self._prefetches = False
-            self._ahead.went_stale()
-            if not _is_lost(stale, at):
-                self.acknowledge(unread(stale.ranges, "the member had no time for it"))
-
-
-def _is_empty(answer: ShareFetchResponse) -> bool:
-    """Whether there was nothing to acquire, and that was no error."""
-    partitions = [partition for topic in answer.responses for partition in topic.partitions]
-    return not answer.error_code and not any(found.acquired_records or found.error_code for found in partitions)
-
-
-def _is_lost(acquisition: Acquisition, at: Instant) -> bool:
-    """Whether the locks of an acquisition ended before it was taken, so that it must be dropped.
-
-    To return it unread could fail, and all other acknowledgements in the same request with it.
-    """
-    if not acquisition.is_over(at.epoch_ms):
-        return False
-    _logger.warning(
-        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for. If that repeats for a "
-        "member that is not slow, the clocks of its host and of the processor differ.",
-        len(acquisition.ranges),
-        at.epoch_ms - acquisition.lock_deadline_ms,
-    )
-    return True
+        if not self.waiting.has_stale(at):
+            return
+        self._prefetches = False
+        self.pace.went_stale()
+        for acquisition in self.waiting.take_stale(at):
+            self.acknowledge(unread(acquisition.ranges, "the member had no time for it"))

@@ -1,11 +1,12 @@
-"""Message and Messages: what `ShareConsumer.poll` returns, with confluent-kafka's accessors."""
+"""Message and Messages: the result of `ShareConsumer.poll`, with confluent-kafka's accessors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
-from sharegroup.client.kafka_types import TIMESTAMP_NOT_AVAILABLE, KafkaError
+from sharegroup.client.kafka_exceptions import TIMESTAMP_NOT_AVAILABLE, KafkaError
+from sharegroup.logs.port import LogMessage
 
 MessageHeaders = list[tuple[str, bytes | None]]
 """Headers in their order; a key may occur more than once."""
@@ -14,36 +15,17 @@ MessageHeaders = list[tuple[str, bytes | None]]
 class Message:
     """A consumed record, or an event when `error()` is not None.
 
-    All arguments are optional. A message that a program makes itself, with topic, partition and offset, names a
-    record for `ShareConsumer.acknowledge` as well as a polled one does.
+    All arguments are optional. A message that a program creates with topic, partition and offset addresses a record
+    for `ShareConsumer.acknowledge` as a polled one does.
 
     Args:
-        topic: topic name.
-        partition: partition.
-        offset: offset.
-        key: record key.
-        value: record value.
-        headers: record headers.
-        error: error.
         timestamp: (type, milliseconds since the epoch).
         latency: seconds from produce to acknowledgement; producers only, so None here.
         leader_epoch: leader epoch of the offset.
         delivery_count: deliveries of the record, this one included.
     """
 
-    __slots__ = (
-        "_delivery_count",
-        "_error",
-        "_headers",
-        "_key",
-        "_latency",
-        "_leader_epoch",
-        "_offset",
-        "_partition",
-        "_timestamp",
-        "_topic",
-        "_value",
-    )
+    __slots__ = ("_delivery_count", "_record")
 
     def __init__(
         self,
@@ -59,118 +41,152 @@ class Message:
         leader_epoch: int | None = None,
         delivery_count: int | None = None,
     ) -> None:
-        self._topic = topic
-        self._partition = partition
-        self._offset = offset
-        self._key: object = key
-        self._value: object = value
-        self._headers = headers
-        self._error = error
-        self._timestamp = timestamp
-        self._latency = latency
-        self._leader_epoch = leader_epoch
+        fields: dict[str, Any] = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "key": key,
+            "value": value,
+            "headers": headers,
+            "error": error,
+            "timestamp": timestamp,
+            "latency": latency,
+            "leader_epoch": leader_epoch,
+        }
+        # The C client's message does not accept None.
+        self._record: Any = LogMessage(**{name: v for name, v in fields.items() if v is not None})
         self._delivery_count = delivery_count
 
     def topic(self) -> str | None:
-        """Topic name."""
-        return self._topic
+        """Return the topic name."""
+        return self._record.topic()  # type: ignore[no-any-return]
 
     def partition(self) -> int | None:
-        """Partition."""
-        return self._partition
+        """Return the partition."""
+        return self._record.partition()  # type: ignore[no-any-return]
 
     def offset(self) -> int | None:
-        """Offset."""
-        return self._offset
+        """Return the offset."""
+        return self._record.offset()  # type: ignore[no-any-return]
 
     def key(self) -> object:
-        """Record key: bytes or None, or what `set_key` put there."""
-        return self._key
+        """Return the record key: bytes or None, or the object of `set_key`."""
+        return self._record.key()
 
     def value(self) -> object:
-        """Record value: bytes or None, or what `set_value` put there."""
-        return self._value
+        """Return the record value: bytes or None, or the object of `set_value`."""
+        return self._record.value()
 
     def deserialized_key(self) -> object:
-        """The same as `key`."""
-        return self._key
+        """Return the key, as `key` does."""
+        return self._record.key()
 
     def deserialized_value(self) -> object:
-        """The same as `value`."""
-        return self._value
+        """Return the value, as `value` does."""
+        return self._record.value()
 
     def headers(self) -> MessageHeaders | None:
-        """Record headers in their order; None when there are none."""
-        return self._headers
+        """Return the record headers in their order; None when there are none."""
+        return self._record.headers()  # type: ignore[no-any-return]
 
     def error(self) -> KafkaError | None:
-        """None for a proper message."""
-        return self._error
+        """Return the error of an event; None for a record."""
+        return self._record.error()  # type: ignore[no-any-return]
 
     def timestamp(self) -> tuple[int, int]:
-        """(0 not available, 1 create time, 2 log append time; milliseconds since the epoch)."""
-        return self._timestamp
+        """Return (0 not available, 1 create time, 2 log append time; milliseconds since the epoch)."""
+        return self._record.timestamp()  # type: ignore[no-any-return]
 
     def latency(self) -> float | None:
-        """None: a consumed record has none."""
-        return self._latency
+        """Return None: a consumed record has no latency."""
+        return self._record.latency()  # type: ignore[no-any-return]
 
     def leader_epoch(self) -> int | None:
-        """Leader epoch of the offset; None when the log has none."""
-        return self._leader_epoch
+        """Return the leader epoch of the offset; None when the log has none."""
+        return self._record.leader_epoch()  # type: ignore[no-any-return]
 
     def delivery_count(self) -> int | None:
-        """Deliveries of the record, this one included."""
+        """Return the number of deliveries of the record, this one included."""
         return self._delivery_count
 
     def set_topic(self, value: str | None) -> None:
         """Replace the topic name."""
-        self._topic = value
+        self._record.set_topic(value)
 
     def set_key(self, value: object) -> None:
         """Replace the key, such as by its deserialized form."""
-        self._key = value
+        self._record.set_key(value)
 
     def set_value(self, value: object) -> None:
         """Replace the value, such as by its deserialized form."""
-        self._value = value
+        self._record.set_value(value)
 
     def set_headers(self, value: MessageHeaders | None) -> None:
         """Replace the headers."""
-        self._headers = value
+        self._record.set_headers(value)
 
     def set_error(self, value: KafkaError | None) -> None:
         """Replace the error."""
-        self._error = value
+        self._record.set_error(value)
 
     def __len__(self) -> int:
-        """Size of the value, in bytes."""
-        return len(self._value) if isinstance(self._value, bytes | str) else 0
+        """Return the size of the value, in bytes."""
+        value = self._record.value()
+        return len(value) if isinstance(value, bytes | str) else 0
 
     def __bool__(self) -> bool:
-        # A message with an empty value is a message all the same.
+        # A message with an empty value is true, too.
         return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self._record is other._record
+
+    def __hash__(self) -> int:
+        return id(self._record)
+
+
+class PolledMessage(Message):
+    """A message of a poll, created on access.
+
+    Args:
+        delivery_count: deliveries of the record, this one included.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, record: LogMessage, delivery_count: int | None) -> None:
+        self._record = record
+        self._delivery_count = delivery_count
 
 
 class Messages(Sequence[Message]):
-    """The messages of one poll: a read-only sequence."""
+    """The messages of one poll: a read-only sequence, whose messages are created on access."""
 
-    __slots__ = ("_messages",)
+    __slots__ = ("_delivery_counts", "_records")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self._messages = tuple(messages)
+        messages = list(messages)
+        self._records: list[LogMessage] = [message._record for message in messages]
+        self._delivery_counts: list[int | None] = [message._delivery_count for message in messages]
+
+    @classmethod
+    def of(cls, records: list[LogMessage], delivery_counts: list[int | None]) -> Messages:
+        """Create a sequence of records, with the delivery count of each."""
+        messages = cls()
+        messages._records, messages._delivery_counts = records, delivery_counts
+        return messages
 
     def count(self) -> int:  # type: ignore[override]  # confluent-kafka's meaning: the number of messages
-        """Number of messages."""
-        return len(self._messages)
+        """Return the number of messages."""
+        return len(self._records)
 
     def is_empty(self) -> bool:
-        """Whether there are none."""
-        return not self._messages
+        """Return True if there are none."""
+        return not self._records
 
     def records(self) -> list[Message]:
-        """A list of the messages, the caller's own."""
-        return list(self._messages)
+        """Return the messages as a new list."""
+        return list(self)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -179,13 +195,15 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> Messages: ...
 
     def __getitem__(self, index: int | slice) -> Message | Messages:
-        return Messages(self._messages[index]) if isinstance(index, slice) else self._messages[index]
+        if isinstance(index, slice):
+            return Messages.of(self._records[index], self._delivery_counts[index])
+        return PolledMessage(self._records[index], self._delivery_counts[index])
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._records)
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages)
+        return map(PolledMessage, self._records, self._delivery_counts)
 
     def __repr__(self) -> str:
-        return f"Messages({list(self._messages)!r})"
+        return f"Messages({list(self)!r})"

@@ -1,4 +1,4 @@
-"""Where share-partitions are to start anew: the plan of a reset, made from the log before anything is asked."""
+"""The plan of an offset reset: new start offsets of share-partitions, computed from the log before the request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OffsetPlan = dict[tuple[str, int], int]
 
 
 class ResetTo(StrEnum):
-    """What a new start offset is found by; the values are the flags of Kafka's tools."""
+    """The ways to choose a new start offset; the values are the flags of Kafka's tools."""
 
     EARLIEST = "to-earliest"
     LATEST = "to-latest"
@@ -25,10 +25,9 @@ class ResetTo(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResetPoint:
-    """A place in each partition of a log.
+    """A position in each partition of a log.
 
     Attributes:
-        to: what the place is found by.
         value: epoch ms for a datetime, the offset for an offset; 0 otherwise.
     """
 
@@ -41,7 +40,6 @@ class TopicScope:
     """Partitions of a topic.
 
     Attributes:
-        topic: topic name.
         partitions: None is all of them.
     """
 
@@ -50,10 +48,10 @@ class TopicScope:
 
     @classmethod
     def parsed(cls, text: str) -> TopicScope:
-        """The scope that is written `topic` or `topic:0,1,2`, as for Kafka's tools.
+        """Parse `topic` or `topic:0,1,2`, as Kafka's tools do.
 
         Raises:
-            ConfigurationError: it is written in another way.
+            ConfigurationError: the text has another form.
         """
         topic, colon, numbers = text.partition(":")
         if not colon:
@@ -67,22 +65,22 @@ class TopicScope:
 
 
 def epoch_ms(text: str) -> int:
-    """The epoch milliseconds of `YYYY-MM-DDThh:mm:ss.sss`, with or without an offset; UTC without one.
+    """Parse `YYYY-MM-DDThh:mm:ss.sss`, with or without an offset, to epoch milliseconds; UTC without one.
 
     Raises:
         ConfigurationError: it is no datetime.
     """
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
             f"{text!r} is no datetime.", "Write it as YYYY-MM-DDThh:mm:ss.sss, in UTC or with its offset."
         ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def planned_offsets(log: Log, scopes: Iterable[TopicScope], point: ResetPoint) -> OffsetPlan:
-    """The new start offset of each partition in scope.
+    """Return the new start offset of each partition in scope.
 
     Raises:
         UnknownTopicError: the log has no such topic or partition.

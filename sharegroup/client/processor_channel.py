@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from sharegroup.client.exchange import Request
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
@@ -20,16 +21,12 @@ _logger = logging.getLogger(__name__)
 
 
 class ProcessorChannel:
-    """Sends requests of one member and receives its answers.
+    """Sends requests of one member and receives its responses.
 
     One thread at a time may send, and one receive; any thread may wake and close it.
 
     Args:
-        log: where both topics are.
-        group_id: the share group.
-        member_id: who asks; answers have it as their key.
-        client_id: free name, for people.
-        topics: names of the two topics.
+        member_id: id of the member; responses have it as their key.
 
     Raises:
         UnknownTopicError: a topic is missing, because no processor was ever started on this log.
@@ -46,6 +43,7 @@ class ProcessorChannel:
         self._member_id = member_id
         self._client_id = client_id
         self._request_topic = topics.request_topic_name
+        self._request_partition_count = request_partition_count
         self._request_partition = partition_for(group_id, request_partition_count)
         self._response_topic = topics.response_topic_name
         self._response_partition = partition_for(member_id, response_partition_count)
@@ -54,11 +52,19 @@ class ProcessorChannel:
         end_offset = log.offsets(self._response_topic)[self._response_partition].end_offset
         self._follower: Follower | None = self._follow(end_offset)
 
-    def send(self, requests: Sequence[tuple[int, ApiKey, Message]]) -> None:
-        """Append (correlation id, kind, body) requests, all or none.
+    @property
+    def request_partition_count(self) -> int:
+        """The number of partitions of the request log."""
+        return self._request_partition_count
+
+    def send(self, requests: Sequence[Request[Message]], partition: int | None = None) -> None:
+        """Append requests, all or none.
+
+        Args:
+            partition: partition of the request log; None is the group's.
 
         Raises:
-            LogUnavailableError: the log cannot be written, or the request topic was deleted; trying again may help.
+            LogUnavailableError: the log cannot be written, or the request topic was deleted; a retry may help.
         """
         records = [
             NewRecord(
@@ -76,19 +82,19 @@ class ProcessorChannel:
             for correlation_id, api_key, body in requests
         ]
         try:
-            self._log.append(self._request_topic, self._request_partition, records)
+            self._log.append(self._request_topic, self._request_partition if partition is None else partition, records)
         except UnknownTopicError as error:
             raise _topic_gone(self._request_topic) from error
 
     def receive(self, timeout_ms: int) -> list[ResponseEnvelope]:
-        """Return the next answers of its group to this member, and announcements of processors.
+        """Return the next responses of its group to this member, and announcements of processors.
 
         Blocks until something is appended to the response partition, `wake` or `close` is called, or the time is over.
-        Answers to others are passed over, also those of another group whose request named this member.
+        Responses to others are skipped, also those of another group whose request named this member.
 
         Raises:
-            LogUnavailableError: the log cannot be read, or the response topic was deleted; trying again may help. Once
-                the topic is there again, it is followed from its beginning.
+            LogUnavailableError: the log cannot be read, or the response topic was deleted; a retry may help. Once
+                the topic exists again, it is followed from its start.
         """
         follower = self._attached_follower()
         if follower is None:
@@ -101,14 +107,14 @@ class ProcessorChannel:
         return [answer for record in records for answer in self._answers(record)]
 
     def wake(self) -> None:
-        """Let the `receive` at hand, or the next one, return without waiting."""
+        """End the current or the next `receive` early."""
         with self._lock:
             follower = self._follower
         if follower is not None:
             follower.wake()
 
     def close(self) -> None:
-        """End the `receive` at hand, and give everything back; requests can still be sent."""
+        """End a waiting `receive`, and release all resources; requests can still be sent."""
         with self._lock:
             self._is_closed = True
         self._detach_follower()
@@ -144,7 +150,7 @@ class ProcessorChannel:
         try:
             answer = decoded_response(record.value)
         except InvalidRequestError as error:
-            # The request times out and is sent again; a member that died of it would help nobody.
+            # The request times out and is sent again; an error would end the member without need.
             _logger.warning("An answer to member %s is not readable: %s", self._member_id, error)
             return []
         addressee = (answer.group_id, answer.member_id)

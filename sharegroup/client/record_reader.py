@@ -1,20 +1,19 @@
-"""Reads acquired ranges from the record log, and finds out which of their offsets have no record."""
+"""Reads acquired ranges from the record log, and determines which of their offsets have no record."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
-from sharegroup.client.acknowledgements import Acknowledgement, PartitionKey
-from sharegroup.client.acquisition import HeldRange
-from sharegroup.client.kafka_types import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from sharegroup.client.read_ahead import MAX_RECORDS, ReadAhead, extended
+from sharegroup.client.held_records import HeldRange, ReadRange, offset_of, split_after
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.offset_ranges import consecutive, gaps
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
+from sharegroup.logs.port import Log, LogMessage, OffsetSpan, PartitionOffsets, TopicIdentity
 
 MISSING_REASONS = {
     IsolationLevel.READ_UNCOMMITTED: (
@@ -26,165 +25,146 @@ MISSING_REASONS = {
         "not committed yet: the last stable offset is",
     ),
 }
-"""Why an offset has no record, for ever and for now."""
+"""Reasons why an offset has no record, permanently and for now."""
 
-
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """Records of a range, and the type of their timestamps as `Message.timestamp` has it."""
-
-    held: HeldRange
-    records: list[LogRecord]
-    timestamp_type: int
+_LARGEST_HOLE = 1_000
+"""Offsets between two ranges that are read with them and dropped: other members hold them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one read brought.
-
-    Attributes:
-        ranges: what was read, in the order of the ranges.
-        missing: acknowledgements for offsets without a record.
-        rest: what there was no room for.
-        size: bytes of keys and values.
-    """
+    """The result of one read: ranges with their records, and the remaining ranges."""
 
     ranges: list[ReadRange]
-    missing: list[Acknowledgement]
     rest: tuple[HeldRange, ...]
-    size: int = 0
+
+    @property
+    def missing(self) -> list[Acknowledgement]:
+        """Acknowledgements for offsets without a record."""
+        return [missing for read_range in self.ranges for missing in read_range.missing]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Records of a range, and where the holes end that are holes for ever.
+class _Span:
+    """Ranges of one partition that are read together, in the order of their offsets."""
 
-    What was kept by an earlier read has the type of its timestamps already; what was read beyond the range is `ahead`.
-    """
-
-    held: HeldRange
-    records: list[LogRecord]
-    settled_end: int
-    timestamp_type: int | None = None
-    ahead: tuple[LogRecord, ...] = ()
+    ranges: list[HeldRange]
 
     @property
-    def size(self) -> int:
-        """Bytes of keys and values."""
-        return sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
+    def start_offset(self) -> int:
+        """First offset."""
+        return self.ranges[0].first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """End, exclusive."""
+        return self.ranges[-1].last_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _SpanMessages:
+    """Messages of a span.
+
+    Attributes:
+        seen_end: offset up to which the span was read.
+        settled_end: offset below which holes are permanent.
+    """
+
+    messages: list[LogMessage]
+    seen_end: int
+    settled_end: int
 
 
 class RecordReader:
     """Reads from a log that holds the acquired records.
 
     Args:
-        log: the log.
-        max_bytes: keys and values of one chunk; the record that passes this bound is the last one.
-        max_partition_bytes: the same for the records of one partition; None is the bound of the chunk.
+        max_bytes: maximum bytes of the values of one chunk.
+        max_partition_bytes: maximum of one partition in a chunk, one record at least; None is the bound of the chunk.
     """
 
     def __init__(self, log: Log, max_bytes: int, max_partition_bytes: int | None = None) -> None:
         self._log = log
-        self._max_bytes = max(max_bytes, 1)
-        self._max_partition_bytes = self._max_bytes if max_partition_bytes is None else max(max_partition_bytes, 1)
-        self._ahead = ReadAhead()
+        self._max_bytes = max_bytes
+        self._max_partition_bytes = max_bytes if max_partition_bytes is None else max_partition_bytes
 
-    def read(self, ranges: Iterable[HeldRange], max_records: int, following: Sequence[HeldRange] = ()) -> Chunk:
-        """Read ranges in their order until there are `max_records` records.
+    def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
+        """Read the first ranges, `max_records` offsets at most, all of their partitions at once.
 
-        Ranges that will be asked for next, `following`, are read along where they go on from these, and kept.
-        A range of a topic that was deleted, or created again since, is dropped: the records that were acquired do
-        not exist any more.
+        A range of a topic that was deleted, or created again since, is dropped: the acquired records no longer
+        exist.
         """
-        rest = deque(ranges)
-        full: list[HeldRange] = []
-        found: list[_Found] = []
-        room, room_bytes = max_records, self._max_bytes
-        partition_sizes: Counter[PartitionKey] = Counter()
-        while rest and room > 0 and room_bytes > 0:
-            held = rest.popleft()
-            partition_room_bytes = self._max_partition_bytes - partition_sizes[held.key]
-            if partition_room_bytes <= 0:
-                full.append(held)
-                continue
+        first, rest = split_after(ranges, max_records)
+        by_topic: dict[tuple[str, str, IsolationLevel], dict[int, list[HeldRange]]] = {}
+        for held in first:
+            key = held.topic_id, held.topic, held.isolation_level
+            by_topic.setdefault(key, {}).setdefault(held.partition, []).append(held)
+        partition_count = max(sum(map(len, by_topic.values())), 1)
+        max_bytes = max(min(self._max_partition_bytes, self._max_bytes // partition_count), 1)
+        read: list[ReadRange] = []
+        for (topic_id, topic, isolation_level), partitions in by_topic.items():
+            spans: dict[int, _Span] = {}
+            for partition, of_partition in partitions.items():
+                spans[partition], later = _first_span(of_partition)
+                rest += later
             try:
-                found.append(self._found(held, following, room, min(room_bytes, partition_room_bytes)))
+                read_spans = self._read(topic, topic_id, spans, max_bytes, isolation_level)
             except UnknownTopicError:
                 continue
-            seen_to = found[-1].held.last_offset
-            if seen_to < held.last_offset:
-                rest.appendleft(replace(held, first_offset=seen_to + 1))
-            room -= len(found[-1].records)
-            room_bytes -= found[-1].size
-            partition_sizes[held.key] += found[-1].size
-        return replace(self._checked(found, (*full, *rest)), size=self._max_bytes - room_bytes)
-
-    def _found(self, held: HeldRange, following: Sequence[HeldRange], max_records: int, max_bytes: int) -> _Found:
-        """The first records of a range: kept ones, or read now, along with what goes on where the range ends."""
-        if (kept := self._ahead.take(held)) is not None:
-            return _Found(held, kept.records, held.last_offset + 1, kept.timestamp_type)
-        wide = extended(held, following)
-        records, settled_end = self._read(wide, MAX_RECORDS if wide is not held else max_records, max_bytes)
-        # A read that stops early may have met a limit; only one that brings nothing proves that nothing is there.
-        seen_to = min(records[-1].offset, held.last_offset) if records else held.last_offset
-        own = [record for record in records if record.offset <= held.last_offset]
-        return _Found(replace(held, last_offset=seen_to), own, settled_end, ahead=tuple(records[len(own) :]))
-
-    def _read(self, held: HeldRange, max_records: int, max_bytes: int) -> tuple[list[LogRecord], int]:
-        """The first records of a range, and the offset below which no other record can come any more."""
-
-        def records() -> list[LogRecord]:
-            return self._log.read(
-                held.topic,
-                held.partition,
-                held.first_offset,
-                held.last_offset + 1,
-                max_records,
-                max_bytes,
-                held.isolation_level,
-            )
-
-        if first := records():
-            return first, first[-1].offset + 1
-        # Records may come between two looks at a log: only a read after the look at the end says what is not there.
-        end_offset = self._log.offsets(held.topic)[held.partition].readable_end(held.isolation_level)
-        second = records()
-        return second, max(end_offset, second[-1].offset + 1) if second else end_offset
-
-    def _checked(self, found: list[_Found], rest: tuple[HeldRange, ...]) -> Chunk:
-        # After the read, not before it: a topic id that still holds now held then, too.
-        topics = {read.held.topic for read in found if read.timestamp_type is None}
-        timestamp_types = {topic: self._timestamp_types(topic) for topic in topics}
-        ranges: list[ReadRange] = []
-        missing: list[Acknowledgement] = []
-        for read in found:
-            held = read.held
-            timestamp_type = read.timestamp_type
-            if timestamp_type is None:
-                timestamp_type = timestamp_types[held.topic].get(held.topic_id)
-            if timestamp_type is None:
+            # Checked after the read, not before it: a topic id that still holds now held then, too.
+            if not self._is_topic(topic, topic_id):
                 continue
-            if read.ahead:
-                beyond = replace(held, first_offset=held.last_offset + 1, last_offset=read.ahead[-1].offset)
-                self._ahead.keep(beyond, read.ahead, timestamp_type)
-            ranges.append(ReadRange(held, read.records, timestamp_type))
-            if len(read.records) <= held.last_offset - held.first_offset:
-                missing += self._missing(read)
-        return Chunk(ranges, missing, rest)
+            for partition, span in spans.items():
+                for held in span.ranges:
+                    if held.first_offset < read_spans[partition].seen_end:
+                        read.append(self._read_range(held, read_spans[partition]))
+                    if held.last_offset >= read_spans[partition].seen_end:
+                        rest.append(held.cut(max(held.first_offset, read_spans[partition].seen_end), held.last_offset))
+        return Chunk(read, tuple(rest))
 
-    def _timestamp_types(self, topic: str) -> dict[str, int]:
-        """Topic id → type of the topic's timestamps; empty when there is no topic of that name."""
-        try:
-            description = self._log.describe_topic(topic)
-        except UnknownTopicError:
-            return {}
-        is_append_time = description.config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME
-        return {description.topic_id: TIMESTAMP_LOG_APPEND_TIME if is_append_time else TIMESTAMP_CREATE_TIME}
+    def _read(
+        self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
+    ) -> dict[int, _SpanMessages]:
+        wanted = {partition: OffsetSpan(span.start_offset, span.end_offset) for partition, span in spans.items()}
+        first = self._log.read_messages(topic, topic_id, wanted, max_bytes, isolation_level)
+        read_spans = {partition: _seen(messages) for partition, messages in first.items() if messages}
+        if empty := [partition for partition in spans if partition not in read_spans]:
+            # Records may come between two reads of a log: only a read after that of the end offset shows holes.
+            offsets = self._log.offsets(topic)
+            again = {
+                partition: _existing(wanted[partition], offsets[partition], isolation_level) for partition in empty
+            }
+            asked = {partition: span for partition, span in again.items() if span.start_offset < span.end_offset}
+            second = self._log.read_messages(topic, topic_id, asked, max_bytes, isolation_level) if asked else {}
+            for partition in empty:
+                messages = second.get(partition)
+                end = offsets[partition].readable_end(isolation_level)
+                read_spans[partition] = (
+                    _seen(messages) if messages else _SpanMessages([], spans[partition].end_offset, end)
+                )
+        return read_spans
 
-    def _missing(self, read: _Found) -> list[Acknowledgement]:
-        held = read.held
+    def _is_topic(self, topic: str, topic_id: str) -> bool:
+        identity = self._log.identify([topic])[topic]
+        if isinstance(identity, TopicIdentity):
+            return identity.topic_id == topic_id
+        if isinstance(identity, UnknownTopicError):
+            return False
+        raise identity
+
+    def _read_range(self, held: HeldRange, span: _SpanMessages) -> ReadRange:
+        seen = held.cut(held.first_offset, min(held.last_offset, span.seen_end - 1))
+        messages = span.messages
+        if messages and (offset_of(messages[0]) < seen.first_offset or offset_of(messages[-1]) > seen.last_offset):
+            start = bisect_left(messages, seen.first_offset, key=offset_of)
+            messages = messages[start : bisect_right(messages, seen.last_offset, lo=start, key=offset_of)]
+        if len(messages) == seen.record_count:
+            return ReadRange(seen, messages)
+        return ReadRange(seen, messages, self._missing(seen, messages, span.settled_end))
+
+    def _missing(self, held: HeldRange, messages: Sequence[LogMessage], settled_end: int) -> list[Acknowledgement]:
         log_start = self._log.offsets(held.topic)[held.partition].start_offset
-        end = max(read.settled_end, log_start)
+        end = max(settled_end, log_start)
         no_record, not_yet = MISSING_REASONS[held.isolation_level]
         kinds = (
             (0, log_start - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {log_start}"),
@@ -192,14 +172,28 @@ class RecordReader:
             (end, held.last_offset, AcknowledgeType.UNREAD, f"{not_yet} {end}"),
         )
         return [
-            replace(held, first_offset=max(first, low), last_offset=min(last, high)).acknowledgement(kind, reason)
-            for first, last in _holes(held, read.records)
+            held.cut(max(first, low), min(last, high)).acknowledgement(kind, reason)
+            for first, last in gaps(held.first_offset, held.last_offset, consecutive(map(offset_of, messages)))
             for low, high, kind, reason in kinds
             if max(first, low) <= min(last, high)
         ]
 
 
-def _holes(held: HeldRange, records: list[LogRecord]) -> list[tuple[int, int]]:
-    """The (first, last) offsets of the range between its records."""
-    bounds = [held.first_offset - 1, *(record.offset for record in records), held.last_offset + 1]
-    return [(low + 1, high - 1) for low, high in pairwise(bounds) if low + 1 < high]
+def _first_span(ranges: list[HeldRange]) -> tuple[_Span, list[HeldRange]]:
+    """Split the ranges of a partition, by offset, at the first large hole."""
+    ordered = sorted(ranges, key=lambda held: held.first_offset)
+    for index, (before, after) in enumerate(pairwise(ordered), start=1):
+        if after.first_offset - before.last_offset > _LARGEST_HOLE:
+            return _Span(ordered[:index]), ordered[index:]
+    return _Span(ordered), []
+
+
+def _existing(span: OffsetSpan, offsets: PartitionOffsets, isolation_level: IsolationLevel) -> OffsetSpan:
+    end = min(span.end_offset, offsets.readable_end(isolation_level))
+    return OffsetSpan(max(span.start_offset, offsets.start_offset), end, known_end_offset=end)
+
+
+def _seen(messages: list[LogMessage]) -> _SpanMessages:
+    # A read that stops early may have reached a limit; only an empty read proves that there are no records.
+    end = offset_of(messages[-1]) + 1
+    return _SpanMessages(messages, end, end)

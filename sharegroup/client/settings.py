@@ -1,29 +1,48 @@
-"""What a group member is told: who it is, how it fetches, where its processor listens."""
+"""Settings of a group member: its identity, its fetches, and the topics of its processor; parsed from Kafka's keys.
+
+The errors of a share consumer's configuration have confluent-kafka's types.
+"""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.client.kafka_exceptions import kafka_exception
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.errors import ConfigurationError
+
+LOG_PATH = "log.path"
+BOOTSTRAP_SERVERS = "bootstrap.servers"
+LOG_KEYS = (LOG_PATH, *KafkaConfig.key_names())
+"""Keys with the address of the log."""
+CHANNEL_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
+"""Names of the topics between members and the processor, if they are not the defaults."""
+MAX_AHEAD_RECORDS = 100_000
+"""Maximum number of records of a fetch. A group's `share.partition.max.record.locks` mostly allows fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """What a fetch asks for.
+    """Settings of fetches.
 
     Attributes:
         max_records: records of one fetch; a soft limit with batch_optimized.
-        max_ahead_records: with more than max_records, fetches of an application that waits for them grow up to that.
-        batch_size: most records in one acquired range.
-        acquire_mode: how strict max_records is.
+        max_ahead_records: if greater than max_records, fetches of an application that waits for them grow up to it.
+        max_poll_records: maximum records of one poll, for members whose application polls; it starts with max_records.
+        batch_size: maximum number of records in one acquired range.
         max_wait_ms: how long a fetch waits for records.
         request_timeout_ms: time after which a request is sent again; greater than max_wait_ms.
-        acknowledge_timeout_ms: time after which an acknowledgement without an answer has failed; None is never.
+        acknowledge_timeout_ms: time after which an acknowledgement without a response has failed; None is never.
     """
 
     max_records: int = 500
     max_ahead_records: int = 0
+    max_poll_records: int = 0
     batch_size: int = 500
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     max_wait_ms: int = 15_000
@@ -41,28 +60,105 @@ class ChannelTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """Who a member is and how it fetches.
+    """Settings of a member.
 
     Attributes:
-        group_id: the share group.
-        client_id: free name, for people.
-        rack_id: where the member is; "" is unknown.
-        fetch: what a fetch asks for.
-        prefetch_count: fetches are sent while fewer acquisitions wait to be taken; one more may come to wait.
-        max_poll_interval_ms: the member leaves when nobody asked for records for so long, until somebody does; None
-            is never.
-        member_id: the member that this process goes on being, whose locks an earlier one has kept; "" is a new one.
-        first_correlation_id: number of the first request. Whoever goes on being a member begins anywhere, or the
-            leader could take its first request for one that it has answered.
-        topics: names of the topics between members and the processor.
+        prefetch_count: a fetch is sent while fewer acquisitions wait to be taken; so one more may wait.
+        max_poll_interval_ms: time without polls after which the member leaves; the next poll joins again. None is
+            never.
+        may_return: True if the member has a checkpoint and may return after any time: its locks end by time only.
+        member_id: an earlier member id, whose locks this member takes over; "" creates a new one.
+        first_correlation_id: number of the first request. A member that takes over an earlier id begins at a random
+            one, or the leader could mistake its first request for one that it has answered.
     """
 
     group_id: str
     client_id: str = ""
     rack_id: str = ""
+    client_host: str = field(default_factory=socket.gethostname)
     fetch: FetchSettings = field(default_factory=FetchSettings)
     prefetch_count: int = 1
     max_poll_interval_ms: int | None = None
+    may_return: bool = False
     member_id: str = ""
     first_correlation_id: int = 1
     topics: ChannelTopics = field(default_factory=ChannelTopics)
+
+
+def consumer_settings(config: object) -> tuple[str | KafkaConfig, ShareConsumerConfig, MemberSettings]:
+    """Return the log of a consumer's configuration dict, its own configuration, and the settings of its member.
+
+    Raises:
+        TypeError: it is not a dict.
+        ValueError: group.id is missing, or a key is not for share consumers.
+        KafkaException: a key is unknown, or a value is not acceptable.
+    """
+    if not isinstance(config, dict):
+        raise TypeError("expected configuration dict")
+    refused = next((key for key in config if key in CONSUMER_REFUSED), None)
+    if refused is not None:
+        raise ValueError(
+            f"Failed to create share consumer: `{refused}` is not applicable for share consumer. "
+            f"{CONSUMER_REFUSED[refused]}"
+        )
+    if not config.get("group.id"):
+        raise ValueError("Failed to create consumer: group.id must be set")
+    misplaced = next((key for key in config if key in KafkaConfig.refused), None)
+    if misplaced is not None:
+        raise kafka_exception(KafkaConfig.unknown_key(misplaced))
+    own = {key: config[key] for key in config if key not in (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)}
+    try:
+        log = log_address(config)
+        consumer = ShareConsumerConfig.from_mapping(own)
+    except ConfigurationError as error:
+        raise kafka_exception(error) from error
+    return log, consumer, _member_settings(consumer, channel_topics(config))
+
+
+def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
+    """Return the log of the LOG_KEYS: a path or address, or a Kafka cluster.
+
+    Raises:
+        ConfigurationError: they contain no log or two, or a value is not acceptable.
+    """
+    path, servers = config.get(LOG_PATH), config.get(BOOTSTRAP_SERVERS)
+    if path and servers:
+        raise ConfigurationError(f"{LOG_PATH} and {BOOTSTRAP_SERVERS} are both set.", "A consumer has one log.")
+    if servers:
+        return KafkaConfig.from_mapping({key: config[key] for key in KafkaConfig.key_names() if key in config})
+    if not path:
+        raise ConfigurationError(
+            f"Missing required configuration {BOOTSTRAP_SERVERS} or {LOG_PATH}, which have no default value.",
+            f"Set {BOOTSTRAP_SERVERS} for Kafka, or {LOG_PATH}: {ProcessorConfig.model_fields['log_path'].description}",
+        )
+    return str(path)
+
+
+def channel_topics(config: Mapping[str, object]) -> ChannelTopics:
+    """Return the topics of the CHANNEL_TOPIC_KEYS."""
+    names = {key.replace(".", "_"): str(config[key]) for key in CHANNEL_TOPIC_KEYS if key in config}
+    return ChannelTopics(**names)
+
+
+def _member_settings(consumer: ShareConsumerConfig, topics: ChannelTopics) -> MemberSettings:
+    acquire_mode = AcquireMode(consumer.share_acquire_mode)
+    is_exact = acquire_mode is AcquireMode.RECORD_LIMIT
+    # An explicit max.poll.records is used from the first poll on; the default is reached step by step.
+    is_set = "max_poll_records" in consumer.model_fields_set
+    return MemberSettings(
+        group_id=consumer.group_id,
+        client_id=consumer.client_id,
+        rack_id=consumer.client_rack,
+        fetch=FetchSettings(
+            max_records=consumer.max_poll_records if is_set else 1,
+            max_ahead_records=consumer.max_poll_records if is_exact else MAX_AHEAD_RECORDS,
+            max_poll_records=consumer.max_poll_records,
+            batch_size=MAX_AHEAD_RECORDS,
+            acquire_mode=acquire_mode,
+            max_wait_ms=consumer.fetch_max_wait_ms,
+            request_timeout_ms=consumer.request_timeout_ms,
+            acknowledge_timeout_ms=consumer.default_api_timeout_ms,
+        ),
+        max_poll_interval_ms=consumer.max_poll_interval_ms,
+        topics=topics,
+    )

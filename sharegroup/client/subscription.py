@@ -1,26 +1,26 @@
-"""What a consumer is subscribed to: topics by name, or all whose names match a pattern."""
+"""A consumer's subscription: topics by name, or all whose names match a pattern."""
 
 from __future__ import annotations
 
 import logging
 import re
 
-from sharegroup.client.kafka_types import INVALID_ARGUMENT
+from sharegroup.client.kafka_exceptions import INVALID_ARGUMENT
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.port import Log
+from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 
 _INTERNAL_PREFIX = "__"
-"""Topics of the machinery; a pattern leaves them out, as with the Java client's `exclude.internal.topics`."""
+"""Prefix of internal topics; a pattern leaves them out, as with the Java client's `exclude.internal.topics`."""
 
 _logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """Names, or a pattern and the names that matched when it was last looked at.
+    """Names, or a pattern and the names that matched at the last look-up.
 
     Args:
-        log: has the topics.
-        max_age_ms: how old the last look at the topics may be.
+        max_age_ms: longest time between two look-ups of the topics.
     """
 
     def __init__(self, log: Log, max_age_ms: int) -> None:
@@ -33,20 +33,20 @@ class Subscription:
 
     @property
     def is_none(self) -> bool:
-        """Whether it names no topics and has no pattern."""
+        """True if it names no topics and has no pattern."""
         return not self.names and self._pattern is None
 
     def change(self, topics: object, now_s: float) -> None:
-        """Subscribe to these topics in place of the earlier ones.
+        """Subscribe to these topics, and unsubscribe from the earlier ones.
 
         Args:
             topics: a list of names, or a compiled pattern that a whole name must match.
-            now_s: seconds on a clock that does not go back.
+            now_s: seconds on a monotonic clock.
 
         Raises:
             TypeError: neither a list of str nor a pattern of str.
-            ValueError: a name is empty, or there twice.
-            LogUnavailableError: the topics cannot be looked at.
+            ValueError: a name is empty, or is there twice.
+            LogUnavailableError: the topics cannot be listed.
         """
         if isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
             self.names = self._matching(topics)
@@ -59,7 +59,7 @@ class Subscription:
         self.names, self._pattern = list(topics), None
 
     def refresh(self, now_s: float) -> bool:
-        """Look at the topics again when it is time to; whether other names match now."""
+        """List the topics again if it is due; return True if other names match now."""
         if self._pattern is None or now_s < self._looked_s + self._max_age_s:
             return False
         self._looked_s = now_s
@@ -71,9 +71,19 @@ class Subscription:
         return self.names != before
 
     def next_look_ms(self, now_s: float) -> int | None:
-        """Time until `refresh` looks at the topics again; None when it will not."""
+        """Return the time until `refresh` lists the topics again; None if it will not."""
         return None if self._pattern is None else max(round((self._looked_s + self._max_age_s - now_s) * 1000), 1)
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
         names = (topic.name for topic in self._log.topics())
-        return sorted(n for n in names if not n.startswith(_INTERNAL_PREFIX) and pattern.fullmatch(n))
+        matching = sorted(n for n in names if not n.startswith(_INTERNAL_PREFIX) and pattern.fullmatch(n))
+        taken = matching[:MAX_SUBSCRIBED_TOPICS]
+        if len(matching) > len(taken) and taken != self.names:
+            _logger.warning(
+                "%d topics match the pattern %s; a member subscribes to %d at most, the first by name: up to %s.",
+                len(matching),
+                pattern.pattern,
+                MAX_SUBSCRIBED_TOPICS,
+                taken[-1],
+            )
+        return taken

@@ -3,45 +3,108 @@
 Hard bounds are those of Kafka 4.3's ShareGroupConfig, GroupCoordinatorConfig and ShareCoordinatorConfig (spec 002,
 "Configuration reference"), with one exception: `group.share.max.partition.max.record.locks` goes up to 10,000,000
 instead of 10,000, because state costs per run of records here, not per record. The `errors.deadletterqueue` key is of
-Kafka 4.4 (KIP-1191).
+Kafka 4.4 (KIP-1191). `group.share.member.silence.ms` is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from sharegroup.config.model import Bool, Config, Int, invalid_relation, order_text
 
+Bounds = tuple[int, int, int | None]
+"""Default, lowest and highest value of a key."""
 
-class LimitedSetting(NamedTuple):
+
+class LimitedSetting:
     """A setting with a default for all groups, which one group may change between two limits.
 
-    Attributes:
-        group_key: the group's own key.
-        default_key: the broker's key of the value for groups that do not set theirs.
-        min_key: the broker's key of the lowest value that a group may set.
-        max_key: the broker's key of the highest value that a group may set.
+    Kafka has four keys for it, which end alike: the group's own, and the broker's for the default and for each limit.
+
+    Args:
+        stem: the end of the keys.
+        name: a noun for the descriptions of the limits.
+        description: of the default, and of the group's own key.
+        default: bounds of the default; the lowest one is the group's, too.
+        min_bounds: bounds of the lowest value that a group may set.
+        max_bounds: bounds of the highest value that a group may set.
     """
 
-    group_key: str
-    default_key: str
-    min_key: str
-    max_key: str
+    def __init__(
+        self, stem: str, name: str, description: str, default: Bounds, min_bounds: Bounds, max_bounds: Bounds
+    ) -> None:
+        self.group_key, self.default_key = f"share.{stem}", f"group.share.{stem}"
+        self.min_key, self.max_key = f"group.share.min.{stem}", f"group.share.max.{stem}"
+        self.group_field: Any = _field((*default[:2], None), description)
+        self.default_field: Any = _field(default, description)
+        limit = f"{name} that a group may set{', in ms' if stem.endswith('.ms') else ''}."
+        self.min_field: Any = _field(min_bounds, f"Lowest {limit}")
+        self.max_field: Any = _field(max_bounds, f"Highest {limit}")
 
 
-LIMITED_SETTINGS = tuple(
-    LimitedSetting(f"share.{stem}", f"group.share.{stem}", f"group.share.min.{stem}", f"group.share.max.{stem}")
-    for stem in (
-        "heartbeat.interval.ms",
-        "session.timeout.ms",
-        "record.lock.duration.ms",
-        "delivery.count.limit",
-        "partition.max.record.locks",
-        "assignment.interval.ms",
-    )
+def _field(bounds: Bounds, description: str) -> Any:
+    default, lowest, highest = bounds
+    return Field(default=default, ge=lowest, le=highest, description=description)
+
+
+HEARTBEAT_INTERVAL = LimitedSetting(
+    "heartbeat.interval.ms",
+    "heartbeat interval",
+    "Time between two heartbeats of a member, in ms.",
+    (5_000, 1, None),
+    (5_000, 1, None),
+    (15_000, 1, None),
+)
+SESSION_TIMEOUT = LimitedSetting(
+    "session.timeout.ms",
+    "session timeout",
+    "Time without a heartbeat after which a member is removed, in ms.",
+    (45_000, 1, None),
+    (45_000, 1, None),
+    (60_000, 1, None),
+)
+LOCK_DURATION = LimitedSetting(
+    "record.lock.duration.ms",
+    "lock duration",
+    "Time for which an acquired record stays locked to its member, in ms.",
+    (30_000, 1_000, 3_600_000),
+    (15_000, 1_000, 30_000),
+    (60_000, 30_000, 3_600_000),
+)
+DELIVERY_LIMIT = LimitedSetting(
+    "delivery.count.limit",
+    "delivery limit",
+    "Deliveries of a record after which it is archived, or goes to the dead-letter queue.",
+    (5, 2, 10),
+    (2, 2, 5),
+    (10, 5, 25),
+)
+RECORD_LOCKS = LimitedSetting(
+    "partition.max.record.locks",
+    "limit of record locks",
+    "Offsets between the start offset of a share-partition and its last one in flight.",
+    (2_000, 100, 10_000),
+    (100, 100, 2_000),
+    (4_000, 2_000, 10_000_000),
+)
+ASSIGNMENT_INTERVAL = LimitedSetting(
+    "assignment.interval.ms",
+    "assignment interval",
+    "Shortest time between two assignments of a group, in ms.",
+    (1_000, 0, None),
+    (0, 0, None),
+    (15_000, 0, None),
+)
+LIMITED_SETTINGS = (
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    LOCK_DURATION,
+    DELIVERY_LIMIT,
+    RECORD_LOCKS,
+    ASSIGNMENT_INTERVAL,
 )
 """In the order in which Kafka checks them."""
 
@@ -50,7 +113,7 @@ _COMMIT = "State is written by the commits of the processor, not by a coordinato
 
 
 class BrokerConfig(Config):
-    """What one processor grants to all of its groups.
+    """Defaults and limits of all groups of a processor.
 
     Each default lies within its limits, a heartbeat interval is shorter than its session timeout, and a group of
     the largest size can open a session for each member.
@@ -72,66 +135,35 @@ class BrokerConfig(Config):
         "share.fetch.purgatory.purge.interval.requests": "Parked fetches are part of a group's state.",
     }
 
-    group_share_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=5_000, description="Time between two heartbeats of a member, in ms."
-    )
-    group_share_min_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=5_000, description="Lowest heartbeat interval that a group may set, in ms."
-    )
-    group_share_max_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=15_000, description="Highest heartbeat interval that a group may set, in ms."
-    )
-    group_share_session_timeout_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=45_000, description="Time without a heartbeat after which a member is removed, in ms."
-    )
-    group_share_min_session_timeout_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=45_000, description="Lowest session timeout that a group may set, in ms."
-    )
-    group_share_max_session_timeout_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=60_000, description="Highest session timeout that a group may set, in ms."
-    )
-    group_share_record_lock_duration_ms: Annotated[Int, Field(ge=1_000, le=3_600_000)] = Field(
-        default=30_000, description="Time for which an acquired record stays locked to its member, in ms."
-    )
-    group_share_min_record_lock_duration_ms: Annotated[Int, Field(ge=1_000, le=30_000)] = Field(
-        default=15_000, description="Lowest lock duration that a group may set, in ms."
-    )
-    group_share_max_record_lock_duration_ms: Annotated[Int, Field(ge=30_000, le=3_600_000)] = Field(
-        default=60_000, description="Highest lock duration that a group may set, in ms."
-    )
-    group_share_delivery_count_limit: Annotated[Int, Field(ge=2, le=10)] = Field(
-        default=5, description="Deliveries of a record after which it is archived, or goes to the dead-letter queue."
-    )
-    group_share_min_delivery_count_limit: Annotated[Int, Field(ge=2, le=5)] = Field(
-        default=2, description="Lowest delivery limit that a group may set."
-    )
-    group_share_max_delivery_count_limit: Annotated[Int, Field(ge=5, le=25)] = Field(
-        default=10, description="Highest delivery limit that a group may set."
-    )
-    group_share_partition_max_record_locks: Annotated[Int, Field(ge=100, le=10_000)] = Field(
-        default=2_000, description="Offsets between the start offset of a share-partition and its last one in flight."
-    )
-    group_share_min_partition_max_record_locks: Annotated[Int, Field(ge=100, le=2_000)] = Field(
-        default=100, description="Lowest limit of record locks that a group may set."
-    )
-    group_share_max_partition_max_record_locks: Annotated[Int, Field(ge=2_000, le=10_000_000)] = Field(
-        default=4_000, description="Highest limit of record locks that a group may set."
-    )
-    group_share_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=1_000, description="Shortest time between two assignments of a group, in ms."
-    )
-    group_share_min_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=0, description="Lowest assignment interval that a group may set, in ms."
-    )
-    group_share_max_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=15_000, description="Highest assignment interval that a group may set, in ms."
-    )
+    group_share_heartbeat_interval_ms: Int = HEARTBEAT_INTERVAL.default_field
+    group_share_min_heartbeat_interval_ms: Int = HEARTBEAT_INTERVAL.min_field
+    group_share_max_heartbeat_interval_ms: Int = HEARTBEAT_INTERVAL.max_field
+    group_share_session_timeout_ms: Int = SESSION_TIMEOUT.default_field
+    group_share_min_session_timeout_ms: Int = SESSION_TIMEOUT.min_field
+    group_share_max_session_timeout_ms: Int = SESSION_TIMEOUT.max_field
+    group_share_record_lock_duration_ms: Int = LOCK_DURATION.default_field
+    group_share_min_record_lock_duration_ms: Int = LOCK_DURATION.min_field
+    group_share_max_record_lock_duration_ms: Int = LOCK_DURATION.max_field
+    group_share_delivery_count_limit: Int = DELIVERY_LIMIT.default_field
+    group_share_min_delivery_count_limit: Int = DELIVERY_LIMIT.min_field
+    group_share_max_delivery_count_limit: Int = DELIVERY_LIMIT.max_field
+    group_share_partition_max_record_locks: Int = RECORD_LOCKS.default_field
+    group_share_min_partition_max_record_locks: Int = RECORD_LOCKS.min_field
+    group_share_max_partition_max_record_locks: Int = RECORD_LOCKS.max_field
+    group_share_assignment_interval_ms: Int = ASSIGNMENT_INTERVAL.default_field
+    group_share_min_assignment_interval_ms: Int = ASSIGNMENT_INTERVAL.min_field
+    group_share_max_assignment_interval_ms: Int = ASSIGNMENT_INTERVAL.max_field
     group_share_assignors: Literal["simple", "all"] = Field(
         default="simple",
         description="The assignor of all groups: Kafka's `simple`, or `all`, by which each member has each partition.",
     )
     group_share_max_size: Annotated[Int, Field(ge=1, le=1_000)] = Field(
         default=200, description="Members that one group may have."
+    )
+    group_share_member_silence_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
+        default=5_000,
+        description="Time after which members that hold records and say nothing lose their locks, of groups that do "
+        "not set theirs, in ms; 0: only the locks' time counts, as in Kafka.",
     )
     group_share_max_share_sessions: Annotated[Int, Field(ge=1)] = Field(
         default=2_000, description="Share sessions that one group may have open."
@@ -156,7 +188,7 @@ class BrokerConfig(Config):
         for setting in LIMITED_SETTINGS:
             self._require_at_least(setting.default_key, setting.min_key)
             self._require_at_least(setting.max_key, setting.default_key)
-        session, heartbeat = "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms"
+        session, heartbeat = SESSION_TIMEOUT.default_key, HEARTBEAT_INTERVAL.default_key
         if self.value(session) <= self.value(heartbeat):
             text = order_text(session, self.value(session), "greater than", heartbeat, self.value(heartbeat))
             raise invalid_relation(text, session, heartbeat)

@@ -12,7 +12,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig
+from sharegroup.config.broker import (
+    ASSIGNMENT_INTERVAL,
+    DELIVERY_LIMIT,
+    HEARTBEAT_INTERVAL,
+    LIMITED_SETTINGS,
+    LOCK_DURATION,
+    RECORD_LOCKS,
+    SESSION_TIMEOUT,
+    BrokerConfig,
+)
 from sharegroup.config.model import (
     NO_ORIGINS,
     Allowed,
@@ -74,31 +83,19 @@ DeadLetterTopic = Annotated[
 
 
 class GroupConfig(Config):
-    """What is in force for one group.
+    """The configuration that is in force for one group.
 
     The bounds of the fields are those of Kafka's GroupConfig; the broker's limits come on top, see
     `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002); the
-    `share.redelivery` keys are ours.
+    `share.redelivery` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
     """
 
-    share_heartbeat_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=5_000, description="Time between two heartbeats of a member, in ms."
-    )
-    share_session_timeout_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=45_000, description="Time without a heartbeat after which a member is removed, in ms."
-    )
-    share_record_lock_duration_ms: Annotated[Int, Field(ge=1_000)] = Field(
-        default=30_000, description="Time for which an acquired record stays locked to its member, in ms."
-    )
-    share_delivery_count_limit: Annotated[Int, Field(ge=2)] = Field(
-        default=5, description="Deliveries of a record after which it is archived, or goes to the dead-letter queue."
-    )
-    share_partition_max_record_locks: Annotated[Int, Field(ge=100)] = Field(
-        default=2_000, description="Offsets between the start offset of a share-partition and its last one in flight."
-    )
-    share_assignment_interval_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=1_000, description="Shortest time between two assignments of the group, in ms."
-    )
+    share_heartbeat_interval_ms: Int = HEARTBEAT_INTERVAL.group_field
+    share_session_timeout_ms: Int = SESSION_TIMEOUT.group_field
+    share_record_lock_duration_ms: Int = LOCK_DURATION.group_field
+    share_delivery_count_limit: Int = DELIVERY_LIMIT.group_field
+    share_partition_max_record_locks: Int = RECORD_LOCKS.group_field
+    share_assignment_interval_ms: Int = ASSIGNMENT_INTERVAL.group_field
     share_auto_offset_reset: OffsetReset = Field(
         default="latest", description="Where a share-partition without a start offset begins."
     )
@@ -108,6 +105,11 @@ class GroupConfig(Config):
     share_renew_acknowledge_enable: Bool = Field(
         default=True, description="Whether a member may renew the lock of a record (acknowledgement type 4)."
     )
+    share_member_silence_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
+        default=5_000,
+        description="Time after which a member that holds records and says nothing loses its locks, in ms. Members "
+        "that hold records say so every second. 0: only the locks' time counts, as in Kafka.",
+    )
     share_redelivery_backoff_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
         default=0,
         description="Time for which a record stays away from everybody after it was released or its lock timed out, "
@@ -115,6 +117,11 @@ class GroupConfig(Config):
     )
     share_redelivery_backoff_max_ms: Annotated[Int, Field(ge=1, le=604_800_000)] = Field(
         default=60_000, description="Longest such time, in ms."
+    )
+    share_drain_enable: Bool = Field(
+        default=False,
+        description="Whether members get only records that are in flight already, so that nothing is left in flight; "
+        "before the group moves to another cluster.",
     )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
         default="", description="Topic for records that are given up; empty for no dead-letter queue."
@@ -125,17 +132,22 @@ class GroupConfig(Config):
 
     @property
     def auto_offset_reset_duration_ms(self) -> int | None:
-        """How far back a reset by duration goes, in ms; None when the reset is to the earliest or latest offset."""
+        """The duration of a reset by duration, in ms; None for a reset to the earliest or latest offset."""
         return _duration_ms(self.share_auto_offset_reset.removeprefix(BY_DURATION))
+
+    def spelled_value(self, key: str) -> str:
+        """Return a value as it is written in a configuration."""
+        value = self.value(key)
+        return str(value).lower() if isinstance(value, bool) else str(value)
 
     @property
     def has_dead_letter_queue(self) -> bool:
-        """Whether records that are given up go to a topic."""
+        """True if archived records go to a dead-letter topic."""
         return self.errors_deadletterqueue_topic_name != ""
 
     @property
     def share_partition_limits(self) -> SharePartitionLimits:
-        """The part of it that the engine needs."""
+        """The limits that the engine needs."""
         return SharePartitionLimits(
             lock_duration_ms=self.share_record_lock_duration_ms,
             delivery_count_limit=self.share_delivery_count_limit,
@@ -144,11 +156,12 @@ class GroupConfig(Config):
             has_dead_letter_queue=self.has_dead_letter_queue,
             redelivery_backoff_ms=self.share_redelivery_backoff_ms,
             redelivery_backoff_max_ms=self.share_redelivery_backoff_max_ms,
+            is_draining=self.share_drain_enable,
         )
 
 
 def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
-    """What is in force for a group: its own values, within the broker's limits, over the broker's defaults.
+    """Return the configuration of a group: its own values, within the broker's limits, over the broker's defaults.
 
     A value that lies outside of the limits is capped, not refused: it was acceptable when it was set, and the
     broker's limits have changed since (KIP-1240). As in Kafka, capping looks at each key alone.
@@ -174,7 +187,7 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
 
 
 def validate_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """Refuse what must not be stored as a group's configuration, in Kafka's order and with Kafka's texts.
+    """Refuse an invalid configuration of a group, in Kafka's order and with Kafka's texts.
 
     Args:
         broker: defaults and limits.
@@ -193,19 +206,19 @@ def validate_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> No
 def check_overrides(
     broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[str, str] = NO_ORIGINS
 ) -> None:
-    """As `validate_overrides`, for overrides that no request carried but a file: errors name where they came from.
+    """Refuse an invalid configuration of a group from a file: errors name the origins.
 
     Raises:
         ConfigurationError: as `validate_overrides` raises InvalidConfigError.
     """
     config = _parse(broker, overrides, origins)
-    for key, _, min_key, max_key in LIMITED_SETTINGS:
-        value, lowest, highest = config.value(key), broker.value(min_key), broker.value(max_key)
-        if value < lowest:
-            raise _out_of_order(origins, key, value, "greater than or equal to", min_key, lowest)
-        if value > highest:
-            raise _out_of_order(origins, key, value, "less than or equal to", max_key, highest)
-    session, heartbeat = "share.session.timeout.ms", "share.heartbeat.interval.ms"
+    for setting in LIMITED_SETTINGS:
+        key, value = setting.group_key, config.value(setting.group_key)
+        if value < (lowest := broker.value(setting.min_key)):
+            raise _out_of_order(origins, key, value, "greater than or equal to", setting.min_key, lowest)
+        if value > (highest := broker.value(setting.max_key)):
+            raise _out_of_order(origins, key, value, "less than or equal to", setting.max_key, highest)
+    session, heartbeat = SESSION_TIMEOUT.group_key, HEARTBEAT_INTERVAL.group_key
     if config.value(session) <= config.value(heartbeat):
         raise _out_of_order(origins, session, config.value(session), "greater than", heartbeat, config.value(heartbeat))
 
@@ -223,4 +236,5 @@ def _parse(broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[
             message = f"Unknown group config name: {key}{from_origins([key], origins)}."
             raise ConfigurationError(message, nearest(key, GroupConfig.key_names()))
     defaults = {setting.group_key: broker.value(setting.default_key) for setting in LIMITED_SETTINGS}
+    defaults["share.member.silence.ms"] = broker.group_share_member_silence_ms
     return GroupConfig.from_mapping({**defaults, **overrides}, origins)

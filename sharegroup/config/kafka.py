@@ -16,10 +16,67 @@ _SERVER = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
 
 _PEM = "Set ssl.ca.location, ssl.certificate.location and ssl.key.location to PEM files, which all clients can read."
 
+_JAVA_TLS = (
+    "security.providers",
+    "ssl.cipher.suites",
+    "ssl.enabled.protocols",
+    "ssl.engine.factory.class",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+)
+_JAVA_SASL = (
+    "sasl.client.callback.handler.class",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.assertion.algorithm",
+    "sasl.oauthbearer.assertion.claim.aud",
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    "sasl.oauthbearer.assertion.claim.iss",
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    "sasl.oauthbearer.assertion.claim.sub",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.template.file",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.jwt.validator.class",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.token.endpoint.url",
+)
+
 
 def is_secret_key(key: str) -> bool:
-    """Whether the value of a key, known or misspelt, must not be shown."""
-    return key.startswith(("sasl.", "ssl.")) or "password" in key or "secret" in key
+    """Return True if the value of a key, known or misspelt, must not be shown."""
+    return key.startswith(("sasl.", "ssl.", "state.table.storage.")) or "password" in key or "secret" in key
 
 
 def _check_servers(value: str) -> str:
@@ -30,7 +87,7 @@ def _check_servers(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A value of a JAAS configuration."""
+    """Quote a value of a JAAS configuration."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -43,7 +100,7 @@ def _pem_text(key: str, path: str) -> str:
 
 
 class KafkaConfig(Config):
-    """Where Kafka is; every client of every program takes its TLS and SASL settings from here.
+    """Configuration of the Kafka cluster; every client of every program has its TLS and SASL settings.
 
     Keys have the names of Kafka's own clients, or of confluent-kafka where those need Java. Passwords are shown in
     no error, log or `repr`.
@@ -61,6 +118,12 @@ class KafkaConfig(Config):
         "ssl.truststore.location": _PEM,
         "ssl.truststore.password": _PEM,
         "ssl.truststore.type": _PEM,
+        **dict.fromkeys(
+            _JAVA_TLS, "TLS is OpenSSL's, with its defaults; the files are set by ssl.ca.location and others."
+        ),
+        **dict.fromkeys(
+            _JAVA_SASL, "Clients log in by PLAIN or SCRAM: set sasl.mechanism, sasl.username, sasl.password."
+        ),
     }
     refusal: ClassVar[str] = "is not known to all clients"
 
@@ -73,7 +136,7 @@ class KafkaConfig(Config):
     sasl_mechanism: Annotated[
         Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], Allowed("`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`")
     ] = Field(default="", description="How clients log in, with the two SASL protocols.")
-    sasl_username: str = Field(default="", description="Who logs in.")
+    sasl_username: str = Field(default="", description="The user that logs in.")
     sasl_password: SecretStr = Field(default=SecretStr(""), description="The password of that user.")
     ssl_ca_location: str = Field(
         default="", description="PEM file of the authorities that brokers are trusted by; empty is the system's."
@@ -98,7 +161,7 @@ class KafkaConfig(Config):
         return self
 
     def client_properties(self) -> dict[str, str]:
-        """What confluent-kafka's clients are configured with; holds secrets."""
+        """Return the configuration of confluent-kafka's clients; it holds secrets."""
         properties: dict[str, str] = {}
         for key in self.key_names():
             value = self.value(key)
@@ -108,7 +171,7 @@ class KafkaConfig(Config):
         return properties
 
     def java_client_properties(self) -> dict[str, str]:
-        """What Kafka's Java clients are configured with; holds secrets.
+        """Return the configuration of Kafka's Java clients; it holds secrets.
 
         Certificate and key are read here and go as texts, so that they need not be where the client is.
 
@@ -142,7 +205,7 @@ class KafkaConfig(Config):
         return properties
 
     def without_secrets(self, text: str) -> str:
-        """A text, with every secret of this configuration hidden."""
+        """Hide every secret of this configuration in a text."""
         for key in self.key_names():
             value = self.value(key)
             if isinstance(value, SecretStr) and value.get_secret_value():

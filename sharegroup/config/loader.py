@@ -18,12 +18,11 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.config.consumer import ShareConsumerConfig
 from sharegroup.config.group import GroupConfig, check_overrides
 from sharegroup.config.kafka import KafkaConfig, is_secret_key
-from sharegroup.config.model import HIDDEN, Config, nearest
-from sharegroup.config.processor import ProcessorConfig
-from sharegroup.config.worker import WorkerConfig
+from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
+from sharegroup.config.model import HIDDEN, Config, from_origins, nearest
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "SHAREGROUP_"
@@ -40,37 +39,37 @@ SECTIONS: Mapping[str, type[Config]] = {
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
-class Place(NamedTuple):
-    """Where a flat key belongs."""
+class SectionKey(NamedTuple):
+    """A key of a section."""
 
     section: str
     key: str
 
 
 class Setting(NamedTuple):
-    """A value that was set, and where it came from."""
+    """A value that was set, and its origin."""
 
     value: str
     origin: str
 
 
-def _flat_keys() -> dict[str, Place]:
-    places: dict[str, Place] = {}
+def _flat_keys() -> dict[str, SectionKey]:
+    keys: dict[str, SectionKey] = {}
     for section, config in SECTIONS.items():
         for key in config.key_names():
-            places[f"{section}.{key}" if key in places else key] = Place(section, key)
-    return places
+            keys[f"{section}.{key}" if key in keys else key] = SectionKey(section, key)
+    return keys
 
 
-FLAT_KEYS: Mapping[str, Place] = _flat_keys()
-"""Every key that the environment and flags can set → where it belongs."""
+FLAT_KEYS: Mapping[str, SectionKey] = _flat_keys()
+"""Every key that the environment and flags can set → its section and key there."""
 
-_LOGS = (Place("processor", "log.path"), Place("kafka", "bootstrap.servers"))
-"""The keys that say where the log is: one of them is set."""
+_LOGS = (SectionKey("processor", "log.path"), SectionKey("kafka", "bootstrap.servers"))
+"""The keys that name the log: one of them is set."""
 
 
 def environment_variable(flat_key: str) -> str:
-    """The environment variable that sets a flat key."""
+    """Return the environment variable that sets a flat key."""
     return ENVIRONMENT_PREFIX + flat_key.upper().replace(".", "_")
 
 
@@ -79,7 +78,7 @@ class Settings:
     """All settings of one program.
 
     Attributes:
-        processor: where logs and state are.
+        processor: configuration of the processor.
         broker: defaults and limits of all groups.
         groups: group id → the group's own keys and values.
         consumer: keys and values that consumers start from.
@@ -96,18 +95,18 @@ class Settings:
 
     @property
     def log(self) -> str | KafkaConfig:
-        """Where the log is, as `open_log` takes it."""
+        """The address of the log, as `open_log` takes it."""
         return self.kafka if self.kafka.bootstrap_servers else str(self.processor.log_path)
 
     @property
-    def link_properties(self) -> dict[str, str]:
+    def channel_properties(self) -> dict[str, str]:
         """Configuration of the log, and of the topics between a member and the processor; may hold secrets."""
         log = {"log.path": str(self.log)} if isinstance(self.log, str) else self.kafka.client_properties()
         names = ("request.topic.name", "response.topic.name")
         return {**log, **{key: self.processor.value(key) for key in names}}
 
     def consumer_config(self, properties: Mapping[str, object] | None = None) -> ShareConsumerConfig:
-        """The configuration of one consumer: its own properties over the settings.
+        """Return the configuration of one consumer: its own properties over the settings.
 
         Raises:
             ConfigurationError: a property is wrong, or group.id is set nowhere.
@@ -115,7 +114,7 @@ class Settings:
         return ShareConsumerConfig.from_mapping({**self.consumer, **(properties or {})})
 
     def worker_config(self, properties: Mapping[str, object] | None = None) -> WorkerConfig:
-        """The configuration of one worker: its own properties over the settings.
+        """Return the configuration of one worker: its own properties over the settings.
 
         Raises:
             ConfigurationError: a property is wrong, or group.id or topics is set nowhere.
@@ -124,51 +123,54 @@ class Settings:
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Settings:
-    """Settings by precedence: flags, then environment, then YAML file, then defaults.
+    """Load the settings: flags before environment variables before the YAML file before defaults.
 
     Args:
         path: the YAML file; None for none.
-        environ: environment variables; those without the prefix `SHAREGROUP_` are not looked at.
+        environ: environment variables; those without the prefix `SHAREGROUP_` are ignored.
         overrides: the arguments of `--set` flags, each `key=value`; of a repeated key the last one counts.
 
     Raises:
         ConfigurationError: the file cannot be read, or a key or value is wrong; names key, value, bound and origin.
     """
-    found: dict[str, dict[str, Setting]] = {section: {} for section in SECTIONS}
+    sections: dict[str, dict[str, Setting]] = {section: {} for section in SECTIONS}
     groups: dict[str, dict[str, Setting]] = {}
     if path is not None:
-        _read_yaml(path, found, groups)
+        _read_yaml(path, sections, groups)
     for source in (_read_environment(environ), _read_flags(overrides)):
-        given = list(source)
-        _forget_other_log(found, {place for place, _ in given})
-        for place, setting in given:
-            found[place.section][place.key] = setting
-    _check_one_log(found)
-    broker = _build(BrokerConfig, found["broker"])
+        entries = list(source)
+        _forget_other_log(sections, {key for key, _ in entries})
+        for key, setting in entries:
+            sections[key.section][key.key] = setting
+    _check_one_log(sections)
+    broker = _build(BrokerConfig, sections["broker"])
     for settings in groups.values():
         check_overrides(broker, _values(settings), _origins(settings))
+    processor = _build(ProcessorConfig, sections["processor"])
+    for group_id in groups:
+        _check_served(processor, sections["processor"], group_id)
     return Settings(
-        processor=_build(ProcessorConfig, found["processor"]),
+        processor=processor,
         broker=broker,
         groups={group_id: _values(settings) for group_id, settings in groups.items()},
-        consumer=_defaults(ShareConsumerConfig, found["consumer"]),
-        worker=_defaults(WorkerConfig, found["worker"]),
-        kafka=_build(KafkaConfig, found["kafka"]),
+        consumer=_defaults(ShareConsumerConfig, sections["consumer"]),
+        worker=_defaults(WorkerConfig, sections["worker"]),
+        kafka=_build(KafkaConfig, sections["kafka"]),
     )
 
 
-def _forget_other_log(found: Mapping[str, dict[str, Setting]], given: Collection[Place]) -> None:
-    """A log that a later source names stands in the place of one that an earlier source has named."""
-    if any(place in given for place in _LOGS):
-        for place in _LOGS:
-            found[place.section].pop(place.key, None)
+def _forget_other_log(sections: Mapping[str, dict[str, Setting]], keys: Collection[SectionKey]) -> None:
+    """Remove the log of earlier sources if a later source names one."""
+    if any(log in keys for log in _LOGS):
+        for log in _LOGS:
+            sections[log.section].pop(log.key, None)
 
 
-def _check_one_log(found: Mapping[str, Mapping[str, Setting]]) -> None:
-    path, servers = (place.key for place in _LOGS)
-    given = [(place.key, found[place.section].get(place.key)) for place in _LOGS]
+def _check_one_log(sections: Mapping[str, Mapping[str, Setting]]) -> None:
+    path, servers = (log.key for log in _LOGS)
+    logs = [(log.key, sections[log.section].get(log.key)) for log in _LOGS]
     # No brokers is no Kafka; no path is a mistake, which the section finds.
-    named = [setting for key, setting in given if setting is not None and (setting.value or key == path)]
+    named = [setting for key, setting in logs if setting is not None and (setting.value or key == path)]
     if not named:
         raise ConfigurationError(
             f"Missing required configuration {path} or {servers}, which have no default value.",
@@ -177,6 +179,16 @@ def _check_one_log(found: Mapping[str, Mapping[str, Setting]]) -> None:
     if len(named) > 1:
         origins = ", ".join(setting.origin for setting in named)
         raise ConfigurationError(f"{path} and {servers} are both set (from {origins}).", "All programs have one log.")
+
+
+def _check_served(processor: ProcessorConfig, settings: Mapping[str, Setting], group_id: str) -> None:
+    key = "processor.group.pattern"
+    if not processor.serves(group_id):
+        raise ConfigurationError(
+            f"Group {group_id} is configured under {GROUPS}, but {key} {processor.processor_group_pattern} does not "
+            f"match it{from_origins([key], _origins(settings))}.",
+            f"Configure the group where it is served, or let {key} match it.",
+        )
 
 
 def _values(settings: Mapping[str, Setting]) -> dict[str, str]:
@@ -192,13 +204,13 @@ def _build(config: type[AnyConfig], settings: Mapping[str, Setting]) -> AnyConfi
 
 
 def _defaults(config: type[Config], settings: Mapping[str, Setting]) -> dict[str, str]:
-    # What each program sets for itself is not known yet: any name stands in for it, so that the rest is checked now.
+    # Required keys that each program sets itself get any value, so that the rest is checked now.
     stand_ins = dict.fromkeys(config.required_key_names(), "unset")
     config.from_mapping({**stand_ins, **_values(settings)}, _origins(settings))
     return _values(settings)
 
 
-def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[Place, Setting]]:
+def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[SectionKey, Setting]]:
     refused = (key for config in SECTIONS.values() for key in config.refused)
     keys = {environment_variable(key): key for key in (*FLAT_KEYS, *GroupConfig.key_names(), *refused)}
     for variable, value in sorted(environ.items()):
@@ -207,25 +219,27 @@ def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[Place, Setti
         if variable not in keys:
             raise ConfigurationError(f"Unknown environment variable {variable}.", nearest(variable, keys))
         origin = f"environment variable {variable}"
-        yield _place(keys[variable], origin), Setting(value.strip(), origin)
+        yield _section_key(keys[variable], origin), Setting(value.strip(), origin)
 
 
-def _read_flags(overrides: Sequence[str]) -> Iterator[tuple[Place, Setting]]:
+def _read_flags(overrides: Sequence[str]) -> Iterator[tuple[SectionKey, Setting]]:
     for override in overrides:
         key, equals, value = override.partition("=")
         shown = f"{key}={HIDDEN}" if is_secret_key(key.strip()) else override
         origin = f"flag --set {shown}"
         if not equals:
             raise ConfigurationError(f"A setting has the form key=value (from {origin}).")
-        yield _place(key.strip(), origin), Setting(value.strip(), origin)
+        yield _section_key(key.strip(), origin), Setting(value.strip(), origin)
 
 
-def _place(key: str, origin: str) -> Place:
+def _section_key(key: str, origin: str) -> SectionKey:
+    for config in SECTIONS.values():
+        key = config.normalized(key)
     if key in FLAT_KEYS:
         return FLAT_KEYS[key]
     section, _, rest = key.partition(".")
-    if section in SECTIONS and rest in SECTIONS[section].key_names():
-        return Place(section, rest)
+    if section in SECTIONS and SECTIONS[section].accepts(rest):
+        return SectionKey(section, SECTIONS[section].normalized(rest))
     for config in SECTIONS.values():
         if key in config.refused:
             raise config.unknown_key(key, {key: origin})
@@ -235,7 +249,7 @@ def _place(key: str, origin: str) -> Place:
     raise ConfigurationError(f"Unknown configuration {key} (from {origin}).", nearest(key, FLAT_KEYS))
 
 
-def _read_yaml(path: Path, found: dict[str, dict[str, Setting]], groups: dict[str, dict[str, Setting]]) -> None:
+def _read_yaml(path: Path, sections: dict[str, dict[str, Setting]], groups: dict[str, dict[str, Setting]]) -> None:
     file = str(path)
     for key, node, origin in _entries(_yaml_root(path), file):
         if key == GROUPS:
@@ -246,12 +260,12 @@ def _read_yaml(path: Path, found: dict[str, dict[str, Setting]], groups: dict[st
                 }
         elif key in SECTIONS:
             for name, value, where in _entries(node, file):
-                if name not in SECTIONS[key].key_names():
+                if not SECTIONS[key].accepts(name):
                     raise SECTIONS[key].unknown_key(name, {name: where})
-                _add(found[key], name, _setting(name, value, where))
+                _add(sections[key], SECTIONS[key].normalized(name), _setting(name, value, where))
         else:
-            place = _place(key, origin)
-            _add(found[place.section], place.key, _setting(key, node, origin))
+            target = _section_key(key, origin)
+            _add(sections[target.section], target.key, _setting(key, node, origin))
 
 
 def _add(settings: dict[str, Setting], key: str, setting: Setting) -> None:
@@ -270,7 +284,7 @@ def _yaml_root(path: Path) -> yaml.Node | None:
 
 
 def _entries(node: yaml.Node | None, file: str) -> Iterator[tuple[str, yaml.Node, str]]:
-    """Key, value and origin of each entry of a mapping; of none for a section in which nothing is set."""
+    """Yield key, value and origin of each entry of a mapping; nothing for an empty section."""
     if node is None or node.tag == "tag:yaml.org,2002:null":
         return
     if not isinstance(node, yaml.MappingNode):
@@ -288,7 +302,7 @@ def _entries(node: yaml.Node | None, file: str) -> Iterator[tuple[str, yaml.Node
 
 
 def _setting(key: str, node: yaml.Node, origin: str) -> Setting:
-    """The text of a scalar as written, or of a list of scalars with commas between them."""
+    """Return the text of a scalar as written, or of a list of scalars with commas between them."""
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
     if not all(isinstance(item, yaml.ScalarNode) for item in items):
         raise ConfigurationError(f"{key} must be one value or a list of values (from {origin}).")

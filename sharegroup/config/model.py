@@ -1,4 +1,4 @@
-"""What all configurations share: dotted keys, Kafka's value syntax, and errors that name key, value and bound.
+"""The base of all configurations: dotted keys, Kafka's value syntax, and errors that name key, value and bound.
 
 A value may be the string that Kafka's tools, an environment variable or a properties file carry, or a Python
 value of the right type. The texts of errors follow Kafka's `ConfigDef`, so that they can be looked up.
@@ -7,8 +7,9 @@ value of the right type. The texts of errors follow Kafka's `ConfigDef`, so that
 from __future__ import annotations
 
 import difflib
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self, get_args
@@ -17,6 +18,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sharegroup.errors import ConfigurationError
+
+_logger = logging.getLogger(__name__)
 
 INT_MAX = 2**31 - 1
 """Largest value of Kafka's configuration type INT."""
@@ -27,7 +30,7 @@ LONG_MAX = 2**63 - 1
 NO_ORIGINS: Mapping[str, str] = {}
 
 HIDDEN = "[hidden]"
-"""What stands for a secret in errors."""
+"""The text in place of a secret in errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +41,22 @@ class Allowed:
 
 
 def attribute_name(key: str) -> str:
-    """The Python attribute of a dotted key."""
+    """Return the Python attribute of a dotted key."""
     return key.replace(".", "_")
 
 
 def invalid_value(reason: str) -> PydanticCustomError:
-    """The error that a validator of one value raises."""
+    """Return the error of a validator of one value."""
     return PydanticCustomError("value", "{reason}", {"reason": reason})
 
 
 def invalid_relation(reason: str, *keys: str) -> PydanticCustomError:
-    """The error that a validator raises when the values of several keys contradict each other."""
+    """Return the error of a validator for values of several keys that contradict each other."""
     return PydanticCustomError("relation", "{reason}", {"reason": reason, "keys": keys})
 
 
 def order_text(key: str, value: int, relation: str, bound_key: str, bound: int) -> str:
-    """The text for a value on the wrong side of another key's value; `relation` is like "greater than"."""
+    """Return the text for a value on the wrong side of another key's value; `relation` is like "greater than"."""
     return f"{key} must be {relation} {bound_key} ({bound}), not {value}"
 
 
@@ -86,12 +89,12 @@ def _parse_list(value: object) -> object:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka would accept the name for a topic."""
+    """Return True if Kafka accepts the name for a topic."""
     return name not in (".", "..") and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None
 
 
 def check_topic_name(name: str) -> str:
-    """The name, if Kafka would accept it for a topic."""
+    """Return the name if Kafka accepts it for a topic, else raise an error."""
     if not is_topic_name(name):
         raise invalid_value("A topic name has 1 to 249 letters, digits, '.', '_' or '-', and is neither '.' nor '..'")
     return name
@@ -108,13 +111,13 @@ TopicNames = Annotated[
 
 
 def nearest(key: str, candidates: Iterable[str]) -> str:
-    """A remedy for an unknown key: the known key that is most like it."""
-    found = difflib.get_close_matches(key, list(candidates), n=1)
-    return f"Did you mean {found[0]}?" if found else "All keys are in docs/configuration.md."
+    """Return a remedy for an unknown key: the known key that is most like it."""
+    matches = difflib.get_close_matches(key, list(candidates), n=1)
+    return f"Did you mean {matches[0]}?" if matches else "All keys are in docs/configuration.md."
 
 
 def from_origins(keys: Iterable[str], origins: Mapping[str, str]) -> str:
-    """Where the values of these keys came from, in brackets; empty when that is not known."""
+    """Return the origins of the values of these keys, in brackets; empty when none is known."""
     known = [origins[key] for key in keys if key in origins]
     return f" (from {', '.join(known)})" if known else ""
 
@@ -135,53 +138,83 @@ class Config(BaseModel):
     )
 
     refused: ClassVar[Mapping[str, str]] = {}
-    """Keys that Kafka knows and this configuration refuses → why, or what to set instead."""
+    """Keys that Kafka knows and this configuration refuses → the reason, or the key to set instead."""
     refusal: ClassVar[str] = "has no meaning here"
-    """What follows a refused key in the error, without the full stop."""
+    """The text after a refused key in the error, without the full stop."""
+
+    without_effect: ClassVar[Mapping[str, str]] = {}
+    """Keys that Kafka knows and this configuration accepts without an effect → the reason."""
+
+    families: ClassVar[Mapping[str, Collection[str]]] = {}
+    """Keys that stand for several, each of which is written with its own name after it, in any case → those names."""
 
     def __init__(self, /, **values: object) -> None:
-        """The configuration with these attributes, defaults for the rest."""
+        """Make a configuration of attributes, with defaults for the rest."""
         self._fill(values, NO_ORIGINS)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], origins: Mapping[str, str] = NO_ORIGINS) -> Self:
-        """The configuration with these values, defaults for the rest.
+        """Make a configuration of values by key, with defaults for the rest.
 
         Args:
             values: dotted key → value; strings may have blanks around them.
-            origins: dotted key → where the value came from, for error messages.
+            origins: dotted key → origin of the value, for error messages.
 
         Raises:
             ConfigurationError: a key is unknown, refused or missing, or a value is not acceptable.
         """
         for key in values:
-            if key not in cls.key_names():
+            if not cls.accepts(key):
                 raise cls.unknown_key(key, origins)
+            if key in cls.without_effect:
+                _logger.warning("%s has no effect. %s", key, cls.without_effect[key])
+        known = {k: v.strip() if isinstance(v, str) else v for k, v in values.items() if k not in cls.without_effect}
+        for family in cls.families:
+            members = {key: known.pop(key) for key in list(known) if key.startswith(f"{family}.")}
+            if members:
+                known[family] = {key[len(family) + 1 :].lower(): value for key, value in members.items()}
         config = cls.__new__(cls)
-        config._fill({k: v.strip() if isinstance(v, str) else v for k, v in values.items()}, origins)
+        config._fill(known, origins)
         return config
 
     @classmethod
     @cache
     def key_names(cls) -> tuple[str, ...]:
-        """All keys, dotted."""
-        return tuple(str(field.alias) for field in cls.model_fields.values())
+        """Return all keys, dotted; those of families with each name that may follow."""
+        single = [str(field.alias) for field in cls.model_fields.values()]
+        members = [f"{family}.{name}" for family, names in cls.families.items() for name in names]
+        return (*(key for key in single if key not in cls.families), *members)
+
+    @classmethod
+    def normalized(cls, key: str) -> str:
+        """Return a key as `key_names()` has it: the name in a family may be written in any case."""
+        return next(
+            (f"{family}.{key[len(family) + 1 :].lower()}" for family in cls.families if key.startswith(f"{family}.")),
+            key,
+        )
+
+    @classmethod
+    def accepts(cls, key: str) -> bool:
+        """Return True for one of `key_names()`, and for a key that is accepted without an effect."""
+        return cls.normalized(key) in cls.key_names() or key in cls.without_effect
 
     @classmethod
     def required_key_names(cls) -> tuple[str, ...]:
-        """The keys without a default, dotted."""
+        """Return the keys without a default, dotted."""
         return tuple(str(field.alias) for field in cls.model_fields.values() if field.is_required())
 
     @classmethod
     def unknown_key(cls, key: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigurationError:
-        """The error for a key that is not one of `key_names()`."""
+        """Return the error for a key that is not one of `key_names()`."""
         origin = from_origins([key], origins)
         if key in cls.refused:
             return ConfigurationError(f"{key} {cls.refusal}{origin}.", cls.refused[key])
-        return ConfigurationError(f"Unknown configuration {key}{origin}.", nearest(key, cls.key_names()))
+        return ConfigurationError(
+            f"Unknown configuration {key}{origin}.", nearest(cls.normalized(key), cls.key_names())
+        )
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key."""
+        """Return the value of a dotted key."""
         return getattr(self, attribute_name(key))
 
     def _fill(self, values: Mapping[str, object], origins: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Assignors: which member may fetch from which share-partition (KIP-932, `group.share.assignors`)."""
+"""Assignors: the share-partitions that each member may fetch from (KIP-932, `group.share.assignors`)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from sortedcontainers import SortedSet
 
 from sharegroup.coordinator.group_state import Assignment, Member
-
-TopicPartition = tuple[str, int]
-"""Topic id and partition."""
+from sharegroup.core.records import PartitionKey
 
 Topics = Mapping[str, tuple[str, Collection[int]]]
 """Topic name → (topic id, partitions that have their state)."""
 
 Assignor = Callable[[Iterable[Member], Topics], dict[str, Assignment]]
-"""(members with their present assignment, topics) → member id → assignment."""
+"""(members with their current assignment, topics) → member id → assignment."""
 
 
 def simple_assignment(members: Iterable[Member], topics: Topics) -> dict[str, Assignment]:
-    """Kafka's simple assignor: every member gets a partition, every partition a member, loads differ by little.
+    """Assign as Kafka's simple assignor: no member and no partition is left out, and loads differ by little.
 
-    Each partition goes to ceil(subscribers / partitions) members. What a member has, it keeps as far as the balance
+    Each partition goes to ceil(subscribers / partitions) members. A member keeps its partitions as far as the balance
     allows: a partition moves only from a member that has at least two more than the one that gets it.
     """
     balance = _Balance(sorted(members, key=lambda member: member.member_id), topics)
@@ -33,7 +31,7 @@ def simple_assignment(members: Iterable[Member], topics: Topics) -> dict[str, As
 
 
 def all_assignment(members: Iterable[Member], topics: Topics) -> dict[str, Assignment]:
-    """Every member may fetch from every partition of its topics: for few partitions, or partitions of unlike size."""
+    """Assign all partitions of its topics to every member: for few partitions, or partitions of unequal size."""
     return {
         member.member_id: _grouped(
             (topics[topic][0], partition)
@@ -50,15 +48,15 @@ ASSIGNORS: dict[str, Assignor] = {"simple": simple_assignment, "all": all_assign
 
 
 class _Balance:
-    """Partitions being given to members; members that subscribe to a topic are kept in the order of their load."""
+    """An assignment in progress; the members that subscribe to a topic are kept in the order of their load."""
 
     def __init__(self, members: Iterable[Member], topics: Topics) -> None:
         self._members = {member.member_id: member for member in members}
-        self._given: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self._members}
+        self._assigned: dict[str, set[PartitionKey]] = {member_id: set() for member_id in self._members}
         self._queues: dict[tuple[str, ...], SortedSet[tuple[int, str]]] = {}
         self._queues_of: dict[str, list[SortedSet[tuple[int, str]]]] = {member_id: [] for member_id in self._members}
-        self._queue: dict[TopicPartition, SortedSet[tuple[int, str]]] = {}
-        self._holders: dict[TopicPartition, dict[str, None]] = {}
+        self._queue: dict[PartitionKey, SortedSet[tuple[int, str]]] = {}
+        self._holders: dict[PartitionKey, dict[str, None]] = {}
         subscribers: dict[str, list[str]] = {topic: [] for topic in topics}
         for member in self._members.values():
             for topic in subscribers.keys() & member.subscribed_topic_names:
@@ -72,32 +70,32 @@ class _Balance:
                 self._holders[topic_id, partition] = {}
 
     def keep(self) -> None:
-        """Let members keep what they have and may have."""
+        """Keep the current partitions of members that are still allowed."""
         for member in self._members.values():
             for topic_id, partitions in member.assignment.items():
                 for partition in partitions:
                     target = (topic_id, partition)
                     queue = self._queue.get(target)
-                    may_have = queue is not None and (len(self._given[member.member_id]), member.member_id) in queue
+                    may_have = queue is not None and (len(self._assigned[member.member_id]), member.member_id) in queue
                     if may_have and len(self._holders[target]) < self._sharing(target):
                         self._give(target, member.member_id)
 
     def fill(self) -> None:
-        """Give each partition to as many members as it needs, those that have least first."""
+        """Assign each partition to as many members as it needs, those with the lowest load first."""
         for target, holders in self._holders.items():
             while len(holders) < self._sharing(target):
                 _, member_id = self._least_loaded(target)
                 self._give(target, member_id)
 
     def level(self) -> None:
-        """Move partitions to members that have at least two less, until there is no such move."""
+        """Move partitions to members that have at least two fewer, until there is no such move."""
         has_moved = True
         while has_moved:
             has_moved = False
             for target, holders in self._holders.items():
                 queue = self._queue[target]
                 for holder in list(holders):
-                    highest_load = len(self._given[holder]) - 2
+                    highest_load = len(self._assigned[holder]) - 2
                     if queue[0][0] > highest_load or len(holders) == len(queue):
                         continue
                     load, member_id = self._least_loaded(target)
@@ -108,7 +106,7 @@ class _Balance:
 
     def give_everyone_one(self) -> None:
         """Share partitions more widely where subscriptions differ so much that a member would have none."""
-        for member_id, targets in self._given.items():
+        for member_id, targets in self._assigned.items():
             if targets:
                 continue
             allowed = [target for target, queue in self._queue.items() if (0, member_id) in queue]
@@ -116,8 +114,8 @@ class _Balance:
                 self._give(min(allowed, key=lambda target: (len(self._holders[target]), target)), member_id)
 
     def assignments(self) -> dict[str, Assignment]:
-        """Member id → what it was given."""
-        return {member_id: _grouped(targets) for member_id, targets in self._given.items()}
+        """Return member id → assignment."""
+        return {member_id: _grouped(targets) for member_id, targets in self._assigned.items()}
 
     def _queue_of(self, subscribers: tuple[str, ...]) -> SortedSet[tuple[int, str]]:
         queue = self._queues.get(subscribers)
@@ -127,30 +125,30 @@ class _Balance:
                 self._queues_of[member_id].append(queue)
         return queue
 
-    def _sharing(self, target: TopicPartition) -> int:
+    def _sharing(self, target: PartitionKey) -> int:
         return -(-len(self._queue[target]) // len(self._queue))
 
-    def _least_loaded(self, target: TopicPartition) -> tuple[int, str]:
+    def _least_loaded(self, target: PartitionKey) -> tuple[int, str]:
         holders = self._holders[target]
         return next(entry for entry in self._queue[target] if entry[1] not in holders)
 
-    def _give(self, target: TopicPartition, member_id: str) -> None:
+    def _give(self, target: PartitionKey, member_id: str) -> None:
         self._holders[target][member_id] = None
-        self._given[member_id].add(target)
-        self._requeue(member_id, len(self._given[member_id]) - 1)
+        self._assigned[member_id].add(target)
+        self._requeue(member_id, len(self._assigned[member_id]) - 1)
 
-    def _take(self, target: TopicPartition, member_id: str) -> None:
+    def _take(self, target: PartitionKey, member_id: str) -> None:
         del self._holders[target][member_id]
-        self._given[member_id].remove(target)
-        self._requeue(member_id, len(self._given[member_id]) + 1)
+        self._assigned[member_id].remove(target)
+        self._requeue(member_id, len(self._assigned[member_id]) + 1)
 
     def _requeue(self, member_id: str, load_before: int) -> None:
         for queue in self._queues_of[member_id]:
             queue.remove((load_before, member_id))
-            queue.add((len(self._given[member_id]), member_id))
+            queue.add((len(self._assigned[member_id]), member_id))
 
 
-def _grouped(targets: Iterable[TopicPartition]) -> Assignment:
+def _grouped(targets: Iterable[PartitionKey]) -> Assignment:
     grouped: dict[str, list[int]] = {}
     for topic_id, partition in sorted(targets):
         grouped.setdefault(topic_id, []).append(partition)

@@ -1,7 +1,7 @@
 """The group coordinator: members, epochs, assignment, and the two-phase initialisation of share-partitions.
 
-Each method returns the records that it applied. Heartbeats are handled one by one; assignments are made once a
-cut, by `reassign`, so that a thousand members can join in a few ticks.
+Each method returns the records that it applied. Heartbeats are handled one by one; `reassign` makes an assignment once
+per cut, so that a thousand members can join in a few ticks.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
 from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.assignor import ASSIGNORS
-from sharegroup.coordinator.group_state import Assignment, GroupState, Member, assignment_record
-from sharegroup.coordinator.session_deadlines import SessionDeadlines
+from sharegroup.coordinator.group_state import Assignment, GroupState, Initialization, Member, assignment_record
+from sharegroup.core.due_times import DueTimes
 from sharegroup.errors import (
     FencedMemberEpochError,
+    GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
     NonEmptyGroupError,
     UnknownMemberIdError,
 )
+from sharegroup.protocol.group_administration import AlteredPartition
 from sharegroup.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -33,11 +35,15 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
+    ShareGroupPaused,
     ShareGroupRemoved,
     ShareGroupRequestAnswered,
     ShareGroupRequestWaiting,
     ShareGroupTargetAssignment,
 )
+
+_NEW_MEMBER_FACTOR = 10
+"""An assignment that gives new members their first share-partitions waits for this part of the interval only."""
 
 
 class GroupCoordinator:
@@ -46,7 +52,7 @@ class GroupCoordinator:
     Args:
         state: durable metadata, as folded; its members get fresh sessions.
         broker: defaults and bounds.
-        group_epoch_floor: a group that comes to life begins above this epoch.
+        group_epoch_floor: a new group begins above this epoch.
     """
 
     def __init__(
@@ -56,24 +62,30 @@ class GroupCoordinator:
         group_epoch_floor: int = 0,
     ) -> None:
         self.state = state
-        self.sessions = SessionDeadlines()
+        self.sessions: DueTimes[str] = DueTimes()
+        """The end of each member's session."""
         self.last_assignment_ms = 0
-        """When share-partitions were last assigned; 0 when never."""
+        """Time of the last assignment; 0 when there was none."""
         self.empty_since_ms: int | None = None
-        """Since when a group that is not dead has had neither members, state nor configuration."""
+        """Time since which a group that is not dead has had neither members, state nor configuration."""
         self._epoch_floor = group_epoch_floor
         self.config: GroupConfig = effective_group_config(broker, state.config_overrides)
         self._broker = broker
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next member's session ends, a new assignment that was put off is due, or the group is dead."""
+        """Time at which the next session ends, a postponed assignment is due, or the group expires."""
         deadlines = [self.sessions.earliest_ms]
         if self.empty_since_ms is not None:
             deadlines.append(self.empty_since_ms + self._retention_ms)
         if self.state.assignment_epoch < self.state.group_epoch:
             deadlines.append(self._next_assignment_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def assignor_name(self) -> str:
+        """The assignor that divides share-partitions among the members."""
+        return self._broker.group_share_assignors
 
     def open_missing_sessions(self, now_ms: int) -> None:
         """Give members without a session (after a recovery) a fresh one, as Kafka's coordinator does when it loads."""
@@ -88,7 +100,7 @@ class GroupCoordinator:
         """Handle one heartbeat.
 
         Raises:
-            InvalidRequestError: a field is missing, or the epoch makes no sense.
+            InvalidRequestError: a field is missing, or the epoch is invalid.
             UnknownMemberIdError: the member is not in the group; it must join again.
             FencedMemberEpochError: the epoch is not the member's; it must join again.
             GroupMaxSizeReachedError: the group is full.
@@ -105,16 +117,17 @@ class GroupCoordinator:
         else:
             self._check_epoch(self._known(member_id), request.member_epoch)
             records = self._updated(self.state.members[member_id], client_id, request)
+            records += self._converged(member_id, request.member_epoch)
         self.sessions.set(member_id, now_ms + self.config.share_session_timeout_ms)
         return records
 
     def expire_sessions(self, now_ms: int) -> list[GroupRecord]:
         """Remove members whose session ended at or before `now_ms`."""
-        ended = self.sessions.end_due(now_ms)
+        ended = self.sessions.take_due(now_ms)
         return [record for member_id in ended for record in self._remove(member_id, "session timeout")]
 
     def topic_seen(self, topic: str, topic_id: str, partition_count: int) -> list[GroupRecord]:
-        """Take in a look at a topic; new share-partitions begin their initialisation, old ones their end.
+        """Apply an observation of a topic: begin to initialise new share-partitions and to delete old ones.
 
         A topic that was deleted and created again has another topic id, and so other share-partitions.
         """
@@ -129,34 +142,31 @@ class GroupCoordinator:
         return self._applied_with_new_epoch(records)
 
     def partitions_initialized(self, topic_id: str, partitions: Iterable[int], state_epoch: int) -> list[GroupRecord]:
-        """Note which share-partitions have the state of an epoch now; they can be assigned."""
+        """Record the share-partitions that now have the state of an epoch; they can be assigned."""
         return self._applied_with_new_epoch(state_topics.initialized(self.state, topic_id, partitions, state_epoch))
 
     def alter_offsets(
-        self, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int]
+        self, topic: str, topic_id: str, partition_count: int, partitions: Iterable[AlteredPartition]
     ) -> list[GroupRecord]:
-        """Begin the state of share-partitions anew; a group that is dead comes to life.
-
-        Args:
-            topic: topic name.
-            topic_id: its present id.
-            partition_count: partitions that it has.
-            start_offsets: partition → its new SPSO.
-        """
-        return self._applied_with_new_epoch(
-            state_topics.altered(self.state, topic, topic_id, partition_count, start_offsets, epoch=self._next_epoch)
-        )
+        """Restart share-partitions at new offsets; create the group if it is dead."""
+        new = {
+            partition.partition_index: Initialization(
+                self._next_epoch, partition.start_offset, tuple(partition.state_batches)
+            )
+            for partition in partitions
+        }
+        return self._applied_with_new_epoch(state_topics.altered(self.state, topic, topic_id, partition_count, new))
 
     def delete_topics(self, topic_ids: Iterable[str]) -> list[GroupRecord]:
-        """Begin the end of all share-partitions of some topics, which the group must know."""
+        """Begin to delete all share-partitions of some topics, which the group must know."""
         return self._applied_with_new_epoch(state_topics.deleting(self.state, topic_ids))
 
     def topics_deleted(self, topic_ids: Iterable[str]) -> list[GroupRecord]:
-        """Note that the share-partitions of some topics have no state any more."""
+        """Record that the share-partitions of some topics have no state any more."""
         return self._applied_with_new_epoch(state_topics.deleted(self.state, topic_ids))
 
     def remove(self, reason: str) -> list[GroupRecord]:
-        """End the group, which must have neither members nor share-partitions with a state."""
+        """Remove the group, which must have neither members nor share-partitions with a state."""
         self.empty_since_ms = None
         self.last_assignment_ms = 0
         last_epoch = self.state.group_epoch
@@ -170,7 +180,7 @@ class GroupCoordinator:
         return self._applied([record])
 
     def check_empty(self) -> None:
-        """Check that nobody would be disturbed by a change from outside.
+        """Check that the group has no members, so that an administrator may change its state.
 
         Raises:
             NonEmptyGroupError: the group has members.
@@ -179,12 +189,12 @@ class GroupCoordinator:
             raise NonEmptyGroupError(f"The group has {len(self.state.members)} members.", "Stop them, and try again.")
 
     def expire(self, now_ms: int) -> list[GroupRecord]:
-        """End the group when it has been without members and state for `offsets.retention.minutes`.
+        """Remove the group when it has been without members and state for `offsets.retention.minutes`.
 
-        One that somebody configured stays.
+        A group that is configured or paused stays.
         """
         state = self.state
-        if state.is_dead or state.members or state.topics or state.config_overrides:
+        if state.is_dead or state.members or state.topics or state.config_overrides or state.pause is not None:
             self.empty_since_ms = None
             return []
         if self.empty_since_ms is None:
@@ -205,11 +215,28 @@ class GroupCoordinator:
         self.config = effective_group_config(self._broker, overrides)
         return records
 
+    def pause(self, client_id: str, reason: str) -> list[GroupRecord]:
+        """Record that an administrator paused the group.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        if self.state.is_dead:
+            raise GroupIdNotFoundError("The group does not exist.", "Check its name.")
+        record = ShareGroupPaused(is_paused=True, client_id=client_id, reason=reason)
+        return [] if self.state.pause == record else self._applied([record])
+
+    def resume(self, client_id: str) -> list[GroupRecord]:
+        """Record that an administrator resumed the group, if it is paused."""
+        if self.state.pause is None:
+            return []
+        return self._applied([ShareGroupPaused(is_paused=False, client_id=client_id)])
+
     def reassign(self, now_ms: int) -> list[GroupRecord]:
         """Make a new assignment when the group epoch is ahead of the one in force.
 
-        Two assignments are at least `share.assignment.interval.ms` apart; one that gives nothing to anyone
-        does not count, so that a new group has its partitions as soon as they are initialised.
+        Two assignments are at least `share.assignment.interval.ms` apart, a tenth of it while a member has none yet. An
+        empty assignment does not count, so that a new group has its partitions as soon as they are initialised.
         """
         if self.state.assignment_epoch >= self.state.group_epoch or now_ms < self._next_assignment_ms:
             return []
@@ -218,7 +245,7 @@ class GroupCoordinator:
             for topic in self.state.topics.values()
             if topic.initialized
         }
-        target = ASSIGNORS[self._broker.group_share_assignors](self.state.members.values(), topics)
+        target = ASSIGNORS[self.assignor_name](self.state.members.values(), topics)
         if any(target.values()):
             self.last_assignment_ms = now_ms
         epoch = self.state.group_epoch
@@ -231,7 +258,7 @@ class GroupCoordinator:
 
     @property
     def _next_epoch(self) -> int:
-        """The group epoch of the next change: state epochs rise for the table's life, not for a group's."""
+        """The group epoch of the next change: state epochs rise over the life of the table, not of a group."""
         return (self.state.group_epoch or self._epoch_floor) + 1
 
     @property
@@ -240,7 +267,16 @@ class GroupCoordinator:
 
     @property
     def _next_assignment_ms(self) -> int:
-        return self.last_assignment_ms + self.config.share_assignment_interval_ms if self.last_assignment_ms else 0
+        if not self.last_assignment_ms:
+            return 0
+        interval_ms = self.config.share_assignment_interval_ms
+        if not all(member.assignment for member in self.state.members.values()):
+            interval_ms //= _NEW_MEMBER_FACTOR
+        return self.last_assignment_ms + interval_ms
+
+    def member_ended(self, member_id: str) -> list[GroupRecord]:
+        """Remove a member whose process has ended."""
+        return self._remove(member_id, "process ended") if member_id in self.state.members else []
 
     def _join(self, member_id: str, client_id: str, request: ShareGroupHeartbeatRequest) -> list[GroupRecord]:
         member = self.state.members.get(member_id)
@@ -259,16 +295,35 @@ class GroupCoordinator:
         if request.subscribed_topic_names is not None:
             topics = tuple(sorted(set(request.subscribed_topic_names)))
         rack_id = member.rack_id if request.rack_id is None else request.rack_id
-        is_new = member.member_id not in self.state.members
-        if not is_new and (topics, rack_id) == (member.subscribed_topic_names, member.rack_id):
+        may_return = request.may_return if request.member_epoch == JOIN_EPOCH else member.may_return
+        before = (member.subscribed_topic_names, member.rack_id, member.may_return)
+        if member.member_id in self.state.members and (topics, rack_id, may_return) == before:
             return []
         record = ShareGroupMemberMetadata(
-            member_id=member.member_id, client_id=client_id, rack_id=rack_id, subscribed_topic_names=list(topics)
+            member_id=member.member_id,
+            client_id=client_id,
+            client_host=member.client_host if request.client_host is None else request.client_host,
+            rack_id=rack_id,
+            subscribed_topic_names=list(topics),
+            may_return=may_return,
         )
         return self._applied_with_new_epoch([record])
 
+    def _converged(self, member_id: str, known_epoch: int) -> list[GroupRecord]:
+        """Raise a member to the epoch of the assignment in force, even if only other members' partitions changed.
+
+        Args:
+            member_id: the member.
+            known_epoch: the epoch that it has sent, which it may send again if the answer is lost.
+        """
+        member = self.state.members[member_id]
+        target = self.state.assignment_epoch
+        if not 0 < member.member_epoch < target:
+            return []
+        return self._applied([assignment_record(member_id, target, known_epoch, member.assignment)])
+
     def _remove(self, member_id: str, reason: str) -> list[GroupRecord]:
-        self.sessions.discard(member_id)
+        self.sessions.set(member_id, None)
         return self._applied_with_new_epoch([ShareGroupMemberRemoved(member_id=member_id, reason=reason)])
 
     def _known(self, member_id: str) -> Member:
@@ -296,6 +351,6 @@ class GroupCoordinator:
 
 
 def altered_overrides(overrides: Mapping[str, str], request: AlterGroupConfigRequest) -> dict[str, str]:
-    """The group's own configuration after a request to change it."""
+    """Return the group's own configuration after a request to change it."""
     kept = {key: value for key, value in overrides.items() if key not in request.delete}
     return {**kept, **request.set}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sharegroup.protocol.group_records import (
@@ -15,6 +15,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
+    ShareGroupPaused,
     ShareGroupRemoved,
     ShareGroupRequestAnswered,
     ShareGroupRequestWaiting,
@@ -23,6 +24,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupTopicRemoved,
     group_record,
 )
+from sharegroup.protocol.imported_batches import ImportedBatch
 from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 
 Assignment = Mapping[str, tuple[int, ...]]
@@ -42,7 +44,9 @@ class Member:
         subscribed_topic_names: topics, sorted.
         member_epoch: epoch of its assignment; 0 until it has one.
         previous_member_epoch: the epoch before, still accepted in heartbeats.
-        assignment: what it may fetch.
+        assignment: the partitions that it may fetch from.
+        client_host: host that the client runs on, "" when unknown.
+        may_return: True if its locks end by time only, however long it is silent.
     """
 
     member_id: str
@@ -52,19 +56,23 @@ class Member:
     member_epoch: int = 0
     previous_member_epoch: int = 0
     assignment: Assignment = field(default_factory=dict)
+    client_host: str = ""
+    may_return: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Initialization:
-    """The state that a share-partition is getting.
+    """A pending initialisation of a share-partition.
 
     Attributes:
         state_epoch: group epoch at which it was decided: the epoch of the new state.
         start_offset: the SPSO; UNINITIALIZED_OFFSET leaves it to `share.auto.offset.reset`.
+        state_batches: records above it that another system has delivered.
     """
 
     state_epoch: int
     start_offset: int
+    state_batches: tuple[ImportedBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class StateTopic:
     Attributes:
         topic: topic name.
         topic_id: topic id.
-        partition_count: partitions that the topic had when it was last looked at; later ones start at offset 0.
+        partition_count: partitions of the topic in its last observation; later ones start at offset 0.
         initializing: those that are getting a state, be it their first.
         initialized: those that have their state.
         deleting: those that are losing it: all of the topic's, or none.
@@ -96,8 +104,8 @@ class StateTopic:
 class GroupState:
     """Members, epochs, share-partitions and configuration of one group (KIP-932 record types 10 to 15).
 
-    A group is dead before its first record and once it was removed. What is derived from the records, such as the
-    number of subscribers of a topic, changes with each record, so that nobody has to look at all members or topics.
+    A group is dead before its first record and after its removal. Values derived from the records, such as the number
+    of subscribers of a topic, are updated with each record, so that no scan of all members or topics is needed.
 
     Attributes:
         group_epoch: rises by one with each change; 0 while the group has none.
@@ -105,8 +113,9 @@ class GroupState:
         members: member id → member.
         topics: topic id → its share-partitions.
         config_overrides: dynamic configuration, key → value.
+        pause: the record of an administrator who has paused the group; None while it acquires.
         waiting_requests: administrators' requests that are not answered yet, in order; they outlive the group.
-        subscriber_counts: topic name → number of members that subscribe to it; without those that nobody subscribes to.
+        subscriber_counts: topic name → number of members that subscribe to it; without topics that have none.
         changing_topic_ids: topics with share-partitions that are getting or losing a state.
     """
 
@@ -120,6 +129,7 @@ class GroupState:
         self.members: dict[str, Member] = {}
         self.topics: dict[str, StateTopic] = {}
         self.config_overrides: dict[str, str] = {}
+        self.pause: ShareGroupPaused | None = None
         self.subscriber_counts: Counter[str] = Counter()
         self.changing_topic_ids: set[str] = set()
         self._topic_ids_in_use: dict[str, str] = {}
@@ -138,7 +148,7 @@ class GroupState:
 
     @property
     def is_gone(self) -> bool:
-        """True if nothing has to be kept: the group is dead, and no administrator waits for an answer."""
+        """True if no state has to be kept: the group is dead, and no administrator waits for an answer."""
         return self.is_dead and not self.waiting_requests
 
     @property
@@ -152,7 +162,7 @@ class GroupState:
         return None if topic_id is None else self.topics[topic_id]
 
     def apply_json(self, fields: dict[str, Any]) -> None:
-        """Apply a record as a row's payload holds it."""
+        """Apply a record from a row's payload."""
         self.apply(group_record(fields))
 
     def apply(self, record: GroupRecord) -> None:
@@ -176,6 +186,8 @@ class GroupState:
                 self._clear()
             case ShareGroupConfig():
                 self.config_overrides = dict(record.overrides)
+            case ShareGroupPaused():
+                self.pause = record if record.is_paused else None
             case ShareGroupRequestWaiting():
                 self.waiting_requests[record.member_id, record.correlation_id] = record
             case ShareGroupRequestAnswered():
@@ -189,6 +201,8 @@ class GroupState:
         records: list[GroupRecord] = [ShareGroupMetadata(epoch=self.group_epoch)]
         if self.config_overrides:
             records.append(ShareGroupConfig(overrides=self.config_overrides))
+        if self.pause is not None:
+            records.append(self.pause)
         records += [state_partition_record(topic) for topic in self.topics.values()]
         for member in self.members.values():
             records.append(member_record(member))
@@ -237,35 +251,36 @@ class GroupState:
             known.member_epoch if known else 0,
             known.previous_member_epoch if known else 0,
             known.assignment if known else {},
+            record.client_host,
+            record.may_return,
         )
 
     def _apply_assignment(self, record: ShareGroupCurrentMemberAssignment) -> None:
         member = self.members[record.member_id]
-        self.members[record.member_id] = Member(
-            member.member_id,
-            member.client_id,
-            member.rack_id,
-            member.subscribed_topic_names,
-            record.member_epoch,
-            record.previous_member_epoch,
-            {topic_id: tuple(partitions) for topic_id, partitions in record.partitions.items()},
+        self.members[record.member_id] = replace(
+            member,
+            member_epoch=record.member_epoch,
+            previous_member_epoch=record.previous_member_epoch,
+            assignment={topic_id: tuple(partitions) for topic_id, partitions in record.partitions.items()},
         )
 
 
 def member_record(member: Member) -> ShareGroupMemberMetadata:
-    """The record of a member's subscription."""
+    """Return the record of a member's subscription."""
     return ShareGroupMemberMetadata(
         member_id=member.member_id,
         client_id=member.client_id,
+        client_host=member.client_host,
         rack_id=member.rack_id,
         subscribed_topic_names=list(member.subscribed_topic_names),
+        may_return=member.may_return,
     )
 
 
 def assignment_record(
     member_id: str, member_epoch: int, previous_member_epoch: int, assignment: Assignment
 ) -> ShareGroupCurrentMemberAssignment:
-    """The record of a member's assignment."""
+    """Return the record of a member's assignment."""
     return ShareGroupCurrentMemberAssignment(
         member_id=member_id,
         member_epoch=member_epoch,
@@ -275,7 +290,7 @@ def assignment_record(
 
 
 def state_partition_record(topic: StateTopic) -> ShareGroupStatePartitionMetadata:
-    """The record of a topic's share-partitions."""
+    """Return the record of a topic's share-partitions."""
     waiting = sorted(topic.initializing.items())
     return ShareGroupStatePartitionMetadata(
         topic=topic.topic,
@@ -290,6 +305,11 @@ def state_partition_record(topic: StateTopic) -> ShareGroupStatePartitionMetadat
             for partition, initialization in waiting
             if initialization.start_offset != UNINITIALIZED_OFFSET
         },
+        state_batches={
+            partition: list(initialization.state_batches)
+            for partition, initialization in waiting
+            if initialization.state_batches
+        },
     )
 
 
@@ -302,7 +322,9 @@ def _state_topic(record: ShareGroupStatePartitionMetadata) -> StateTopic:
         max([record.partition_count, *(partition + 1 for partition in listed)]),
         {
             partition: Initialization(
-                record.state_epochs.get(partition, 0), record.start_offsets.get(partition, UNINITIALIZED_OFFSET)
+                record.state_epochs.get(partition, 0),
+                record.start_offsets.get(partition, UNINITIALIZED_OFFSET),
+                tuple(record.state_batches.get(partition, ())),
             )
             for partition in record.initializing
         },

@@ -1,49 +1,81 @@
-"""The share coordinator: which row makes a share-partition's changes durable (spec 002, "Snapshot/update compaction").
+"""The share coordinator: the durable form of a share-partition's changes (spec 002, "Snapshot/update compaction").
 
-A change that Kafka would persist is a ShareUpdate; after a number of updates the next one is a ShareSnapshot in its
-place. A change that Kafka keeps in memory only (an acquisition, a renewal, `unread`) is a ShareTransitions row.
+Each rule is here once, as Kafka 4.3.1's `ShareCoordinatorShard` has it, and has two users:
+
+- A leader writes rows of the state table. A change that Kafka would persist is a ShareUpdate; after a number of updates
+  the next one is a ShareSnapshot instead. A change that Kafka keeps in memory only (an acquisition, a renewal,
+  `unread`) is a ShareTransitions row. The engine holds the state, so a row costs with the changed ranges.
+- `ShareCoordinatorShard` answers the requests of Kafka's leaders with Kafka's records. It holds the persisted batches
+  itself, merged record by record. Kafka's recorded vectors test it, and audits ask it if it would write and hold the
+  same as the leader.
+
+The rules: `is_fenced` compares epochs; `SnapshotEpochs` numbers the snapshots and decides which record is one;
+`combined` (`core/state_batches.py`) makes the batches of a record. A tombstone ends a state; the next one counts its
+snapshots from 0 again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+from sharegroup.core.record_state import Cause
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
+from sharegroup.protocol.made import made
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
+UNKNOWN_EPOCH = -1
+"""An epoch that the sender does not know: it is never fenced."""
 
-@dataclass(frozen=True, slots=True)
-class SnapshotEpochs:
-    """Where a share-partition stands between two snapshots.
+
+def is_fenced(epoch: int, highest_epoch: int) -> bool:
+    """Return True if a state or leader epoch is older than the highest one that is known."""
+    return UNKNOWN_EPOCH != epoch < highest_epoch
+
+
+class SnapshotEpochs(NamedTuple):
+    """Position of a share-partition between two snapshots.
 
     Attributes:
-        snapshot_epoch: snapshots so far, from 0; -1 before the first.
-        updates_since_snapshot: ShareUpdate rows since the last snapshot.
+        snapshot_epoch: number of the last snapshot, from 0; -1 before the first.
+        updates_since_snapshot: updates since the last snapshot.
     """
 
     snapshot_epoch: int = -1
     updates_since_snapshot: int = 0
 
+    def is_snapshot_due(self, updates_per_snapshot: int) -> bool:
+        """Return True if the next change is to be a snapshot.
+
+        Args:
+            updates_per_snapshot: `share.coordinator.snapshot.update.records.per.snapshot`.
+        """
+        return self.snapshot_epoch < 0 or self.updates_since_snapshot >= updates_per_snapshot
+
+    def after_snapshot(self) -> SnapshotEpochs:
+        """Return the epochs after the next snapshot."""
+        return SnapshotEpochs(self.snapshot_epoch + 1)
+
+    def after_update(self) -> SnapshotEpochs:
+        """Return the epochs after an update."""
+        return SnapshotEpochs(self.snapshot_epoch, self.updates_since_snapshot + 1)
+
     def after(self, record_type: RecordType) -> SnapshotEpochs:
-        """The epochs once a row of this type is written."""
+        """Return the epochs after a row of this type."""
         if record_type is RecordType.SHARE_SNAPSHOT:
-            return SnapshotEpochs(self.snapshot_epoch + 1, 0)
-        if record_type is RecordType.SHARE_UPDATE:
-            return SnapshotEpochs(self.snapshot_epoch, self.updates_since_snapshot + 1)
-        return self
+            return self.after_snapshot()
+        return self.after_update() if record_type is RecordType.SHARE_UPDATE else self
 
 
 def row_type(epochs: SnapshotEpochs, entries: Sequence[TransitionEntry], updates_per_snapshot: int) -> RecordType:
-    """The type of the row for these transitions."""
-    if epochs.snapshot_epoch < 0:
-        return RecordType.SHARE_SNAPSHOT
-    if not any(entry.transition.is_persisted_by_kafka for entry in entries):
+    """Return the type of the row for these transitions."""
+    is_persisted = epochs.snapshot_epoch < 0 or any(entry.is_persisted_by_kafka for entry in entries)
+    if not is_persisted:
         return RecordType.SHARE_TRANSITIONS
-    if epochs.updates_since_snapshot >= updates_per_snapshot:
-        return RecordType.SHARE_SNAPSHOT
-    return RecordType.SHARE_UPDATE
+    # Of an update, Kafka would ignore a count that falls (`combined`).
+    is_snapshot = epochs.is_snapshot_due(updates_per_snapshot) or any(entry.cause is Cause.REDRIVE for entry in entries)
+    return RecordType.SHARE_SNAPSHOT if is_snapshot else RecordType.SHARE_UPDATE
 
 
 def share_partition_row(
@@ -51,14 +83,16 @@ def share_partition_row(
     snapshot_epoch: int,
     share_partition: SharePartition,
     entries: Sequence[TransitionEntry],
+    **columns: Any,
 ) -> StateRow:
-    """The row of a share-partition, without the columns that say where and when it was written.
+    """Return the row of a share-partition, with further columns from the caller.
 
-    Its state batches are those of Kafka's record: of an update what changed at or above the start offset, of a
-    snapshot all that Kafka would have stored by then.
+    Its state batches are those of Kafka's record: an update has the changes at or above the start offset, a snapshot
+    has all batches that Kafka would have stored by then.
     """
     is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
-    return StateRow(
+    return made(
+        StateRow,
         record_type=record_type,
         state_epoch=share_partition.state_epoch,
         snapshot_epoch=snapshot_epoch,
@@ -67,12 +101,8 @@ def share_partition_row(
         state_batches=[StateBatchEntry.of(batch) for batch in _state_batches(record_type, share_partition, entries)],
         transitions=list(entries),
         runs=[RunEntry.of(run) for run in share_partition.runs] if is_snapshot else [],
+        **columns,
     )
-
-
-def tombstone_row(state_epoch: int, snapshot_epoch: int) -> StateRow:
-    """The row by which the state of a share-partition ends; the next one's snapshots are counted from 0 again."""
-    return StateRow(record_type=RecordType.SHARE_TOMBSTONE, state_epoch=state_epoch, snapshot_epoch=snapshot_epoch)
 
 
 def _state_batches(
@@ -80,9 +110,14 @@ def _state_batches(
 ) -> list[StateBatch]:
     if record_type is RecordType.SHARE_SNAPSHOT:
         return persisted_batches(share_partition.runs)
+    return persisted_changes(entries, share_partition.start_offset)
+
+
+def persisted_changes(entries: Iterable[TransitionEntry], start_offset: int) -> list[StateBatch]:
+    """Return the batches of Kafka's record for these transitions, at or above a start offset."""
     changed = (
         StateBatch(entry.first_offset, entry.last_offset, entry.delivery_count, entry.to_state)
         for entry in entries
-        if entry.transition.is_persisted_by_kafka
+        if entry.is_persisted_by_kafka
     )
-    return combined((), changed, share_partition.start_offset)
+    return combined((), changed, start_offset)

@@ -1,7 +1,7 @@
 """Two-phase metadata of a group's share-partitions: initializing → initialized → deleting (KIP-932, record type 15).
 
-Each change is recorded before the leader is asked, and again when it has answered. So whatever happens between the
-two, the records tell what is still to be asked.
+Each change is recorded before the request to the leader, and again after the leader's answer. So after a failure
+between the two, the records show the requests that are still open.
 """
 
 from __future__ import annotations
@@ -23,25 +23,18 @@ from sharegroup.protocol.internal_messages import StateTopic as StateTopicMessag
 def newly_seen(
     state: GroupState, topic: str, topic_id: str, partition_count: int, *, is_subscribed: bool, epoch: int
 ) -> list[GroupRecord]:
-    """Return the records of a look at a topic: share-partitions to initialise, or to delete with a topic that is gone.
+    """Return the records for an observed topic: share-partitions to initialise, or to delete with a removed topic.
 
     A topic that was deleted and created again has another topic id, and so other share-partitions. A partition that
-    was added to a topic starts at offset 0 (KIP-932, "Managing the SPSO and SPEO").
-
-    Args:
-        state: the group.
-        topic: topic name.
-        topic_id: its present id; "" when there is no such topic.
-        partition_count: partitions that it has.
-        is_subscribed: True if a member subscribes to it; else nothing is initialised.
-        epoch: the epoch of new states.
+    was added to a topic starts at offset 0 (KIP-932, "Managing the SPSO and SPEO"). The topic id is "" when there is
+    no such topic; without a subscriber nothing is initialised.
     """
     known = state.topic_named(topic)
     records: list[GroupRecord] = []
     if known is not None and known.topic_id != topic_id:
         records += deleting(state, [known.topic_id])
         known = None
-    # A topic that is losing its state is looked at again when it has lost it.
+    # A topic whose state is being deleted is handled again after the deletion.
     if not topic_id or not is_subscribed or (topic_id in state.topics and known is None):
         return records
     present = known or StateTopic(topic, topic_id)
@@ -58,20 +51,10 @@ def newly_seen(
 
 
 def altered(
-    state: GroupState, topic: str, topic_id: str, partition_count: int, start_offsets: Mapping[int, int], *, epoch: int
+    state: GroupState, topic: str, topic_id: str, partition_count: int, new: Mapping[int, Initialization]
 ) -> list[GroupRecord]:
-    """Return the records by which share-partitions get a new state, whatever they have.
-
-    Args:
-        state: the group.
-        topic: topic name.
-        topic_id: its present id.
-        partition_count: partitions that it has.
-        start_offsets: partition → its new SPSO.
-        epoch: the epoch of the new states.
-    """
+    """Return the records by which share-partitions get a new state, which replaces any older one."""
     present = state.topics.get(topic_id) or StateTopic(topic, topic_id, partition_count)
-    new = {partition: Initialization(epoch, start_offset) for partition, start_offset in start_offsets.items()}
     return [
         state_partition_record(
             replace(
@@ -84,14 +67,7 @@ def altered(
 
 
 def initialized(state: GroupState, topic_id: str, partitions: Iterable[int], state_epoch: int) -> list[GroupRecord]:
-    """Records of share-partitions that have their state now.
-
-    Args:
-        state: the group.
-        topic_id: topic id.
-        partitions: those that the leader has initialised.
-        state_epoch: the epoch that it was asked for; a partition that waits for a higher one goes on waiting.
-    """
+    """Return the records of share-partitions that now have their state; those that wait for a higher epoch do not."""
     topic = state.topics.get(topic_id)
     if topic is None:
         return []
@@ -107,7 +83,7 @@ def initialized(state: GroupState, topic_id: str, partitions: Iterable[int], sta
 
 
 def deleting(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
-    """Records by which all share-partitions of some topics begin to lose their state."""
+    """Return the records that begin the deletion of all share-partitions of some topics."""
     topics = (state.topics[topic_id] for topic_id in topic_ids)
     return [
         state_partition_record(
@@ -118,19 +94,23 @@ def deleting(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
 
 
 def deleted(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
-    """Records of topics whose share-partitions have no state any more; those that were not losing it keep it."""
+    """Return the records of topics whose share-partitions were deleted; topics not in deletion keep their state."""
     topics = (state.topics.get(topic_id) for topic_id in topic_ids)
     return [ShareGroupTopicRemoved(topic_id=topic.topic_id) for topic in topics if topic is not None and topic.deleting]
 
 
 def initializations(state: GroupState) -> list[InitializeShareGroupState]:
-    """Return what the leader has to initialise, one request for each epoch, lowest first."""
+    """Return the initialisation requests for the leader, one for each epoch, lowest first."""
     asked: dict[int, list[StateTopicMessage]] = {}
     for topic_id in sorted(state.changing_topic_ids):
         topic = state.topics[topic_id]
         by_epoch: dict[int, list[StatePartition]] = {}
         for partition, waiting in sorted(topic.initializing.items()):
-            asked_partition = StatePartition(partition_index=partition, start_offset=waiting.start_offset)
+            asked_partition = StatePartition(
+                partition_index=partition,
+                start_offset=waiting.start_offset,
+                state_batches=list(waiting.state_batches),
+            )
             by_epoch.setdefault(waiting.state_epoch, []).append(asked_partition)
         for epoch, partitions in by_epoch.items():
             message = StateTopicMessage(topic_id=topic.topic_id, topic=topic.topic, partitions=partitions)
@@ -139,6 +119,6 @@ def initializations(state: GroupState) -> list[InitializeShareGroupState]:
 
 
 def deletion(state: GroupState) -> DeleteShareGroupState | None:
-    """Return what the leader has to delete; None when there is nothing."""
+    """Return the deletion request for the leader; None when there is nothing to delete."""
     topic_ids = sorted(topic_id for topic_id in state.changing_topic_ids if state.topics[topic_id].deleting)
     return DeleteShareGroupState(state_epoch=state.group_epoch, topic_ids=topic_ids) if topic_ids else None

@@ -1,15 +1,21 @@
-"""What an acknowledgement request does: all of it, or nothing (KIP-932, conformance 12 to 18)."""
+"""Acknowledgement requests: each is applied completely or not at all (KIP-932, conformance 12 to 18).
+
+The delay of released records is an extension of this package, off by default.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
-from sharegroup.core.redelivery import not_before_ms
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
+
+_HIGHEST_DOUBLING = 40
+"""More doublings than any back-off needs to reach its maximum."""
 
 
 def planned_transitions(
@@ -20,16 +26,16 @@ def planned_transitions(
     limits: SharePartitionLimits,
     now_ms: int,
 ) -> list[Transition]:
-    """The transitions that a request asks for, in its order; nothing is changed.
+    """Return the transitions for a request, in its order; change nothing.
 
-    Offsets below the start offset take any acknowledgement, from any member, without effect.
+    Acknowledgements of offsets below the start offset are accepted from any member and have no effect.
 
     Raises:
-        InvalidRequestError: a range is reversed or ends past the last record in flight, or the number of types is off.
+        InvalidRequestError: a range is reversed, ends past the last record in flight, or has a wrong number of types.
         InvalidRecordStateError: a record is not acquired by this member, or is named twice.
     """
     planned: list[Transition] = []
-    taken = _TakenRecords()
+    acknowledged: RangeMap[None] = RangeMap()
     for batch in batches:
         _check_shape(batch)
         if batch.last_offset < start_offset:
@@ -37,13 +43,13 @@ def planned_transitions(
         _check_in_flight(runs, start_offset, batch)
         for first, last, acknowledge_type in _pieces(batch):
             for run in runs.overlapping(first, last):
-                _check_held(run, member_id, taken)
+                _check_held(run, member_id, acknowledged)
                 cause = ACKNOWLEDGE_CAUSE[acknowledge_type]
                 transition = transition_of(run, cause, limits, now_ms, batch.redelivery_delay_ms)
                 if acknowledge_type is AcknowledgeType.RENEW:
                     _check_renew(run, limits)
                 else:
-                    taken.add(run)
+                    acknowledged.assign(run.first_offset, run.last_offset, None)
                 planned.append(transition)
     return planned
 
@@ -51,14 +57,7 @@ def planned_transitions(
 def transition_of(
     run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int, redelivery_delay_ms: int | None = None
 ) -> Transition:
-    """The transition that a cause makes of a whole run.
-
-    Args:
-        run: the records.
-        cause: what happens to them.
-        limits: limits in force.
-        now_ms: when it happens.
-        redelivery_delay_ms: how long a member that releases them keeps them away from everybody, when it says so.
+    """Return the transition of a whole run for a cause; the releasing member may ask for a redelivery delay.
 
     Raises:
         IllegalTransitionError: the run's state does not allow the cause.
@@ -70,7 +69,7 @@ def transition_of(
     if to_state is RecordState.ACQUIRED:
         deadline_ms = now_ms + limits.lock_duration_ms
     elif to_state is RecordState.AVAILABLE:
-        deadline_ms = not_before_ms(cause, delivery_count, limits, now_ms, redelivery_delay_ms)
+        deadline_ms = _not_before_ms(cause, delivery_count, limits, now_ms, redelivery_delay_ms)
     return Transition(
         run.first_offset,
         run.last_offset,
@@ -81,6 +80,25 @@ def transition_of(
         deadline_ms,
         cause,
     )
+
+
+def _not_before_ms(
+    cause: Cause, delivery_count: int, limits: SharePartitionLimits, now_ms: int, asked_delay_ms: int | None
+) -> int:
+    """Return the time before which a newly AVAILABLE record is not acquired; 0 when it may be acquired at once.
+
+    A member that releases a record may set the delay. Otherwise the group's back-off applies when the record was
+    released or its lock timed out, because an application failed on it; the back-off doubles with each delivery after
+    the first. A closed session and `unread` cause no delay, because they do not depend on the record.
+    """
+    if cause is Cause.RELEASE and asked_delay_ms is not None:
+        delay_ms = asked_delay_ms
+    elif cause in (Cause.RELEASE, Cause.LOCK_TIMEOUT):
+        doublings = min(max(delivery_count - 1, 0), _HIGHEST_DOUBLING)
+        delay_ms = min(limits.redelivery_backoff_ms << doublings, limits.redelivery_backoff_max_ms)
+    else:
+        delay_ms = 0
+    return now_ms + delay_ms if delay_ms else 0
 
 
 def _check_shape(batch: AcknowledgementBatch) -> None:
@@ -121,43 +139,15 @@ def _pieces(batch: AcknowledgementBatch) -> Iterator[tuple[int, int, Acknowledge
         first_offset += size
 
 
-class _TakenRecords:
-    """Records that a request has acknowledged so far.
-
-    Most requests name their records in ascending order: a list is enough until one does not.
-    """
-
-    def __init__(self) -> None:
-        self._ascending: list[Run] = []
-        self._map: RunMap | None = None
-
-    def overlapping(self, run: Run) -> list[Run]:
-        """The taken records among those of a run."""
-        if self._map is None:
-            if not self._ascending or self._ascending[-1].last_offset < run.first_offset:
-                return []
-            self._map = RunMap(self._ascending)
-        return self._map.overlapping(run.first_offset, run.last_offset)
-
-    def add(self, run: Run) -> None:
-        """Take a run of which nothing is taken yet."""
-        if self._map is None:
-            self._ascending.append(run)
-        else:
-            self._map.assign(run)
-
-
-def _check_held(run: Run, member_id: str, taken: _TakenRecords) -> None:
+def _check_held(run: Run, member_id: str, acknowledged: RangeMap[None]) -> None:
     if run.state is not RecordState.ACQUIRED or run.member_id != member_id:
         raise InvalidRecordStateError(
             f"Offsets {run.first_offset}..{run.last_offset} are {run.state.name}"
             f"{' by another member' if run.member_id else ''}, not acquired by member {member_id}."
         )
-    twice = taken.overlapping(run)
+    twice = acknowledged.overlapping(run.first_offset, run.last_offset)
     if twice:
-        raise InvalidRecordStateError(
-            f"Offsets {twice[0].first_offset}..{twice[0].last_offset} are acknowledged twice in one request."
-        )
+        raise InvalidRecordStateError(f"Offsets {twice[0][0]}..{twice[0][1]} are acknowledged twice in one request.")
 
 
 def _check_renew(run: Run, limits: SharePartitionLimits) -> None:

@@ -1,13 +1,14 @@
-"""Which records an acquire takes: order, limits, and throttling by delivery count (KIP-932, conformance 3 to 8)."""
+"""Selection of records for an acquire: order, limits, throttling by delivery count (KIP-932, conformance 3 to 8)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from sharegroup.core.offset_ranges import clip, merge, split
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.records import AcquiredRange, SharePartitionLimits
+from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.core.runs import Run
 
 _PAST_ALL_SIZES = 1 << 63
@@ -21,16 +22,15 @@ class AcquireMode(StrEnum):
     RECORD_LIMIT = "record_limit"
 
 
-@dataclass(frozen=True, slots=True)
-class AcquireRequest:
-    """What a member asks of one share-partition.
+class AcquireRequest(NamedTuple):
+    """A member's request for records of one share-partition.
 
     Attributes:
         member_id: the member.
-        max_records: how many records at most; soft in batch_optimized, exact in record_limit.
+        max_records: maximum number of records; soft in batch_optimized, exact in record_limit.
         batch_size: batch_optimized splits the answer into ranges of at most this many records.
         mode: see AcquireMode.
-        fair_part: at most so many, in either mode, because other members wait for the rest; None when none waits.
+        fair_part: maximum in either mode while other members wait for the rest; None when none waits.
     """
 
     member_id: str
@@ -41,21 +41,14 @@ class AcquireRequest:
 
 
 def throttle_threshold(delivery_count_limit: int) -> int:
-    """The delivery count from which on records are handed out in ever smaller portions."""
+    """Return the delivery count from which records are acquired in ever smaller portions."""
     return max(2, (delivery_count_limit + 1) // 2)
 
 
 def chosen_runs(
     available: Iterable[Run], fresh: Run | None, request: AcquireRequest, limits: SharePartitionLimits
 ) -> list[Run]:
-    """The AVAILABLE records to hand out, lowest offsets first, as runs that are cut where the choice ends.
-
-    Args:
-        available: AVAILABLE runs in flight that need not wait any more, by offset.
-        fresh: records never in flight that the window still allows (delivery count 0), None when there are none.
-        request: what is asked for.
-        limits: limits in force.
-    """
+    """Return the AVAILABLE records to acquire, lowest offsets first; the last run is cut at the limit."""
     chosen: list[Run] = []
     wanted = request.max_records
     allowed = _PAST_ALL_SIZES if request.fair_part is None else request.fair_part
@@ -77,19 +70,12 @@ def chosen_runs(
     return chosen
 
 
-def answer_ranges(chosen: Iterable[Run], request: AcquireRequest) -> list[AcquiredRange]:
-    """The ranges of the answer: counts raised by this delivery, neighbours merged, split at `batch_size`."""
-    merged: list[AcquiredRange] = []
-    for run in chosen:
-        delivery_count = run.delivery_count + 1
-        last = merged[-1] if merged else None
-        if last and last.last_offset + 1 == run.first_offset and last.delivery_count == delivery_count:
-            merged[-1] = AcquiredRange(last.first_offset, run.last_offset, delivery_count)
-        else:
-            merged.append(AcquiredRange(run.first_offset, run.last_offset, delivery_count))
+def answer_ranges(records: Iterable[Transition], request: AcquireRequest) -> list[Run]:
+    """Return the acquired runs: neighbours with equal delivery counts merged, then split at `batch_size`."""
+    acquired = merge((record.run for record in records), Run.is_alike)
     if request.mode is AcquireMode.RECORD_LIMIT:
-        return merged
-    return [piece for whole in merged for piece in _split(whole, request.batch_size)]
+        return list(acquired)
+    return [part for run in acquired for part in split(run, request.batch_size)]
 
 
 def _candidates(available: Iterable[Run], fresh: Run | None) -> Iterator[Run]:
@@ -105,16 +91,11 @@ def _throttled_size(run: Run, limits: SharePartitionLimits, threshold: int) -> i
 
 
 def _portion(run: Run, size: int) -> Run:
-    return run.clipped(run.first_offset, run.first_offset + min(size, run.size) - 1)
-
-
-def _split(whole: AcquiredRange, batch_size: int) -> Iterator[AcquiredRange]:
-    for first in range(whole.first_offset, whole.last_offset + 1, batch_size):
-        yield AcquiredRange(first, min(first + batch_size - 1, whole.last_offset), whole.delivery_count)
+    return clip(run, run.first_offset, run.first_offset + size - 1)
 
 
 def fresh_run(next_offset: int, window_end: int, log_end_offset: int) -> Run | None:
-    """Records never in flight: from `next_offset` up to the window's and the log's end (both exclusive)."""
+    """Return the records never in flight: from `next_offset` up to the window's and the log's end (both exclusive)."""
     end = min(window_end, log_end_offset)
     if next_offset >= end:
         return None

@@ -1,7 +1,7 @@
-"""What must always hold of a share-partition, and of each record that changes it (spec 002, "Invariants & guarantees").
+"""Invariants of a share-partition and of each record that changes it (spec 002, "Invariants & guarantees").
 
-Tests check these at every step; an audit checks them while it folds stored records. Each invariant is a function of
-its own, found by its name in `STATE_INVARIANTS` or `RECORD_INVARIANTS`.
+Tests check these at every step; an audit checks them while it folds stored records. Each invariant is one function,
+registered by its name in `STATE_INVARIANTS` or `RECORD_INVARIANTS`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,18 @@ from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_s
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.transition_check import change_of
+from sharegroup.core.transition_rules import (
+    Change,
+    acquires_no_delayed_record,
+    count_does_not_fall,
+    count_is_within_limit,
+    ends_an_overdue_lock,
+    is_by_its_holder,
+    is_within_the_window,
+    lock_has_its_duration,
+    starts_from_its_run,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +35,7 @@ class Violation:
 
     Attributes:
         invariant: its name in the registry.
-        detail: the offsets, what was found there, and what contradicts it.
+        detail: the offsets, the actual values, and the values that contradict them.
     """
 
     invariant: str
@@ -32,13 +44,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What was in force when a record was made.
+    """The limits and the time at which a record was made.
 
     Attributes:
         limits: the group's configuration.
-        now_ms: the time at which it was judged.
-        highest_delivery_count_limit: the highest delivery count limit that any record in flight has lived under,
-            because deliveries made under a higher limit stay counted; None = the one of `limits`.
+        now_ms: the time at which it was made; epoch ms.
+        highest_delivery_count_limit: the highest delivery count limit that applied to any record in flight;
+            deliveries made under a higher limit stay counted. None = the one of `limits`.
     """
 
     limits: SharePartitionLimits
@@ -55,24 +67,14 @@ STATE_INVARIANTS: dict[str, StateInvariant] = {}
 RECORD_INVARIANTS: dict[str, RecordInvariant] = {}
 """Name → invariant of a record and of the state that it is about to change."""
 
-_HOLDER_ACTS = frozenset(
-    {Cause.GAP, Cause.ACCEPT, Cause.RELEASE, Cause.REJECT, Cause.RENEW, Cause.UNREAD, Cause.SESSION_CLOSE}
-)
-
 
 def check_state(share_partition: SharePartition) -> list[Violation]:
-    """Everything that does not hold of a state; costs with all its runs."""
+    """Return the violations of a state; the cost grows with all its runs."""
     return [violation for invariant in STATE_INVARIANTS.values() for violation in invariant(share_partition)]
 
 
 def check_record(before: SharePartition, record: SharePartitionRecord, circumstances: Circumstances) -> list[Violation]:
-    """Everything that does not hold of a record; costs with the runs that it touches.
-
-    Args:
-        before: the share-partition, not yet changed by the record.
-        record: the record.
-        circumstances: what was in force.
-    """
+    """Return the violations of a record; the cost grows with the runs that it touches."""
     return [
         violation for invariant in RECORD_INVARIANTS.values() for violation in invariant(before, record, circumstances)
     ]
@@ -125,13 +127,17 @@ def _first_offset(run: Run) -> int:
     return run.first_offset
 
 
-def _touched(before: SharePartition, transition: Transition) -> list[Run]:
-    return before.runs.overlapping(transition.first_offset, transition.last_offset)
+def _changes(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[tuple[Run, Change]]:
+    """Yield each run that a transition touches, with the two as the rules take them."""
+    for run in before.runs.overlapping(transition.first_offset, transition.last_offset):
+        yield run, change_of(before, transition, run, circumstances.now_ms)
 
 
 @_state_invariant
 def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[str]:
-    """Runs cover every offset from the SPSO on, without a hole or an overlap, and equal neighbours are one run.
+    """Check that runs cover every offset from the SPSO without holes or overlaps, and equal neighbours are merged.
 
     No exceptions.
     """
@@ -148,7 +154,7 @@ def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[
 
 @_state_invariant
 def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
-    """The delivery-complete count, the available count and every index say what the runs say.
+    """Check that the delivery-complete count, the available count and every index agree with the runs.
 
     No exceptions.
     """
@@ -159,7 +165,7 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
     members = sorted({run.member_id for run in held})
     last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
     kept = share_partition.runs
-    facts: list[tuple[str, object, object]] = [
+    counts: list[tuple[str, object, object]] = [
         ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
         ("available count", kept.available_count, sum(run.size for run in kept.available())),
         (
@@ -176,13 +182,13 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
         ("index of locks", kept.due(last_deadline_ms), by_deadline),
     ]
     yield from (
-        f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in facts if is_kept != counted
+        f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in counts if is_kept != counted
     )
 
 
 @_state_invariant
 def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iterator[str]:
-    """A record names a member exactly while it is ACQUIRED, and a finished record waits for no deadline.
+    """Check that exactly the ACQUIRED records name a member, and finished records have no deadline.
 
     No exceptions.
     """
@@ -195,7 +201,7 @@ def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iter
 
 @_state_invariant
 def held_records_were_delivered(share_partition: SharePartition) -> Iterator[str]:
-    """No delivery count is negative, and that of an ACQUIRED record is at least 1.
+    """Check that no delivery count is negative, and that of an ACQUIRED record is at least 1.
 
     No exceptions.
     """
@@ -206,7 +212,7 @@ def held_records_were_delivered(share_partition: SharePartition) -> Iterator[str
 
 @_state_invariant
 def start_offset_is_not_finished(share_partition: SharePartition) -> Iterator[str]:
-    """The record at the SPSO is not in a terminal state: the SPSO has passed all that it can.
+    """Check that the record at the SPSO is not in a terminal state: the SPSO has passed all that it can.
 
     Exception: between a transition and the StartOffsetMoved that follows it. Check after whole operations.
     """
@@ -219,10 +225,10 @@ def start_offset_is_not_finished(share_partition: SharePartition) -> Iterator[st
 def transition_is_in_the_table(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A cause leads from a state to where the transition table says.
+    """Check that the new state and count follow the transition table.
 
-    No exceptions. Two outcomes depend on the delivery count limit and on the dead-letter queue: `circumstances` must
-    hold the configuration of that moment.
+    Two outcomes depend on the delivery count limit and on the dead-letter queue: `circumstances` must hold the
+    configuration of that moment. Exception: the states that a record of another system may have reached there.
     """
     from_state = RecordState.AVAILABLE if transition.from_state is None else transition.from_state
     outcome = TRANSITIONS[from_state][transition.cause]
@@ -231,45 +237,55 @@ def transition_is_in_the_table(
         return
     limits = circumstances.limits
     count_before = transition.delivery_count - outcome.delivery_count_change
-    expected, _ = next_state(
+    expected, count = next_state(
         from_state, transition.cause, count_before, limits.delivery_count_limit, limits.has_dead_letter_queue
     )
-    if transition.to_state is not expected:
+    if transition.to_state is not expected and transition.to_state not in outcome.other_states:
         yield f"{_text(transition)}: from {from_state.name} with count {count_before} that leads to {expected.name}"
+    if transition.delivery_count != count and not outcome.other_states:
+        yield f"{_text(transition)}: that leads to the count {count}"
 
 
 @_transition_invariant
 def transition_starts_from_the_state_before(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """Its records are in the state, and have the count, that the transition starts from: no update is lost.
+    """Check that records have the state and count from which the transition starts: no update is lost.
 
-    No exceptions; a transition without a state before must lie past all that was in flight.
+    A transition without a state before must lie past all records in flight, and starts from the count 0. Exception: the
+    count of a record that another system has delivered meanwhile.
     """
-    if transition.from_state is None:
+    from_state = transition.from_state
+    outcome = TRANSITIONS[RecordState.AVAILABLE if from_state is None else from_state][transition.cause]
+    count_before = transition.delivery_count - (outcome.delivery_count_change if outcome else 0)
+    has_any_count = outcome is not None and (outcome.resets_delivery_count or bool(outcome.other_states))
+    if from_state is None:
         if transition.first_offset < before.next_offset:
             yield f"{_text(transition)} says never in flight, but all below {before.next_offset} was"
+        change = change_of(before, transition, None, circumstances.now_ms)
+        if not starts_from_its_run(change) and not has_any_count:
+            yield f"{_text(transition)} starts from {count_before} deliveries, but was never in flight"
         return
     if transition.first_offset < before.start_offset or transition.last_offset >= before.next_offset:
-        yield f"{_text(transition)} is not within {before.start_offset}..{before.next_offset - 1}, what is in flight"
-    outcome = TRANSITIONS[transition.from_state][transition.cause]
-    count_before = transition.delivery_count - (outcome.delivery_count_change if outcome else 0)
-    for run in _touched(before, transition):
-        if run.state is not transition.from_state or run.delivery_count != count_before:
-            yield f"{_text(transition)} starts from {transition.from_state.name} with {count_before}, not {_text(run)}"
+        yield f"{_text(transition)} is not within {before.start_offset}..{before.next_offset - 1}, which is in flight"
+    for run, change in _changes(before, transition, circumstances):
+        if not starts_from_its_run(change) and not (has_any_count and run.state is from_state):
+            yield f"{_text(transition)} starts from {from_state.name} with {count_before}, not {_text(run)}"
 
 
 @_transition_invariant
 def delivery_count_never_falls(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A delivery count never becomes smaller.
+    """Check that a delivery count never falls.
 
-    Exception: `unread` takes one delivery back, because no application has seen the record.
+    Exceptions: `unread` takes one delivery back, because no application has seen the record; `redrive` begins anew with
+    0, by an administrator's request.
     """
-    taken_back = 1 if transition.cause is Cause.UNREAD else 0
-    for run in _touched(before, transition):
-        if transition.delivery_count < run.delivery_count - taken_back:
+    if transition.cause is Cause.REDRIVE:
+        return
+    for run, change in _changes(before, transition, circumstances):
+        if not count_does_not_fall(change):
             yield f"{_text(transition)} lowers the delivery count of {_text(run)}"
 
 
@@ -277,12 +293,12 @@ def delivery_count_never_falls(
 def delivery_count_stays_within_limit(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A record is delivered at most as often as `share.delivery.count.limit` says.
+    """Check that a record is delivered at most `share.delivery.count.limit` times.
 
-    Exception: the limit was lowered meanwhile; `circumstances.highest_delivery_count_limit` then says how often.
+    Exception: the limit was lowered meanwhile; then `circumstances.highest_delivery_count_limit` is the bound.
     """
     limit = circumstances.highest_delivery_count_limit or circumstances.limits.delivery_count_limit
-    if transition.cause is Cause.ACQUIRE and transition.delivery_count > limit:
+    if not count_is_within_limit(change_of(before, transition, None, circumstances.now_ms), limit):
         yield f"{_text(transition)} is delivery {transition.delivery_count} of at most {limit}"
 
 
@@ -290,63 +306,59 @@ def delivery_count_stays_within_limit(
 def lock_ends_no_sooner_than_its_deadline(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """LOCK_TIMEOUT comes at the lock's deadline or later.
+    """Check that LOCK_TIMEOUT comes at the lock's deadline or later.
 
     No exceptions: a renewal changes the deadline itself.
     """
-    if transition.cause is Cause.LOCK_TIMEOUT:
-        for run in _touched(before, transition):
-            if run.deadline_ms > circumstances.now_ms:
-                yield f"{_text(transition)} at {circumstances.now_ms} ends a lock that runs until {run.deadline_ms}"
+    for run, change in _changes(before, transition, circumstances):
+        if not ends_an_overdue_lock(change):
+            yield f"{_text(transition)} at {circumstances.now_ms} ends a lock that runs until {run.deadline_ms}"
 
 
 @_transition_invariant
 def lock_runs_for_its_duration(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A lock that is given or renewed ends `share.record.lock.duration.ms` later.
+    """Check that a new or renewed lock ends `share.record.lock.duration.ms` later.
 
     No exceptions.
     """
-    if transition.to_state is RecordState.ACQUIRED:
+    if not lock_has_its_duration(change_of(before, transition, None, circumstances.now_ms), circumstances.limits):
         deadline_ms = circumstances.now_ms + circumstances.limits.lock_duration_ms
-        if transition.deadline_ms != deadline_ms:
-            yield f"{_text(transition)} is locked until {transition.deadline_ms}, not {deadline_ms}"
+        yield f"{_text(transition)} is locked until {transition.deadline_ms}, not {deadline_ms}"
 
 
 @_transition_invariant
 def delayed_records_are_not_acquired(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A record that was released with a delay is acquired when its "not before" has come, and not before.
+    """Check that a record released with a delay is not acquired before its "not before" time.
 
     No exceptions.
     """
-    if transition.cause is Cause.ACQUIRE:
-        for run in _touched(before, transition):
-            if run.state is RecordState.AVAILABLE and run.deadline_ms > circumstances.now_ms:
-                yield f"{_text(transition)} at {circumstances.now_ms} takes what waits until {run.deadline_ms}"
+    for run, change in _changes(before, transition, circumstances):
+        if not acquires_no_delayed_record(change):
+            yield f"{_text(transition)} at {circumstances.now_ms} takes records that wait until {run.deadline_ms}"
 
 
 @_transition_invariant
 def acknowledged_only_by_its_holder(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """Whoever acknowledges, renews, returns or releases a record is the member that holds it.
+    """Check that only the member that holds a record acknowledges, renews, returns or releases it.
 
-    No exceptions: offsets below the SPSO may be acknowledged by anybody, but make no transition.
+    No exceptions: offsets below the SPSO may be acknowledged by any member, but make no transition.
     """
-    if transition.cause in _HOLDER_ACTS:
-        for run in _touched(before, transition):
-            if run.member_id != transition.member_id:
-                yield f"{_text(transition)} of {transition.member_id!r}, but {_text(run)} is held by {run.member_id!r}"
+    for run, change in _changes(before, transition, circumstances):
+        if not is_by_its_holder(change):
+            yield f"{_text(transition)} of {transition.member_id!r}, but {_text(run)} is held by {run.member_id!r}"
 
 
 @_start_offset_invariant
 def start_offset_passes_only_finished_records(before: SharePartition, moved: StartOffsetMoved) -> Iterator[str]:
-    """The SPSO passes records in a terminal state only, and at most all that were in flight.
+    """Check that the SPSO passes only records in a terminal state, and at most all that were in flight.
 
-    Exceptions: LOG_START, because what lies below no longer exists; OFFSET_RESET, because an administrator said so.
+    Exceptions: LOG_START, because records below it no longer exist; OFFSET_RESET, an administrator's request.
     """
     if moved.cause is not None:
         return
@@ -359,7 +371,7 @@ def start_offset_passes_only_finished_records(before: SharePartition, moved: Sta
 
 @_start_offset_invariant
 def start_offset_never_falls(before: SharePartition, moved: StartOffsetMoved) -> Iterator[str]:
-    """The SPSO only moves up.
+    """Check that the SPSO only moves up.
 
     Exception: OFFSET_RESET, an administrator's request to deliver again.
     """
@@ -371,11 +383,15 @@ def start_offset_never_falls(before: SharePartition, moved: StartOffsetMoved) ->
 def window_is_within_limit(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """A newly acquired record lies within `share.partition.max.record.locks` offsets from the SPSO.
+    """Check that a newly acquired record lies within `share.partition.max.record.locks` offsets from the SPSO.
 
-    Exception: records that were in flight before may be acquired again wherever they are, because the limit may have
-    been lowered meanwhile.
+    A group that drains acquires none.
+    Exceptions: records that were in flight before may be acquired again wherever they are, because the limit may have
+    been lowered meanwhile; records of another system had the limit of that system.
     """
-    window_end = before.start_offset + circumstances.limits.max_record_locks
-    if transition.from_state is None and transition.last_offset >= window_end:
+    if transition.cause is Cause.IMPORTED:
+        return
+    limits = circumstances.limits
+    if not is_within_the_window(change_of(before, transition, None, circumstances.now_ms), limits):
+        window_end = before.next_offset if limits.is_draining else before.start_offset + limits.max_record_locks
         yield f"{_text(transition)} reaches past the window, which ends before {window_end}"

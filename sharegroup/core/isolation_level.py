@@ -1,4 +1,4 @@
-"""Which records of transactions the members of a group are given."""
+"""Isolation levels: visibility of transactional records to the members of a group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class IsolationLevel(StrEnum):
-    """`share.isolation.level` of a group (KIP-932); a read of a log takes the same, as `isolation.level` in Kafka."""
+    """`share.isolation.level` of a group (KIP-932); reads of a log use the same, as `isolation.level` in Kafka."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     """All of them, aborted ones too, up to the end offset."""

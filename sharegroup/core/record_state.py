@@ -19,17 +19,21 @@ class RecordState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the share-partition start offset may pass a record in this state."""
-        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+        """True if the share-partition start offset may pass a record in this state."""
+        return self in TERMINAL_STATES
 
     @property
     def is_persisted(self) -> bool:
-        """Whether Kafka stores this state; a lock lives in its leader's memory only."""
+        """True if Kafka stores this state; a lock exists only in its leader's memory."""
         return self is not RecordState.ACQUIRED
 
 
+TERMINAL_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+"""The share-partition start offset may pass a record in one of these states."""
+
+
 class AcknowledgeType(IntEnum):
-    """What a member says of a record; 0 to 4 as in Kafka, 100 is ours."""
+    """Type of an acknowledgement; 0 to 4 as in Kafka, 100 is an extension of this package."""
 
     GAP = 0
     ACCEPT = 1
@@ -40,7 +44,7 @@ class AcknowledgeType(IntEnum):
 
 
 class Cause(StrEnum):
-    """Why a record changed its state; every transition has one."""
+    """Cause of a state change; every transition has one."""
 
     ACQUIRE = "acquire"
     GAP = "gap"
@@ -51,9 +55,13 @@ class Cause(StrEnum):
     UNREAD = "unread"
     LOCK_TIMEOUT = "lock_timeout"
     SESSION_CLOSE = "session_close"
+    MEMBER_SILENT = "member_silent"
+    MEMBER_ENDED = "member_ended"
     DEAD_LETTER_WRITTEN = "dead_letter_written"
     LOG_START = "log_start"
     OFFSET_RESET = "offset_reset"
+    IMPORTED = "imported"
+    REDRIVE = "redrive"
 
 
 ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
@@ -68,19 +76,27 @@ ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a cause leads.
+    """Result of a cause in a state.
 
     Attributes:
         to_state: the new state.
         at_limit: the new state when the delivery count has reached its limit; None = `to_state` then too.
         delivery_count_change: added to the delivery count.
-        dead_letters: an archived record goes by ARCHIVING when the group has a dead-letter queue (KIP-1191).
+        resets_delivery_count: True if the delivery count becomes 0.
+        dead_letters: an archived record passes through ARCHIVING when the group has a dead-letter queue (KIP-1191).
+        other_states: states that a record may reach instead, with any higher count: another system has decided.
     """
 
     to_state: RecordState
     at_limit: RecordState | None = None
     delivery_count_change: int = 0
+    resets_delivery_count: bool = False
     dead_letters: bool = False
+    other_states: tuple[RecordState, ...] = ()
+
+    def count_after(self, delivery_count: int) -> int:
+        """Return the delivery count after the change of a record with this count."""
+        return 0 if self.resets_delivery_count else delivery_count + self.delivery_count_change
 
 
 _BACK_TO_THE_QUEUE = Outcome(RecordState.AVAILABLE, at_limit=RecordState.ARCHIVED, dead_letters=True)
@@ -98,6 +114,10 @@ TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
     RecordState.AVAILABLE: _row(
         {
             Cause.ACQUIRE: Outcome(RecordState.ACQUIRED, delivery_count_change=+1),
+            Cause.IMPORTED: Outcome(
+                RecordState.AVAILABLE,
+                other_states=(RecordState.ACKNOWLEDGED, RecordState.ARCHIVING, RecordState.ARCHIVED),
+            ),
             **_PASSED_BY_THE_START_OFFSET,
         }
     ),
@@ -111,6 +131,8 @@ TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
             Cause.UNREAD: Outcome(RecordState.AVAILABLE, delivery_count_change=-1),
             Cause.LOCK_TIMEOUT: _BACK_TO_THE_QUEUE,
             Cause.SESSION_CLOSE: _BACK_TO_THE_QUEUE,
+            Cause.MEMBER_SILENT: _BACK_TO_THE_QUEUE,
+            Cause.MEMBER_ENDED: _BACK_TO_THE_QUEUE,
             **_PASSED_BY_THE_START_OFFSET,
         }
     ),
@@ -118,16 +140,17 @@ TRANSITIONS: dict[RecordState, dict[Cause, Outcome | None]] = {
     RecordState.ARCHIVING: _row(
         {
             Cause.DEAD_LETTER_WRITTEN: Outcome(RecordState.ARCHIVED),
+            Cause.IMPORTED: Outcome(RecordState.ARCHIVED),
             **_PASSED_BY_THE_START_OFFSET,
         }
     ),
-    RecordState.ARCHIVED: _row({}),
+    RecordState.ARCHIVED: _row({Cause.REDRIVE: Outcome(RecordState.AVAILABLE, resets_delivery_count=True)}),
 }
 """State → cause → outcome, for every pair; None marks an illegal pair."""
 
 
 def outcome_of(state: RecordState, cause: Cause) -> Outcome:
-    """The table's outcome for a pair.
+    """Return the table's outcome for a state and a cause.
 
     Raises:
         IllegalTransitionError: the pair is illegal.
@@ -141,10 +164,10 @@ def outcome_of(state: RecordState, cause: Cause) -> Outcome:
 def next_state(
     state: RecordState, cause: Cause, delivery_count: int, delivery_count_limit: int, has_dead_letter_queue: bool
 ) -> tuple[RecordState, int]:
-    """New state and delivery count of a record of this state and count.
+    """Return the new state and delivery count of a record in this state with this count.
 
     Raises:
-        IllegalTransitionError: the pair of state and cause is illegal; nothing is changed by asking.
+        IllegalTransitionError: the pair of state and cause is illegal.
     """
     outcome = outcome_of(state, cause)
     to_state = outcome.to_state
@@ -152,4 +175,4 @@ def next_state(
         to_state = outcome.at_limit
     if to_state is RecordState.ARCHIVED and outcome.dead_letters and has_dead_letter_queue:
         to_state = RecordState.ARCHIVING
-    return to_state, delivery_count + outcome.delivery_count_change
+    return to_state, outcome.count_after(delivery_count)

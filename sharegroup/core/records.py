@@ -1,15 +1,22 @@
-"""What can happen to a share-partition, as data. State changes only by applying these, live and in recovery alike."""
+"""Changes of a share-partition, as data. State changes only by applying these, both live and in recovery.
+
+Values that each request creates are named tuples, here and in `runs`: a frozen dataclass takes twice as long to create.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
+from sharegroup.core.runs import Run
+
+PartitionKey = tuple[str, int]
+"""A share-partition of a group: topic id and partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A range of records changed its state.
+class Transition(NamedTuple):
+    """A state change of a range of records.
 
     Attributes:
         first_offset: first offset, inclusive.
@@ -17,9 +24,9 @@ class Transition:
         from_state: the state before; None when the records were not in flight.
         to_state: the state after.
         delivery_count: the count after.
-        member_id: who holds, or held, the records; "" when nobody did.
+        member_id: the member that holds or held the records; "" when none did.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
-        cause: why.
+        cause: the cause of the change.
     """
 
     first_offset: int
@@ -37,22 +44,33 @@ class Transition:
         return self.last_offset - self.first_offset + 1
 
     @property
-    def is_persisted_by_kafka(self) -> bool:
-        """Whether Kafka's share coordinator would store it.
+    def run(self) -> Run:
+        """The records after the change."""
+        holder = self.member_id if self.to_state is RecordState.ACQUIRED else ""
+        return Run(self.first_offset, self.last_offset, self.to_state, self.delivery_count, holder, self.deadline_ms)
 
-        Not an acquisition, a renewal, or `unread`; nor what the log start passes, of which Kafka writes nothing: the
-        new start offset goes out with the next write (recorded of 4.3.1).
-        """
-        return self.to_state is not RecordState.ACQUIRED and self.cause not in (Cause.UNREAD, Cause.LOG_START)
+    @property
+    def is_persisted_by_kafka(self) -> bool:
+        """True if Kafka's share coordinator would store it."""
+        return is_persisted_by_kafka(self.to_state, self.cause)
+
+
+def is_persisted_by_kafka(to_state: RecordState, cause: Cause) -> bool:
+    """Return True if Kafka's share coordinator would store a transition.
+
+    Kafka stores no acquisition, renewal or `unread`. When the log start passes records, Kafka writes nothing either:
+    the next write carries the new start offset (recorded from 4.3.1).
+    """
+    return to_state is not RecordState.ACQUIRED and cause not in (Cause.UNREAD, Cause.LOG_START)
 
 
 @dataclass(frozen=True, slots=True)
 class StartOffsetMoved:
-    """The share-partition start offset (SPSO) moved; what lies below it is forgotten.
+    """A move of the share-partition start offset (SPSO); state below it is dropped.
 
     Attributes:
         start_offset: the new SPSO.
-        cause: None when it passed finished records; LOG_START or OFFSET_RESET when it was made to move.
+        cause: None when it passed finished records; otherwise LOG_START or OFFSET_RESET.
     """
 
     start_offset: int
@@ -62,29 +80,14 @@ class StartOffsetMoved:
 SharePartitionRecord = Transition | StartOffsetMoved
 
 
-@dataclass(frozen=True, slots=True)
-class AcquiredRange:
-    """Records handed to a member: inclusive offsets and the delivery count of each (KIP-932 AcquiredRecords)."""
-
-    first_offset: int
-    last_offset: int
-    delivery_count: int
-
-    @property
-    def size(self) -> int:
-        """Number of offsets."""
-        return self.last_offset - self.first_offset + 1
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgementBatch:
+class AcknowledgementBatch(NamedTuple):
     """One range of a request's acknowledgements (KIP-932 AcknowledgementBatch).
 
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         types: one type for the whole range, or one for each offset.
-        redelivery_delay_ms: how long what is released stays away from everybody; None = as the group's back-off says.
+        redelivery_delay_ms: delay before released records are available again; None = the group's back-off.
     """
 
     first_offset: int
@@ -102,9 +105,10 @@ class SharePartitionLimits:
         delivery_count_limit: `share.delivery.count.limit`.
         max_record_locks: `share.partition.max.record.locks`: offsets from the SPSO to the last one in flight.
         is_renew_enabled: `share.renew.acknowledge.enable`.
-        has_dead_letter_queue: whether archived records go by ARCHIVING.
-        redelivery_backoff_ms: `share.redelivery.backoff.ms`; 0 = what goes back is available at once.
+        has_dead_letter_queue: True if archived records pass through ARCHIVING.
+        redelivery_backoff_ms: `share.redelivery.backoff.ms`; 0 = released records are available at once.
         redelivery_backoff_max_ms: `share.redelivery.backoff.max.ms`.
+        is_draining: `share.drain.enable`: only records that were in flight before are acquired.
     """
 
     lock_duration_ms: int = 30_000
@@ -114,3 +118,4 @@ class SharePartitionLimits:
     has_dead_letter_queue: bool = False
     redelivery_backoff_ms: int = 0
     redelivery_backoff_max_ms: int = 60_000
+    is_draining: bool = False

@@ -1,50 +1,55 @@
-"""Which of the ARCHIVING records a member has rejected: their dead letters say so (KIP-1191)."""
+"""ARCHIVING records that a member has rejected: their dead-letter records state this reason (KIP-1191)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from sharegroup.core.offset_ranges import OffsetRange, RangeMap, clip, gaps
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.runs import Run
 
 
 class RejectedRecords:
-    """What members rejected of one share-partition; all else that is ARCHIVING has used up its deliveries.
+    """Records of one share-partition that members rejected; other ARCHIVING records reached the delivery limit.
 
     Args:
         ranges: (first, last) offsets, ascending.
     """
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        content = [Run(first, last, RecordState.ARCHIVING, 0) for first, last in ranges]
-        # Most share-partitions have none: a map is made when it is needed.
-        self._ranges = RunMap(content) if content else None
+    def __init__(self, ranges: Iterable[OffsetRange] = ()) -> None:
+        # Most share-partitions have none: the map is created when it is needed.
+        self._ranges: RangeMap[None] | None = None
+        for first, last in ranges:
+            self._add(first, last)
 
     def note(self, record: SharePartitionRecord) -> None:
-        """Follow what happens to the share-partition."""
+        """Update the ranges for a change of the share-partition."""
         if not isinstance(record, Transition):
             if self._ranges is not None:
                 self._ranges.drop_below(record.start_offset)
         elif record.to_state is RecordState.ARCHIVING and record.cause is Cause.REJECT:
-            self._ranges = self._ranges if self._ranges is not None else RunMap()
-            self._ranges.assign(Run(record.first_offset, record.last_offset, RecordState.ARCHIVING, 0))
+            self._add(record.first_offset, record.last_offset)
+        elif record.cause is Cause.REDRIVE and self._ranges is not None:
+            # It may be given up again, for another reason.
+            self._ranges.remove(record.first_offset, record.last_offset)
 
-    def ranges(self, runs: Iterable[Run]) -> list[tuple[int, int]]:
-        """The (first, last) offsets of what is rejected, and ARCHIVING still by these runs."""
+    def ranges(self, runs: Iterable[Run]) -> list[OffsetRange]:
+        """Return the (first, last) offsets of rejected records that are still ARCHIVING in these runs."""
         return [(run.first_offset, run.last_offset) for run, is_rejected in self.split(runs) if is_rejected]
 
     def split(self, runs: Iterable[Run]) -> Iterator[tuple[Run, bool]]:
-        """The ARCHIVING ones of some runs in pieces, each with whether it was rejected."""
+        """Split the ARCHIVING runs among these, and yield each piece with True if it was rejected."""
         for run in runs:
             if run.state is not RecordState.ARCHIVING:
                 continue
-            first_offset = run.first_offset
-            ranges = self._ranges.overlapping(run.first_offset, run.last_offset) if self._ranges is not None else []
-            for rejected in ranges:
-                if first_offset < rejected.first_offset:
-                    yield run.clipped(first_offset, rejected.first_offset - 1), False
-                yield run.clipped(rejected.first_offset, rejected.last_offset), True
-                first_offset = rejected.last_offset + 1
-            if first_offset <= run.last_offset:
-                yield run.clipped(first_offset, run.last_offset), False
+            bounds = run.first_offset, run.last_offset
+            rejected = [pair[:2] for pair in self._ranges.overlapping(*bounds)] if self._ranges is not None else []
+            parts = [(part, True) for part in rejected] + [(part, False) for part in gaps(*bounds, rejected)]
+            for part, is_rejected in sorted(parts):
+                yield clip(run, *part), is_rejected
+
+    def _add(self, first_offset: int, last_offset: int) -> None:
+        if self._ranges is None:
+            self._ranges = RangeMap()
+        self._ranges.assign(first_offset, last_offset, None)

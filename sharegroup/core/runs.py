@@ -1,25 +1,23 @@
 """Runs: the one run-length representation of offsets → (state, delivery count, member, deadline).
 
-Offsets are inclusive on both ends, as in Kafka's protocol. Neighbouring runs that are equal in everything
-but their offsets are always merged, so the same content has exactly one representation.
+Neighbouring runs that are equal in everything but their offsets are always merged, so the same content has exactly
+one representation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple
 
-from sortedcontainers import SortedList
-
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.offset_ranges import clip, merge
+from sharegroup.core.record_state import TERMINAL_STATES, RecordState
+from sharegroup.core.sorted_keys import SortedKeys
 
 _PAST_ALL_OFFSETS = 1 << 63
 """Greater than any offset: Kafka's offsets have 63 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Touching offsets that share one state.
 
     Attributes:
@@ -43,18 +41,9 @@ class Run:
         """Number of offsets."""
         return self.last_offset - self.first_offset + 1
 
-    def clipped(self, first_offset: int, last_offset: int) -> Run:
-        """The part of this run inside a range that overlaps it."""
-        if first_offset <= self.first_offset and self.last_offset <= last_offset:
-            return self
-        return Run(
-            max(self.first_offset, first_offset),
-            min(self.last_offset, last_offset),
-            self.state,
-            self.delivery_count,
-            self.member_id,
-            self.deadline_ms,
-        )
+    def cut(self, first_offset: int, last_offset: int) -> Run:
+        """Return the run with other offsets."""
+        return Run(first_offset, last_offset, self.state, self.delivery_count, self.member_id, self.deadline_ms)
 
     def is_alike(self, other: Run) -> bool:
         """Return True if the two differ in nothing but their offsets."""
@@ -66,57 +55,60 @@ class Run:
         )
 
 
-def _merged(runs: Iterable[Run]) -> Iterator[Run]:
-    pending: Run | None = None
-    for run in runs:
-        if pending and pending.last_offset + 1 == run.first_offset and pending.is_alike(run):
-            pending = replace(pending, last_offset=run.last_offset)
-            continue
-        if pending:
-            yield pending
-        pending = run
-    if pending:
-        yield pending
-
-
-_Key = TypeVar("_Key", int, tuple[int, int], tuple[str, int])
-
-
-def _sorted_list(content: list[_Key]) -> SortedList[_Key]:
-    """Return a sorted list; an empty one is made several times faster without content."""
-    return SortedList(content) if content else SortedList()
-
-
 class RunMap:
-    """An ordered map of runs that do not overlap, with an index for each question the engine asks.
+    """An ordered map of runs that do not overlap, with an index for each query of the engine.
 
-    Every operation costs with the runs it touches, times the logarithm of all. The indexes and the counts
+    The cost of an operation grows with the runs it touches, times the logarithm of all. The indexes and the counts
     change in `_insert`, `_remove` and `make_available` only, so they cannot drift from the runs.
 
     Args:
         runs: ascending runs that do not overlap.
     """
 
+    __slots__ = (
+        "_available",
+        "_available_count",
+        "_available_until_ms",
+        "_delayed",
+        "_firsts",
+        "_held",
+        "_locks",
+        "_runs",
+        "_terminal_count",
+    )
+
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        content = list(_merged(runs))
-        # Filling the ordered collections at once is several times faster than adding to them one by one. A SortedDict
-        # would take 2 KB more, which counts with 100,000 share-partitions.
-        self._runs = {run.first_offset: run for run in content}
-        self._firsts: SortedList[int] = _sorted_list(list(self._runs))
-        available = [run for run in content if run.state is RecordState.AVAILABLE]
+        self._runs: dict[int, Run] = {}
+        available: list[int] = []
+        delayed: list[tuple[int, int]] = []
+        locks: list[tuple[int, int]] = []
+        held: list[tuple[str, int]] = []
+        self._terminal_count = self._available_count = 0
+        # Filling the ordered collections at once is several times faster than adding to them one by one.
+        for run in merge(runs, Run.is_alike):
+            first = run.first_offset
+            self._runs[first] = run
+            if run.state is RecordState.AVAILABLE:
+                if run.deadline_ms:
+                    delayed.append((run.deadline_ms, first))
+                else:
+                    available.append(first)
+                    self._available_count += run.size
+            elif run.state is RecordState.ACQUIRED:
+                locks.append((run.deadline_ms, first))
+                held.append((run.member_id, first))
+            elif run.state in TERMINAL_STATES:
+                self._terminal_count += run.size
+        self._firsts = SortedKeys(list(self._runs))
         # An AVAILABLE run is in one of the two, by the latest time that `make_available` was called with.
         self._available_until_ms = 0
-        acquired = [run for run in content if run.state is RecordState.ACQUIRED]
-        self._available: SortedList[int] = _sorted_list([run.first_offset for run in available if not run.deadline_ms])
-        self._delayed: SortedList[tuple[int, int]] = _sorted_list(
-            [(run.deadline_ms, run.first_offset) for run in available if run.deadline_ms]
-        )
-        self._locks: SortedList[tuple[int, int]] = _sorted_list(
-            [(run.deadline_ms, run.first_offset) for run in acquired]
-        )
-        self._held: SortedList[tuple[str, int]] = _sorted_list([(run.member_id, run.first_offset) for run in acquired])
-        self._terminal_count = sum(run.size for run in content if run.state.is_terminal)
-        self._available_count = sum(run.size for run in available if not run.deadline_ms)
+        self._available = SortedKeys(available)
+        delayed.sort()
+        locks.sort()
+        held.sort()
+        self._delayed = SortedKeys(delayed)
+        self._locks = SortedKeys(locks)
+        self._held = SortedKeys(held)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -146,8 +138,13 @@ class RunMap:
 
     @property
     def available_count(self) -> int:
-        """Number of AVAILABLE offsets that need not wait any more."""
+        """Number of AVAILABLE offsets whose delay is over."""
         return self._available_count
+
+    @property
+    def locked_count(self) -> int:
+        """Number of records that members hold; the cost grows with their runs."""
+        return sum(self._runs[first_offset].size for _, first_offset in self._locks)
 
     @property
     def member_ids(self) -> list[str]:
@@ -160,66 +157,84 @@ class RunMap:
         return members
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
-        """The runs inside a range, in order, clipped to it."""
+        """Return the runs inside a range, in order, clipped to it."""
+        return [clip(run, first_offset, last_offset) for run in self._whole_overlapping(first_offset, last_offset)]
+
+    def _whole_overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
         if first_offset > last_offset or not self._runs:
             return []
         index = max(self._firsts.bisect_right(first_offset) - 1, 0)
-        inside: list[Run] = []
-        for key in self._firsts.islice(index):
-            run = self._runs[key]
-            if run.first_offset > last_offset:
+        touched: list[Run] = []
+        for key in self._firsts.from_index(index):
+            if key > last_offset:
                 break
+            run = self._runs[key]
             if run.last_offset >= first_offset:
-                inside.append(run.clipped(first_offset, last_offset))
-        return inside
+                touched.append(run)
+        return touched
+
+    def first_from(self, offset: int, most: int) -> list[Run]:
+        """Return at most `most` runs at or above an offset, in order; the first one is clipped to it."""
+        runs: list[Run] = []
+        for key in self._firsts.from_index(max(self._firsts.bisect_right(offset) - 1, 0)):
+            run = self._runs[key]
+            if run.last_offset >= offset:
+                runs.append(clip(run, offset, run.last_offset))
+            if len(runs) >= most:
+                break
+        return runs
 
     def contains(self, run: Run) -> bool:
         """Return True if exactly this content is in the map at the run's offsets."""
         return self.overlapping(run.first_offset, run.last_offset) == [run]
 
     def make_available(self, now_ms: int) -> None:
-        """Take AVAILABLE runs whose "not before" has come among the available ones; time never goes back here."""
+        """Move AVAILABLE runs whose "not before" has passed to the available ones; time never goes back here."""
         self._available_until_ms = max(self._available_until_ms, now_ms)
         while self._delayed and self._delayed[0][0] <= self._available_until_ms:
-            first = self._delayed.pop(0)[1]
+            first = self._delayed.pop()[1]
             self._available.add(first)
             self._available_count += self._runs[first].size
 
     def available(self) -> Iterator[Run]:
-        """AVAILABLE runs that need not wait any more, by offset; the map must not change meanwhile."""
+        """Iterate over the AVAILABLE runs whose delay is over, by offset; the map must not change meanwhile."""
         return (self._runs[first] for first in self._available)
 
     def available_below(self, end_offset: int) -> Iterator[Run]:
-        """As `available`, without what lies at or above an offset."""
+        """Iterate as `available` does, over the runs below an offset only."""
         for run in self.available():
             if run.first_offset >= end_offset:
                 break
-            yield run.clipped(run.first_offset, end_offset - 1)
+            yield clip(run, run.first_offset, end_offset - 1)
 
     def available_count_below(self, end_offset: int) -> int:
-        """As `available_count`, without what lies at or above an offset; costs with the runs there."""
+        """Count as `available_count` does, below an offset only; the cost grows with the runs at or above it."""
+        last_offset = self.last_offset
+        if last_offset is None or last_offset < end_offset:
+            return self._available_count
         above = self.overlapping(end_offset, _PAST_ALL_OFFSETS)
         return self._available_count - sum(run.size for run in above if self._is_available(run))
 
     def delayed(self) -> Iterator[Run]:
-        """AVAILABLE runs whose "not before" has not come, the earliest first; the map must not change meanwhile."""
+        """Iterate over the delayed AVAILABLE runs, earliest end first; the map must not change meanwhile."""
         return (self._runs[first] for _, first in self._delayed)
 
     @property
     def next_available_ms(self) -> int | None:
-        """The earliest "not before" to come, None when nothing waits."""
+        """The earliest "not before" of a delayed run, None when there is none."""
         return self._delayed[0][0] if self._delayed else None
 
     def held_by(self, member_id: str) -> list[Run]:
-        """Runs ACQUIRED by a member, by offset."""
-        return [self._runs[first] for _, first in self._held.irange((member_id, 0), (member_id, _PAST_ALL_OFFSETS))]
+        """Return the runs ACQUIRED by a member, by offset."""
+        return [self._runs[first] for _, first in self._held.between((member_id, 0), (member_id, _PAST_ALL_OFFSETS))]
 
     def is_held_by(self, member_id: str) -> bool:
         """Return True if a member has ACQUIRED a run."""
-        return next(self._held.irange((member_id, 0), (member_id, _PAST_ALL_OFFSETS)), None) is not None
+        index = self._held.bisect_right((member_id, -1))
+        return index < len(self._held) and self._held[index][0] == member_id
 
     def due(self, now_ms: int) -> list[Run]:
-        """ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
+        """Return the ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
         due = []
         for deadline_ms, first in self._locks:
             if deadline_ms > now_ms:
@@ -229,20 +244,21 @@ class RunMap:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The earliest end of a lock, None when nothing is locked."""
+        """The earliest end of a lock, None when no run is locked."""
         return self._locks[0][0] if self._locks else None
 
     def terminal_prefix(self) -> list[Run]:
-        """The terminal runs at the front, up to the first that is not terminal or not touching."""
+        """Return the terminal runs at the front, up to the first that is not terminal or not adjacent."""
         prefix: list[Run] = []
-        for run in self:
-            if not run.state.is_terminal or (prefix and run.first_offset != prefix[-1].last_offset + 1):
+        for first in self._firsts:
+            run = self._runs[first]
+            if run.state not in TERMINAL_STATES or (prefix and run.first_offset != prefix[-1].last_offset + 1):
                 break
             prefix.append(run)
         return prefix
 
     def assign(self, run: Run) -> None:
-        """Put a run over whatever was there; cut or drop what it overlaps, merge it with equal neighbours."""
+        """Set a run: cut or drop the runs that it overlaps, merge it with equal neighbours."""
         self._cut_out(run.first_offset, run.last_offset)
         before = self._run_ending_at(run.first_offset - 1)
         after = self._runs.get(run.last_offset + 1)
@@ -253,22 +269,29 @@ class RunMap:
         if after is not None and after.is_alike(run):
             self._remove(after)
             last = after.last_offset
-        self._insert(Run(first, last, run.state, run.delivery_count, run.member_id, run.deadline_ms))
+        is_merged = first < run.first_offset or last > run.last_offset
+        self._insert(run.cut(first, last) if is_merged else run)
 
     def drop_below(self, offset: int) -> None:
-        """Forget all offsets below `offset`."""
+        """Drop all offsets below `offset`."""
         first = self.first_offset
         if first is not None and first < offset:
             self._cut_out(first, offset - 1)
 
     def _cut_out(self, first_offset: int, last_offset: int) -> None:
-        for part in self.overlapping(first_offset, last_offset):
-            whole = self._runs[self._firsts[self._firsts.bisect_right(part.first_offset) - 1]]
+        whole = self._runs.get(first_offset)
+        if whole is not None and whole.last_offset >= last_offset:
+            # Most often a range is acknowledged as it was acquired.
+            self._remove(whole)
+            if whole.last_offset > last_offset:
+                self._insert(whole.cut(last_offset + 1, whole.last_offset))
+            return
+        for whole in self._whole_overlapping(first_offset, last_offset):
             self._remove(whole)
             if whole.first_offset < first_offset:
-                self._insert(whole.clipped(whole.first_offset, first_offset - 1))
+                self._insert(whole.cut(whole.first_offset, first_offset - 1))
             if whole.last_offset > last_offset:
-                self._insert(whole.clipped(last_offset + 1, whole.last_offset))
+                self._insert(whole.cut(last_offset + 1, whole.last_offset))
 
     def _run_ending_at(self, offset: int) -> Run | None:
         index = self._firsts.bisect_right(offset) - 1
@@ -283,27 +306,27 @@ class RunMap:
     def _insert(self, run: Run) -> None:
         self._runs[run.first_offset] = run
         self._firsts.add(run.first_offset)
-        if self._is_available(run):
+        if run.state is RecordState.ACQUIRED:
+            self._locks.add((run.deadline_ms, run.first_offset))
+            self._held.add((run.member_id, run.first_offset))
+        elif self._is_available(run):
             self._available.add(run.first_offset)
             self._available_count += run.size
         elif run.state is RecordState.AVAILABLE:
             self._delayed.add((run.deadline_ms, run.first_offset))
-        elif run.state is RecordState.ACQUIRED:
-            self._locks.add((run.deadline_ms, run.first_offset))
-            self._held.add((run.member_id, run.first_offset))
-        elif run.state.is_terminal:
+        elif run.state in TERMINAL_STATES:
             self._terminal_count += run.size
 
     def _remove(self, run: Run) -> None:
         del self._runs[run.first_offset]
         self._firsts.remove(run.first_offset)
-        if self._is_available(run):
+        if run.state is RecordState.ACQUIRED:
+            self._locks.remove((run.deadline_ms, run.first_offset))
+            self._held.remove((run.member_id, run.first_offset))
+        elif self._is_available(run):
             self._available.remove(run.first_offset)
             self._available_count -= run.size
         elif run.state is RecordState.AVAILABLE:
             self._delayed.remove((run.deadline_ms, run.first_offset))
-        elif run.state is RecordState.ACQUIRED:
-            self._locks.remove((run.deadline_ms, run.first_offset))
-            self._held.remove((run.member_id, run.first_offset))
-        elif run.state.is_terminal:
+        elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size

@@ -1,7 +1,7 @@
-"""The share-partition: in-flight records of one (group, topic-partition), and what members do to them.
+"""The share-partition: in-flight records of one (group, topic-partition), and the operations of members on them.
 
-Every operation decides on records first (`records.py`), then applies them; it returns what it applied, so that
-whoever calls can persist exactly that. Recovery applies the same records again.
+Every operation decides on records first (`records.py`), then applies them; it returns the applied records, so that
+the caller can persist exactly that. Recovery applies the same records again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
 from sharegroup.core.acquisition import AcquireRequest, answer_ranges, chosen_runs, fresh_run
+from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import Cause, RecordState, outcome_of
 from sharegroup.core.records import (
     AcknowledgementBatch,
-    AcquiredRange,
     SharePartitionLimits,
     SharePartitionRecord,
     StartOffsetMoved,
     Transition,
 )
+from sharegroup.core.redrive import archived_runs
 from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import IllegalTransitionError, StateTableError
 
 
@@ -42,7 +44,7 @@ class SharePartition:
         self._start_offset = start_offset
         self._runs = RunMap(_without_holes(start_offset, runs))
         self.state_epoch = state_epoch
-        self._pass_terminal_prefix()
+        self.pass_finished()
 
     @property
     def start_offset(self) -> int:
@@ -57,7 +59,7 @@ class SharePartition:
 
     @property
     def runs(self) -> RunMap:
-        """Everything in flight. To be read only."""
+        """All runs in flight; read only."""
         return self._runs
 
     @property
@@ -66,67 +68,68 @@ class SharePartition:
         return self._runs.terminal_count
 
     def lag(self, log_end_offset: int) -> int:
-        """Records below the end of the log that are not finished (KIP-1226)."""
+        """Return the number of unfinished records below the end of the log (KIP-1226)."""
         # A start offset that was reset past the end of the log leaves nothing to do.
         return max(log_end_offset - self._start_offset - self.delivery_complete_count, 0)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next acquisition lock ends; None when nothing is locked."""
+        """Time at which the next acquisition lock ends; None when no record is locked."""
         return self._runs.next_deadline_ms
 
     @property
     def next_available_ms(self) -> int | None:
-        """When the next record may be acquired that was released with a delay; None when none waits for its time."""
+        """Time at which the next delayed record becomes available; None when none is delayed."""
         return self._runs.next_available_ms
 
     def make_available(self, now_ms: int) -> None:
-        """Let records be acquired that were released with a delay which is over at `now_ms`."""
+        """Make released records available whose delay is over at `now_ms`."""
         self._runs.make_available(now_ms)
 
     def next_fetch_offset(self, now_ms: int) -> int:
-        """The lowest offset that an acquire would take, were the log without end."""
+        """Return the lowest offset that an acquire would take from a log without end."""
         self._runs.make_available(now_ms)
         first = next(self._runs.available(), None)
         return first.first_offset if first else self.next_offset
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
-        """How many records an acquire without limit would find."""
+        """Return the number of records that an acquire without limit would take."""
         self._runs.make_available(now_ms)
         fresh = self._fresh(limits, log_end_offset)
         return self._runs.available_count_below(log_end_offset) + (fresh.size if fresh else 0)
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
-    ) -> tuple[list[AcquiredRange], list[SharePartitionRecord]]:
+    ) -> tuple[list[Run], list[Transition]]:
         """Lease records to a member; the delivery count of each goes up by one.
 
         Args:
-            request: who, and how much.
+            request: the member and the amount.
             limits: limits in force.
-            log_end_offset: end of what may be acquired, exclusive: the last stable offset under read_committed. It may
-                lie below the SPEO, when the group has just become read_committed.
+            log_end_offset: end of the acquirable records, exclusive: the last stable offset under read_committed. It
+                may lie below the SPEO, when the group has just become read_committed.
             now_ms: the locks run from here.
 
         Returns:
-            The ranges for the answer, and the records that were applied.
+            The acquired runs as the member receives them, and the records that were applied.
         """
         fresh = self._fresh(limits, log_end_offset)
         self._runs.make_available(now_ms)
         chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
-        return answer_ranges(chosen, request), self.take(request.member_id, chosen, limits, now_ms)
+        records = self.take(request.member_id, chosen, limits, now_ms)
+        return answer_ranges(records, request), records
 
     def take(
         self, member_id: str, chosen: Sequence[Run], limits: SharePartitionLimits, now_ms: int
-    ) -> list[SharePartitionRecord]:
-        """Lease exactly these runs, whoever chose them; runs wholly past the SPEO may be among them.
+    ) -> list[Transition]:
+        """Lease exactly these runs; some may lie wholly past the SPEO.
 
         Raises:
-            IllegalTransitionError: one of them is not AVAILABLE, is not what is in flight (a choice made from an
-                older state), or does not lie past the one before it; nothing changed.
+            IllegalTransitionError: one of them is not AVAILABLE, differs from the runs in flight (selected from an
+            older state), or does not lie past the one before it; nothing changed.
         """
         deadline_ms = now_ms + limits.lock_duration_ms
-        records: list[SharePartitionRecord] = []
+        records: list[Transition] = []
         free_from = self._start_offset
         for run in chosen:
             outcome = outcome_of(run.state, Cause.ACQUIRE)
@@ -135,7 +138,7 @@ class SharePartition:
             if run.first_offset < free_from or not is_current:
                 raise IllegalTransitionError(
                     f"Offsets {run.first_offset}..{run.last_offset} with delivery count {run.delivery_count} cannot be "
-                    f"acquired: they are not what is in flight from {free_from} to {self.next_offset - 1}."
+                    f"acquired: they differ from the records in flight from {free_from} to {self.next_offset - 1}."
                 )
             free_from = run.last_offset + 1
             records.append(
@@ -150,7 +153,9 @@ class SharePartition:
                     Cause.ACQUIRE,
                 )
             )
-        return self._applied(records)
+        for record in records:
+            self.apply(record)
+        return records
 
     def acknowledge(
         self, member_id: str, batches: Sequence[AcknowledgementBatch], limits: SharePartitionLimits, now_ms: int
@@ -162,79 +167,100 @@ class SharePartition:
             InvalidRecordStateError: a record is not held by this member.
         """
         planned = planned_transitions(self._runs, self._start_offset, member_id, batches, limits, now_ms)
-        return self._applied_and_advanced(planned)
+        return self._apply_and_advance(planned)
 
     def expire_locks(self, limits: SharePartitionLimits, now_ms: int) -> list[SharePartitionRecord]:
         """End every acquisition lock that is due at `now_ms`."""
         due = self._runs.due(now_ms)
         if not due:
             return []
-        return self._applied_and_advanced([transition_of(run, Cause.LOCK_TIMEOUT, limits, now_ms) for run in due])
+        return self._apply_and_advance([transition_of(run, Cause.LOCK_TIMEOUT, limits, now_ms) for run in due])
 
-    def release_member(self, member_id: str, limits: SharePartitionLimits, now_ms: int) -> list[SharePartitionRecord]:
-        """Take back everything a member holds, because its share session closed."""
+    def release_member(
+        self, member_id: str, limits: SharePartitionLimits, now_ms: int, cause: Cause = Cause.SESSION_CLOSE
+    ) -> list[SharePartitionRecord]:
+        """Release all records that a member holds, because its share session closed or the member is gone."""
         held = self._runs.held_by(member_id)
         if not held:
             return []
-        return self._applied_and_advanced([transition_of(run, Cause.SESSION_CLOSE, limits, now_ms) for run in held])
+        return self._apply_and_advance([transition_of(run, cause, limits, now_ms) for run in held])
 
     def finish_dead_letters(
         self, first_offset: int, last_offset: int, limits: SharePartitionLimits, now_ms: int
     ) -> list[SharePartitionRecord]:
-        """Archive the ARCHIVING records of a range, because their dead letters are written (KIP-1191)."""
+        """Archive the ARCHIVING records of a range, because their dead-letter records are written (KIP-1191)."""
         written = [
             run for run in self._runs.overlapping(first_offset, last_offset) if run.state is RecordState.ARCHIVING
         ]
-        return self._applied_and_advanced(
+        return self._apply_and_advance(
             [transition_of(run, Cause.DEAD_LETTER_WRITTEN, limits, now_ms) for run in written]
         )
 
+    def import_batches(self, batches: Iterable[StateBatch], limits: SharePartitionLimits) -> list[SharePartitionRecord]:
+        """Take over records that another system has delivered, into a new state.
+
+        Args:
+            batches: ascending, at or above the SPSO; holes between them were never delivered.
+            limits: limits in force; without a dead-letter queue a record that waits for its dead letter is archived.
+        """
+        records = []
+        for batch in batches:
+            is_given_up = batch.delivery_state is RecordState.ARCHIVING and not limits.has_dead_letter_queue
+            to_state = RecordState.ARCHIVED if is_given_up else batch.delivery_state
+            offsets = batch.first_offset, batch.last_offset
+            records.append(Transition(*offsets, None, to_state, batch.delivery_count, "", 0, Cause.IMPORTED))
+        return self._apply_and_advance(records)
+
+    def redrive(
+        self, ranges: Iterable[OffsetRange], limits: SharePartitionLimits, now_ms: int
+    ) -> list[SharePartitionRecord]:
+        """Make archived records available again with delivery count 0, all of the ranges or none.
+
+        Args:
+            ranges: (first, last) offsets, ascending.
+
+        Raises:
+            InvalidRecordStateError: as `archived_runs`.
+        """
+        archived = archived_runs(self._runs, self._start_offset, ranges)
+        return self._apply_and_advance([transition_of(run, Cause.REDRIVE, limits, now_ms) for run in archived])
+
     def move_log_start(self, log_start_offset: int, limits: SharePartitionLimits) -> list[SharePartitionRecord]:
-        """Follow the log start: what lies below it no longer exists, whoever holds it."""
+        """Move the SPSO to the log start: records below it no longer exist, even if a member holds them."""
         return self._forced_start(log_start_offset, Cause.LOG_START, limits)
 
-    def apply(self, record: SharePartitionRecord) -> None:
-        """Change the state by one record. There is no other way to change it."""
-        if isinstance(record, StartOffsetMoved):
-            if record.cause is Cause.OFFSET_RESET:
-                # Kafka, too, initialises the state anew: what was known above the new start offset is void.
-                self._runs = RunMap()
-            self._runs.drop_below(record.start_offset)
-            self._start_offset = record.start_offset
-            return
-        self._fill_hole_before(record.first_offset)
-        holder = record.member_id if record.to_state is RecordState.ACQUIRED else ""
-        self._runs.assign(
-            Run(
-                record.first_offset,
-                record.last_offset,
-                record.to_state,
-                record.delivery_count,
-                holder,
-                record.deadline_ms,
-            )
-        )
-
-    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
-        return fresh_run(self.next_offset, self._start_offset + limits.max_record_locks, log_end_offset)
-
-    def _applied(self, records: list[SharePartitionRecord]) -> list[SharePartitionRecord]:
-        for record in records:
-            self.apply(record)
-        return records
-
-    def _applied_and_advanced(self, transitions: Sequence[Transition]) -> list[SharePartitionRecord]:
-        records = self._applied(list(transitions))
-        moved = self._pass_terminal_prefix()
-        return [*records, moved] if moved else records
-
-    def _pass_terminal_prefix(self) -> StartOffsetMoved | None:
+    def pass_finished(self) -> StartOffsetMoved | None:
+        """Move the SPSO past the finished records at it; None when there are none. Every operation ends with it."""
         prefix = self._runs.terminal_prefix()
         if not prefix or prefix[0].first_offset != self._start_offset:
             return None
         moved = StartOffsetMoved(prefix[-1].last_offset + 1)
         self.apply(moved)
         return moved
+
+    def apply(self, record: SharePartitionRecord) -> None:
+        """Change the state by one record. There is no other way to change it."""
+        if isinstance(record, StartOffsetMoved):
+            if record.cause is Cause.OFFSET_RESET:
+                # Kafka, too, initialises the state again: state above the new start offset is void.
+                self._runs = RunMap()
+            self._runs.drop_below(record.start_offset)
+            self._start_offset = record.start_offset
+            return
+        self._fill_hole_before(record.first_offset)
+        self._runs.assign(record.run)
+
+    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
+        if limits.is_draining:
+            return None
+        return fresh_run(self.next_offset, self._start_offset + limits.max_record_locks, log_end_offset)
+
+    def _apply_and_advance(self, records: Iterable[SharePartitionRecord]) -> list[SharePartitionRecord]:
+        applied = list(records)
+        for record in applied:
+            self.apply(record)
+        moved = self.pass_finished()
+        return [*applied, moved] if moved else applied
 
     def _forced_start(self, offset: int, cause: Cause, limits: SharePartitionLimits) -> list[SharePartitionRecord]:
         if offset <= self._start_offset:
@@ -244,9 +270,7 @@ class SharePartition:
             for run in self._runs.overlapping(self._start_offset, offset - 1)
             if not run.state.is_terminal
         ]
-        records = self._applied([*passed, StartOffsetMoved(offset, cause)])
-        moved = self._pass_terminal_prefix()
-        return [*records, moved] if moved else records
+        return self._apply_and_advance([*passed, StartOffsetMoved(offset, cause)])
 
     def _fill_hole_before(self, offset: int) -> None:
         next_offset = self.next_offset

@@ -1,1 +1,1 @@
-"""The log port and its adapters: everything that members and the processor tell each other goes through a log."""
+"""The log port and its adapters; members and the processor communicate only through a log."""

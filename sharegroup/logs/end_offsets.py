@@ -1,4 +1,4 @@
-"""Where logs end, by topic id and partition."""
+"""End offsets of topics, by topic id and partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EndOffsets = Mapping[tuple[str, int], int]
 
 
 def end_offsets(log: Log, topics: Iterable[str]) -> EndOffsets:
-    """The ends of topics; those that are gone are left out.
+    """Return the end offsets of topics; deleted topics are left out.
 
     Raises:
         LogError: the log cannot be read.
@@ -23,7 +23,7 @@ def end_offsets(log: Log, topics: Iterable[str]) -> EndOffsets:
             topic_id = log.describe_topic(topic).topic_id
             offsets = log.offsets(topic)
         except UnknownTopicError:
-            # Deleted, and the group has not noticed yet.
+            # The topic was deleted, and the group has not noticed yet.
             continue
-        ends.update({(topic_id, partition): found.end_offset for partition, found in offsets.items()})
+        ends.update({(topic_id, partition): each.end_offset for partition, each in offsets.items()})
     return ends

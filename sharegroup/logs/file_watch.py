@@ -1,4 +1,4 @@
-"""Waits for writes to a file, as the kernel reports them (inotify), or for a word from another thread."""
+"""Waits for writes to a file, as the kernel reports them (inotify), or for a wake-up from another thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-_IN_MODIFY = 0x2
+IN_MODIFY = 0x2
+IN_CLOSE_WRITE = 0x8
+"""Event kinds: file modified; file closed after writing, also when its process ends. Of a folder: of its files."""
+
 _BUFFER_BYTES = 64 * 1024
 
 
 class Watch(Protocol):
-    """What a thread waits on between two looks at a file."""
+    """A wait for changes of a file, used by one thread between two reads."""
 
     longest_pause_ms: float
-    """After this time the file is looked at, though nothing was reported."""
+    """Maximum time between two reads of the file when nothing is reported."""
+    reports: bool
+    """True if the kernel reports events; otherwise the waits are pauses."""
 
     def wait(self, timeout_ms: float) -> bool:
         """Block until a write is reported or `wake` is called; return False if the time is over first."""
@@ -33,15 +38,15 @@ class Watch(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back; no wait may be under way."""
+        """Release all resources; no wait may be under way."""
         ...
 
 
-def watch(path: Path) -> Watch:
-    """Watch a file: by inotify, or, where the system has none (left), by short pauses between looks."""
+def watch(path: Path, events: int = IN_MODIFY) -> Watch:
+    """Watch a file or folder by inotify, or by short pauses where the system has none (left)."""
     if sys.platform == "linux":
         try:
-            return _InotifyWatch(path)
+            return _InotifyWatch(path, events)
         except OSError:
             # Each user has 128 instances by default.
             pass
@@ -49,12 +54,12 @@ def watch(path: Path) -> Watch:
 
 
 class _InotifyWatch:
-    """A report may come before the write that it is about can be seen, so a look must follow soon after, too."""
+    longest_pause_ms = 1_000.0
+    reports = True
 
-    longest_pause_ms = 200.0
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, events: int) -> None:
         self._path = os.fsencode(path)
+        self._events = events
         self._system = ctypes.CDLL(None, use_errno=True)
         self._file = int(self._system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         if self._file < 0:
@@ -73,7 +78,7 @@ class _InotifyWatch:
 
     def renew(self) -> None:
         # The kernel watches what is behind the path; for the same file this changes nothing.
-        if self._system.inotify_add_watch(self._file, self._path, _IN_MODIFY) < 0:
+        if self._system.inotify_add_watch(self._file, self._path, self._events) < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch", os.fsdecode(self._path))
 
     def wait(self, timeout_ms: float) -> bool:
@@ -97,7 +102,8 @@ class _InotifyWatch:
 
 
 class _PausingWatch:
-    longest_pause_ms = 6.0
+    longest_pause_ms = 4.0
+    reports = False
 
     def __init__(self) -> None:
         self._woken = threading.Event()

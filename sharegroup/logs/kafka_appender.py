@@ -1,8 +1,7 @@
-"""Appends to a Kafka cluster, one append at a time, so that its records are one batch of the producer's."""
+"""Appends to a Kafka cluster, with a producer for one append at a time, so that its records are one batch."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -19,15 +18,15 @@ _SETTINGS = {
     "enable.idempotence": True,
     "batch.num.messages": 1_000_000,
     "queue.buffering.max.messages": 0,
-    # How long records wait for a topic that brokers say is not there.
+    # Time that records wait for a topic that brokers do not know.
     "topic.metadata.propagation.max.ms": 5_000,
-    # How large a record may be is the topic's to say.
+    # The topic's configuration limits the record size.
     "message.max.bytes": 1_000_000_000,
 }
 
 
 _LONGEST_LINGER_MS = 900_000
-"""As much as librdkafka takes."""
+"""The maximum of librdkafka."""
 
 
 class _StaleProducerError(UnknownTopicError):
@@ -35,7 +34,7 @@ class _StaleProducerError(UnknownTopicError):
 
 
 class _Delivery:
-    """What became of the records of one batch."""
+    """The result of one batch: its delivery reports."""
 
     def __init__(self) -> None:
         self.first_offset: int | None = None
@@ -49,51 +48,50 @@ class _Delivery:
 
 
 class KafkaAppender:
-    """Appends batches; any thread may use it, and waits for the one before."""
+    """Appends batches; used by one thread at a time."""
 
     def __init__(self, clients: KafkaClients) -> None:
         self._clients = clients
         self._connection = Connection()
-        self._lock = threading.Lock()
         self._producer: Producer | None = None
 
     def append(self, batches: Sequence[Batch]) -> list[int]:
-        """Append batches that have records and whose partitions exist, topic by topic; the first offset of each.
+        """Append batches topic by topic, and return the first offset of each.
+
+        Batches must have records, and their partitions must exist.
 
         Raises:
-            LogUnavailableError: Kafka did not answer in time; what was sent may have been appended, or not.
+            LogUnavailableError: Kafka did not answer in time; the records may have been appended, or not.
         """
         for topic, partition, records in batches:
             _check_bytes(f"{topic}-{partition}", records)
-        with self._lock:
-            deliveries = [
-                delivery
-                for _, of_topic in groupby(batches, key=lambda batch: batch[0])
-                for delivery in self._delivered(list(of_topic))
-            ]
+        deliveries = [
+            delivery
+            for _, of_topic in groupby(batches, key=lambda batch: batch[0])
+            for delivery in self._delivered(list(of_topic))
+        ]
         return [delivery.first_offset or 0 for delivery in deliveries]
 
     def close(self) -> None:
-        """Give the producer back."""
-        with self._lock:
-            self._producer = None
+        """Close the producer."""
+        self._producer = None
 
     def _new_producer(self) -> Producer:
         timeout_ms = self._clients.timeout_ms
-        # A batch leaves when the append is flushed, never before: so it is whole.
+        # A batch is sent when the append is flushed, never before: so it is not split.
         return self._clients.producer(
             self._connection,
             {**_SETTINGS, "message.timeout.ms": timeout_ms, "linger.ms": min(timeout_ms - 1, _LONGEST_LINGER_MS)},
         )
 
     def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:
-        # Kept only when all goes well: another one starts afresh, without records whose fate is unknown.
+        # The producer is kept only after success: a new one has no records whose outcome is unknown.
         kept, self._producer = self._producer, None
         if kept is not None:
             try:
                 return self._sent_by(kept, batches)
             except _StaleProducerError:
-                # It has not heard yet of partitions that were added, and nothing has left it.
+                # The producer's metadata lacks partitions that were added; nothing was sent.
                 pass
         return self._sent_by(self._new_producer(), batches)
 
@@ -133,7 +131,7 @@ class KafkaAppender:
 
 
 def _check_bytes(partition: str, records: Sequence[NewRecord]) -> None:
-    """Refuse what the producer would encode by itself."""
+    """Raise LogError for keys and values that are not bytes: the producer would encode them."""
     for record in records:
         for value in (record.key, record.value, *(value for _, value in record.headers)):
             if value is not None and not isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Clients of one Kafka cluster: how they are made, how long they try, and how their failures are told."""
+"""Clients of one Kafka cluster: their creation, deadlines, error translation, pools, and log events of outages."""
 
 from __future__ import annotations
 
@@ -6,64 +6,109 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for
-from contextlib import suppress
-from typing import Any, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
-from sharegroup.logs.kafka_errors import AUTHENTICATION, TRANSIENT, translated
-from sharegroup.logs.kafka_outage import Outage
+from sharegroup.event_log import Event
+from sharegroup.logs.kafka_errors import AUTHENTICATION, is_transient, translated
+from sharegroup.logs.open import ENDLESS_MS
+
+_FIRST_LINE_S = 5.0
+"""A restarting broker is away for some seconds; longer waits are logged."""
+_LINE_EVERY_S = 60.0
+
+_logger = logging.getLogger(__name__)
+
+
+def _is_debugged(record: logging.LogRecord) -> bool:
+    """Make a line of Kafka's client a line for debugging: it repeats each error at each attempt to connect.
+
+    The errors reach the callers by `error_cb` and as results, and long waits are logged as `log_unavailable`.
+    """
+    record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+    return _client_logger.isEnabledFor(logging.DEBUG)
+
+
+_client_logger = logging.getLogger(f"{__name__}.librdkafka")
+_client_logger.addFilter(_is_debugged)
+
+
+class Outage:
+    """The log events of outages; any thread may use it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._next_line_s = 0.0
+
+    def log_wait(self, action: str, seconds: float, reason: str) -> None:
+        """Log that an operation has waited for this long, at most once a minute.
+
+        Args:
+            action: the action that fails, after "cannot", such as "describe topic orders".
+            seconds: duration of the wait so far.
+            reason: cause of the wait; must hold no secret.
+        """
+        with self._lock:
+            now_s = time.monotonic()
+            if seconds < _FIRST_LINE_S or now_s < self._next_line_s:
+                return
+            self._next_line_s = now_s + _LINE_EVERY_S
+        _logger.warning(
+            Event("log_unavailable", log=self._name, action=action, seconds=round(seconds), reason=reason or None)
+        )
+
 
 T = TypeVar("T")
 Key = TypeVar("Key")
 
 LOOK_S = 0.1
-"""After this time a blocked operation looks whether the log was closed or refused."""
+"""Interval at which a blocked operation checks whether the log was closed or refuses the client."""
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _LIST_TIMEOUT_S = 5.0
 _REFRESH_TIMEOUT_S = 0.5
-"""A look at the metadata while a request waits, and the time between two."""
+"""Time limit of a metadata request while another request waits, and the interval between two."""
 
 _COMMON = {
-    # A topic that was deleted must not come back with a broker's defaults: it is another one.
+    # A deleted topic must not come back with a broker's defaults: that would be another topic.
     "allow.auto.create.topics": False,
-    # A broker that comes back is found within a second; librdkafka's own limit is 10 s.
+    # A broker that restarts is reconnected within a second; librdkafka's own limit is 10 s.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
     "retry.backoff.ms": 50,
     "log_level": 4,
 }
 
-_logger = logging.getLogger(__name__)
-
 
 class Connection:
-    """What the clients of one operation have heard of their connections since it began."""
+    """Connection errors that the clients of one operation have reported since it began."""
 
     def __init__(self) -> None:
         self.last_error: KafkaError | None = None
         self.refusal: KafkaError | None = None
 
     def failed(self, error: KafkaError) -> None:
-        """Take note of an error that no call returns."""
-        # A producer that may not write fails for good.
+        """Record an error that no call returns."""
+        # A producer without write permission fails permanently.
         if error.code() in AUTHENTICATION or error.fatal():
             self.refusal = error
-        # That all brokers are down follows from an error that says why.
+        # "All brokers down" follows from an error that has the reason.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last_error is None:
             self.last_error = error
 
     def reset(self) -> None:
-        """Forget what was heard."""
+        """Discard the recorded errors."""
         self.last_error = self.refusal = None
 
 
@@ -72,7 +117,7 @@ class KafkaClients:
 
     Args:
         config: the cluster, and how to log in.
-        timeout_ms: how long an operation goes on trying while Kafka cannot be reached.
+        timeout_ms: how long an operation retries while Kafka cannot be reached.
 
     Raises:
         ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
@@ -90,20 +135,20 @@ class KafkaClients:
         self._admin_connection = Connection()
         self._next_refresh_s = 0.0
         self._admin: AdminClient = self._made(
-            lambda settings: AdminClient(settings, logger=_logger), self._admin_connection, {}
+            lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, {}
         )
 
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
-        """A new consumer that belongs to no group."""
+        """Return a new consumer that belongs to no group."""
         own = {"group.id": "sharegroup-none", "enable.auto.commit": False, **settings}
-        return self._made(lambda merged: Consumer(merged, logger=_logger), connection, own)
+        return self._made(lambda merged: Consumer(merged, logger=_client_logger), connection, own)
 
     def producer(self, connection: Connection, settings: Mapping[str, object]) -> Producer:
-        """A new producer."""
-        return self._made(lambda merged: Producer(merged, logger=_logger), connection, settings)
+        """Return a new producer."""
+        return self._made(lambda merged: Producer(merged, logger=_client_logger), connection, settings)
 
     def deadline(self) -> float:
-        """When an operation that begins now gives up, on the monotonic clock."""
+        """Return the deadline of an operation that begins now, in seconds of the monotonic clock."""
         self.check_usable()
         return time.monotonic() + self.timeout_ms / 1000
 
@@ -118,14 +163,14 @@ class KafkaClients:
             raise LogError(f"{self.name} is closed.", "Open it again.")
 
     def ask(self, action: str, start: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> list[Any]:
-        """What an administrative request answers, in the order of its parts; transient failures are tried again.
+        """Return the results of an administrative request, in the order of its parts; transient failures are retried.
 
         Args:
-            action: what is asked, after "cannot", such as "describe topic orders".
+            action: the action for error messages, after "cannot", such as "describe topic orders".
             start: sends the request, and may be called again.
 
         Raises:
-            ShareGroupError: the error that the request ended with, after translation.
+            ShareGroupError: the translated error of the request.
         """
         return self._retried(
             action,
@@ -139,13 +184,13 @@ class KafkaClients:
         start: Callable[[AdminClient, Sequence[Key], float], Mapping[Key, Future[Any]]],
         timeout_ms: int | None = None,
     ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
-        """Return the answers to the parts of an administrative request, and the errors of the other parts.
+        """Return the results of the parts of an administrative request, and the errors of the other parts.
 
         Args:
-            action: the request, after "cannot", such as "look at topics".
+            action: the action for error messages, after "cannot", such as "look at topics".
             keys: the parts.
-            start: sends a request for some parts that may take so many seconds; may be called again.
-            timeout_ms: how long to go on trying; None for as long as any operation.
+            start: sends a request for some parts with a timeout in seconds; may be called again.
+            timeout_ms: how long to retry; None for the timeout of any operation.
 
         Raises:
             LogError: the log is closed, or it refuses the client.
@@ -167,17 +212,19 @@ class KafkaClients:
                     errors[key] = kafka_error(failure)
                 else:
                     raise failure
-            waiting = [key for key in waiting if key not in answers and errors[key].code() in TRANSIENT]
+            waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
             if time.monotonic() + pause_s > deadline:
                 break
             if waiting and self.closed.wait(pause_s):
                 self.check_usable()
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         failed = {key: error for key, error in errors.items() if key not in answers}
-        return answers, {key: self.error(action, error, self._admin_connection) for key, error in failed.items()}
+        return answers, {
+            key: self.error(action, error, self._admin_connection, timeout_ms) for key, error in failed.items()
+        }
 
     def topic_names(self) -> list[str]:
-        """The names of all topics, Kafka's own included."""
+        """Return the names of all topics, Kafka's own included."""
 
         def listed(deadline: float) -> list[str]:
             remaining_s = max(deadline - time.monotonic(), LOOK_S)
@@ -186,7 +233,7 @@ class KafkaClients:
         return self._retried("list the topics", listed)
 
     def check_connection(self, action: str, connection: Connection, deadline: float) -> None:
-        """Raise when a blocked operation cannot succeed any more: closed, refused, or its time is over."""
+        """Raise when a blocked operation cannot succeed: the log is closed, refuses the client, or time is over."""
         self.check_usable()
         if connection.refusal is not None:
             raise self.error(action, connection.refusal, connection)
@@ -194,15 +241,28 @@ class KafkaClients:
             raise self.error(action, KafkaError(KafkaError._TIMED_OUT), connection)
         self._tell_outage(action, connection, deadline)
 
-    def error(self, action: str, error: KafkaError, connection: Connection) -> ShareGroupError:
-        """This package's error for one of Kafka's; an operation that ran out of time says what was in its way."""
-        told = error
-        if error.code() in TRANSIENT and connection.last_error is not None:
-            told = connection.last_error
-        text = self._config.without_secrets(told.str())
-        if told is not error:
-            text = f"no answer within {self.timeout_ms} ms; {text}"
-        return translated(KafkaError(told.code(), text), f"{self.name} cannot {action}")
+    def error(
+        self, action: str, error: KafkaError, connection: Connection, timeout_ms: int | None = None
+    ) -> ShareGroupError:
+        """Translate an error of Kafka; for an operation that timed out, include the connection error.
+
+        Args:
+            action: the action, after "cannot".
+            error: Kafka's error.
+            connection: what the clients of the operation have reported.
+            timeout_ms: how long the operation was retried; None for the timeout of any operation.
+        """
+        cause = error
+        if is_transient(error) and connection.last_error is not None:
+            cause = connection.last_error
+        text = self._config.without_secrets(cause.str())
+        if cause is not error:
+            text = f"no answer{self._within(timeout_ms)}; {text}"
+        return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
+
+    def _within(self, timeout_ms: int | None) -> str:
+        limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
+        return "" if limit_ms >= ENDLESS_MS else f" within {limit_ms} ms"
 
     def _retried(self, action: str, attempt: Callable[[float], T]) -> T:
         deadline = self.deadline()
@@ -213,9 +273,9 @@ class KafkaClients:
                 return attempt(deadline)
             except KafkaException as failure:
                 error = kafka_error(failure)
-                # The admin client tells of its connections only when it is polled.
+                # The admin client reports connection errors only when it is polled.
                 self._admin.poll(0)
-                if error.code() not in TRANSIENT or time.monotonic() + pause_s > deadline:
+                if not is_transient(error) or time.monotonic() + pause_s > deadline:
                     raise self.error(action, error, self._admin_connection) from None
                 self._tell_outage(action, self._admin_connection, deadline)
             if self.closed.wait(pause_s):
@@ -225,13 +285,13 @@ class KafkaClients:
     def _tell_outage(self, action: str, connection: Connection, deadline: float) -> None:
         seconds = time.monotonic() - (deadline - self.timeout_ms / 1000)
         error = connection.last_error
-        self._outage.lasts(action, seconds, self._config.without_secrets(error.str()) if error else "")
+        self._outage.log_wait(action, seconds, self._config.without_secrets(error.str()) if error else "")
 
     def _wait_for_all(self, action: str, futures: Mapping[Key, Future[Any]], deadline: float) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
         began_s = time.monotonic()
         while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
-            # The admin client tells of its connections only when it is polled.
+            # The admin client reports connection errors only when it is polled.
             self._admin.poll(0)
             self.check_usable()
             self._refresh(began_s)
@@ -241,10 +301,10 @@ class KafkaClients:
                 return
 
     def _refresh(self, waiting_since_s: float) -> None:
-        """Look at the metadata when a request waits for long.
+        """Request the metadata when another request has waited for long.
 
-        A request that goes to a controller waits for the broker that was it when the client last looked: for ever, if
-        that one died. The client looks by itself every five minutes.
+        A request to the controller waits for the broker that was the controller in the client's last metadata: for
+        ever, if that broker died. The client refreshes its metadata only every five minutes.
         """
         now_s = time.monotonic()
         if now_s < max(waiting_since_s + _REFRESH_TIMEOUT_S, self._next_refresh_s):
@@ -276,6 +336,61 @@ class KafkaClients:
 
 
 def kafka_error(failure: KafkaException) -> KafkaError:
-    """The error in an exception."""
+    """Return the KafkaError of an exception."""
     error = failure.args[0]
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+
+class Closable(Protocol):
+    """A member of the pool."""
+
+    def close(self) -> None:
+        """Release all resources."""
+        ...
+
+
+Client = TypeVar("Client", bound=Closable)
+
+
+class ClientPool(Generic[Client]):
+    """A pool with as many clients as there were operations at once; any thread may use it.
+
+    Args:
+        clients: creates the log's clients; checks that it is open.
+        make: creates one more pooled client.
+    """
+
+    def __init__(self, clients: KafkaClients, make: Callable[[], Client]) -> None:
+        self._clients = clients
+        self._make = make
+        self._lock = threading.Lock()
+        self._idle: list[Client] = []
+
+    @contextmanager
+    def lent(self, is_preferred: Callable[[Client], bool]) -> Iterator[Client]:
+        """Lend an idle client, the preferred one if there is one, or a new one; a client that failed is not lent again.
+
+        Raises:
+            LogError: the log is closed, or was opened before a fork.
+        """
+        self._clients.check_usable()
+        with self._lock:
+            idle_client = next(filter(is_preferred, self._idle), self._idle[0] if self._idle else None)
+            if idle_client is not None:
+                self._idle.remove(idle_client)
+        client = self._make() if idle_client is None else idle_client
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with self._lock:
+            self._idle.append(client)
+        if self._clients.closed.is_set():
+            self.close()
+
+    def close(self) -> None:
+        """Close idle clients; a lent client is closed when it comes back."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()

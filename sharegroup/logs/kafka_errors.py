@@ -1,4 +1,4 @@
-"""From errors of confluent-kafka to this package's."""
+"""Translation of confluent-kafka's errors into this package's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from sharegroup.errors import (
     UnknownTopicError,
 )
 
-TRANSIENT = frozenset(
+_TRANSIENT = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY,  # the client has ended its connection to a broker, as when a topic is deleted
         KafkaError._MSG_TIMED_OUT,
         KafkaError._NOENT,  # no leader is known for a partition
         KafkaError._RESOLVE,
@@ -44,10 +45,10 @@ TRANSIENT = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""Codes that pass by themselves: trying again may help."""
-
 AUTHENTICATION = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
-"""Codes of a log-in that was refused: trying again does not help."""
+"""Codes of a refused log-in: a retry does not help."""
+
+_SSL_FAILURES = frozenset({KafkaError._SSL, KafkaError._TRANSPORT})
 
 _DENIED = AUTHENTICATION | {
     KafkaError._SSL,
@@ -68,7 +69,7 @@ UNKNOWN_TOPIC = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""Codes of a topic or partition that is not there."""
+"""Codes of an unknown topic or partition."""
 
 _NOT_ACCEPTABLE = frozenset(
     {
@@ -81,7 +82,6 @@ _NOT_ACCEPTABLE = frozenset(
 )
 
 _KINDS: tuple[tuple[frozenset[int], type[ShareGroupError], str], ...] = (
-    (TRANSIENT, LogUnavailableError, "Check bootstrap.servers and that the brokers run, and try again."),
     (
         _DENIED,
         LogAccessDeniedError,
@@ -99,15 +99,41 @@ _KINDS: tuple[tuple[frozenset[int], type[ShareGroupError], str], ...] = (
 )
 
 
+def is_transient(error: KafkaError) -> bool:
+    """Return True if a retry may help.
+
+    A controller that has not heard from its brokers for a while fences them, and refuses a new topic with the code of
+    an invalid replication factor until one registers again: only the text tells that case.
+    """
+    is_fenced = error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
+    return is_fenced or (error.code() in _TRANSIENT and not _is_distrust(error))
+
+
+def _is_distrust(error: KafkaError) -> bool:
+    """Return True if a broker's certificate was refused.
+
+    librdkafka reports that as a failed handshake or, when it sees the alert later, as a lost connection.
+    """
+    return error.code() in _SSL_FAILURES and "certificate verify failed" in error.str()
+
+
 def translated(error: KafkaError, what: str) -> ShareGroupError:
-    """This package's error for one of Kafka's.
+    """Return this package's error for one of Kafka's.
 
     Args:
-        error: what the client or the broker said; must hold no secret.
-        what: what failed and where, as the beginning of a sentence, such as "Kafka at host:9092 cannot append to
+        error: the error of the client or the broker; must hold no secret.
+        what: the failed action, as the beginning of a sentence, such as "Kafka at host:9092 cannot append to
             partition orders-0".
     """
+    if is_transient(error):
+        return LogUnavailableError(
+            f"{what}: {error.str()}.", "Check bootstrap.servers and that the brokers run, and try again."
+        )
+    code = KafkaError._SSL if _is_distrust(error) else error.code()
     for codes, kind, remedy in _KINDS:
-        if error.code() in codes:
-            return kind(f"{what}: {error.str()}.", remedy)
+        if code in codes:
+            log_error = kind(f"{what}: {error.str()}.", remedy)
+            if isinstance(log_error, LogAccessDeniedError):
+                log_error.code = code
+            return log_error
     return LogError(f"{what}: {error.str()} ({error.name()}).")

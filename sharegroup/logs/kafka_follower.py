@@ -1,8 +1,8 @@
 """Follows the tails of a topic's partitions in a Kafka cluster.
 
-A consumer of librdkafka cannot be woken while it is polled. So a thread polls it, and puts what comes where `take`
-waits on a condition: a wake ends the wait at once, and a poll may block for long, which costs less than short ones
-(idle: 0.1% of a core; a poll every 10 ms costs 0.6%). It fetches ahead, up to a bound.
+A consumer of librdkafka cannot be woken while it is polled. So a thread polls it and puts the records where `take`
+waits on a condition: a wake-up ends the wait at once, and a poll may block for long, which costs less than short polls
+(idle: 0.1% of a core; a poll every 10 ms costs 0.6%). The thread fetches ahead, up to a bound.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sharegroup.logs.port import LogRecord
 
 _AHEAD_RECORDS = 5_000
 _AHEAD_BYTES = 8 * 1024 * 1024
-"""The thread fetches while less than this waits to be taken."""
+"""The thread fetches while fewer bytes than this are buffered."""
 
 
 class KafkaFollower:
-    """A `Follower` of a Kafka log; an error comes after the records that were fetched before it.
+    """A `Follower` of a Kafka log; an error is raised after the records that were fetched before it.
 
     Raises:
         UnknownTopicError: there is no such topic or partition.
@@ -49,7 +49,7 @@ class KafkaFollower:
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """Partition → offset of the next record that `take` may return."""
+        """Return partition → offset of the next record that `take` may return."""
         return dict(self._positions)
 
     def take(self, max_records: int, max_bytes: int, timeout_ms: int) -> list[LogRecord]:
@@ -72,13 +72,13 @@ class KafkaFollower:
             return self._taken(max_records, max_bytes)
 
     def wake(self) -> None:
-        """Let the `take` at hand, or the next one, return without waiting; any thread may call it."""
+        """End the current or the next `take` early; any thread may call it."""
         with self._changed:
             self._is_woken = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the `take` at hand; any thread may call it. The consumer is given back by its own thread, soon after."""
+        """End a waiting `take`; any thread may call it. The consumer's own thread closes it soon after."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -101,7 +101,7 @@ class KafkaFollower:
         if (failure := self._failure) is None:
             return
         if isinstance(failure, LogUnavailableError):
-            # The thread tries again.
+            # The thread retries.
             self._failure = None
             self._changed.notify_all()
         raise failure.with_traceback(None)
@@ -123,7 +123,7 @@ class KafkaFollower:
             self._tail.close()
 
     def _awaits_records(self) -> bool:
-        """Block while enough waits to be taken; return False once closed."""
+        """Block while the buffer is full; return False once closed."""
         with self._changed:
             while not self._is_closed:
                 has_room = len(self._fetched) < _AHEAD_RECORDS and self._fetched_bytes < _AHEAD_BYTES

@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
-from sharegroup.logs.kafka_errors import TRANSIENT, UNKNOWN_TOPIC
+from sharegroup.logs.kafka_errors import UNKNOWN_TOPIC, is_transient
 from sharegroup.logs.kafka_reader import log_record
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
@@ -20,7 +20,7 @@ _SETTINGS = {
     # The broker answers when there is a record, or after this time.
     "fetch.min.bytes": 1,
     "fetch.wait.max.ms": 500,
-    # What waits in memory is bounded, but one batch of records always fits, however large.
+    # The memory for fetched records is bounded, but one batch always fits, however large.
     "fetch.max.bytes": 8 * 1024 * 1024,
     "queued.max.messages.kbytes": 8 * 1024,
     "queued.min.messages": 10_000,
@@ -32,10 +32,10 @@ _SETTINGS = {
 _RECORDS_AT_ONCE = 1_000
 _TOPIC_CHECK_INTERVAL_S = 1.0
 _MISSING_CHECK_INTERVAL_S = 0.2
-"""A topic that one broker does not know may be one that it does not know yet: ask twice."""
+"""A broker may not know a new topic yet: an unknown topic is an error only the second time."""
 
 _MOVED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
-"""Codes of a position that the partition does not have."""
+"""Codes of a position that is outside of the partition's offsets."""
 
 
 class KafkaTail:
@@ -65,18 +65,18 @@ class KafkaTail:
         self._assign(positions)
 
     def fetch(self) -> list[LogRecord]:
-        """Return the next records; wait for them a short time.
+        """Return the next records; wait a short time for them.
 
         Raises:
             UnknownTopicError: the topic was deleted, or created again; noticed within about a second.
-            LogUnavailableError: Kafka cannot be reached; the next fetch tries again.
+            LogUnavailableError: Kafka cannot be reached; the next fetch retries.
         """
         self._clients.check_usable()
         action = f"follow topic {self._topic}"
         try:
             if time.monotonic() >= self._next_topic_check_s:
                 self._check_topic()
-                self._place()
+                self._reposition()
             first = self._consumer.poll(LOOK_S)
             messages = [] if first is None else [first, *self._consumer.consume(_RECORDS_AT_ONCE, 0)]
         except KafkaException as failure:
@@ -87,7 +87,7 @@ class KafkaTail:
         return self._records(messages)
 
     def close(self) -> None:
-        """Give the consumer back."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _records(self, messages: list[Message]) -> list[LogRecord]:
@@ -114,8 +114,8 @@ class KafkaTail:
             self._next_topic_check_s = 0.0
         elif error.code() in UNKNOWN_TOPIC:
             self._next_topic_check_s = 0.0
-        elif error.code() in TRANSIENT or message.topic() is None:
-            # What concerns no partition is about the group, which is none.
+        elif is_transient(error) or message.topic() is None:
+            # An error without a partition is about the consumer group, which is not used.
             self._connection.failed(error)
         else:
             raise self._clients.error(f"follow partition {self._topic}-{message.partition()}", error, self._connection)
@@ -136,8 +136,8 @@ class KafkaTail:
                 f"The topic {self._topic} of {self._clients.name} was deleted and created again.", "Follow the new one."
             )
 
-    def _place(self) -> None:
-        """Go on at the start of partitions whose positions were deleted; wait where a log ends before its position."""
+    def _reposition(self) -> None:
+        """Move positions whose records were deleted to the start offset; wait where a log ends before its position."""
         if self._is_missing or not self._misplaced:
             return
         for partition, offsets in self._topics.offsets(self._topic, sorted(self._misplaced)).items():

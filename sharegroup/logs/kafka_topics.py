@@ -1,7 +1,8 @@
-"""Topics of a Kafka cluster: created, described, deleted; where their partitions start and end."""
+"""Administration of a Kafka cluster's topics, the offsets of their partitions, and recently read identities."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +12,8 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel as KafkaIsolationLevel
 from confluent_kafka import TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exports
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-)
-from confluent_kafka.admin import TopicDescription as ClusterTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import TopicDescription as ClusterTopic
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import (
@@ -33,6 +29,8 @@ from sharegroup.logs.port import PartitionOffsets, TopicDescription, TopicIdenti
 _CLUSTER_DEFAULT = -1
 _NO_RECORD = -1
 _PROPAGATION_PAUSE_S = 0.01
+_LEADER_TIMEOUT_S = 5.0
+"""Time after which leaders are looked up again: the client would wait for one that ended, and not for its successor."""
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -40,14 +38,14 @@ _ISOLATION_LEVELS = {
     IsolationLevel.READ_UNCOMMITTED: KafkaIsolationLevel.READ_UNCOMMITTED,
     IsolationLevel.READ_COMMITTED: KafkaIsolationLevel.READ_COMMITTED,
 }
-# Asked in this order, so that changes in between leave start <= last stable <= end.
+# Requested in this order, so that changes in between leave start <= last stable <= end.
 _START_STABLE_END = (
     (_EARLIEST, IsolationLevel.READ_UNCOMMITTED),
     (_LATEST, IsolationLevel.READ_COMMITTED),
     (_LATEST, IsolationLevel.READ_UNCOMMITTED),
 )
 _FIRST_ATTEMPT = 0.4
-"""Part of the time for all partitions together; the rest is for those leaders that answer."""
+"""Part of the time for all partitions together; the rest is for the leaders that answer."""
 
 
 class KafkaTopics:
@@ -59,7 +57,7 @@ class KafkaTopics:
     def create(self, name: str, partition_count: int, config: Mapping[str, str]) -> None:
         """Create a topic with the cluster's default replication factor; raises `TopicExistsError`."""
         if partition_count < 1:
-            # Kafka takes -1 for its own default.
+            # In Kafka, -1 means its own default.
             raise ConfigurationError(
                 f"The partition count of topic {name} is {partition_count}.", "It must be at least 1."
             )
@@ -67,24 +65,28 @@ class KafkaTopics:
         self._clients.ask(f"create topic {name!r}", lambda admin: admin.create_topics([topic]))
 
     def awaited(self, name: str) -> TopicDescription:
-        """The description of a topic that was created just now: brokers learn of it from the controller."""
+        """Return the description of a topic that was just created, once the leaders of its partitions know of it.
+
+        Brokers learn of it from the controller, each in its own time.
+        """
         deadline = self._clients.deadline()
         while True:
             try:
-                (found,) = self.describe([name])
-                return found
+                (description,) = self.describe([name])
+                self.offsets(name, range(description.partition_count))
+                return description
             except UnknownTopicError:
                 if time.monotonic() > deadline:
                     raise
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)
 
     def names(self) -> list[str]:
-        """All topics but Kafka's own, by name."""
+        """Return all topics but Kafka's own, by name."""
         names = sorted(self._clients.topic_names())
         return [name for name, identity in self.identities(names).items() if not identity.is_internal]
 
     def delete(self, name: str) -> None:
-        """Delete a topic, and wait until the brokers know it no more."""
+        """Delete a topic, and wait until the brokers no longer know it."""
         doomed = self.identity(name).topic_id
         self._clients.ask(f"delete topic {name}", lambda admin: admin.delete_topics([name]))
         deadline = self._clients.deadline()
@@ -92,7 +94,7 @@ class KafkaTopics:
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)
 
     def describe(self, names: Iterable[str]) -> list[TopicDescription]:
-        """Identity and configuration of topics; raises `UnknownTopicError`."""
+        """Return identity and configuration of topics; raises `UnknownTopicError`."""
         identities = self.identities(names)
         resources = {ConfigResource(ConfigResource.Type.TOPIC, name): name for name in identities}
         action = f"describe the configuration of {_listed(identities)}"
@@ -107,12 +109,23 @@ class KafkaTopics:
             for (name, identity), config in zip(identities.items(), configs, strict=True)
         ]
 
+    def group_config(self, group_id: str) -> dict[str, str]:
+        """Return the configuration that a group of the cluster has of its own; defaults are left out."""
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        action = f"describe the configuration of group {group_id}"
+        (entries,) = self._clients.ask(action, lambda admin: admin.describe_configs([resource]))
+        return {
+            name: entry.value
+            for name, entry in sorted(entries.items())
+            if entry.source == ConfigSource.GROUP_CONFIG.value and entry.value is not None
+        }
+
     def identity(self, name: str) -> TopicIdentity:
-        """Which topic has this name; raises `UnknownTopicError`."""
+        """Return the identity of the topic with this name; raises `UnknownTopicError`."""
         return self.identities([name])[name]
 
     def identities(self, names: Iterable[str]) -> dict[str, TopicIdentity]:
-        """Which topics have these names; raises `UnknownTopicError`."""
+        """Return the identities of the topics with these names; raises `UnknownTopicError`."""
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
@@ -122,7 +135,7 @@ class KafkaTopics:
         return {topic.name: _identity(topic) for topic in topics}
 
     def identify(self, names: Iterable[str], timeout_ms: int | None) -> dict[str, TopicIdentity | ShareGroupError]:
-        """Return which topic has each name, or the error in the way."""
+        """Return the identity of each topic, or its error."""
         topics, errors = self._clients.ask_each(
             "look at topics",
             list(dict.fromkeys(names)),
@@ -140,47 +153,58 @@ class KafkaTopics:
             )
 
     def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
-        """Start and end offsets of partitions that exist."""
-        found = {partition: TopicPartition(topic, partition) for partition in partitions}
-        answers = self._clients.ask(
-            f"tell the offsets of topic {topic}",
-            lambda admin: {
-                (place, number): future
-                for number, (spec, isolation_level) in enumerate(_START_STABLE_END)
-                for place, future in admin.list_offsets(
-                    dict.fromkeys(found.values(), spec), isolation_level=_ISOLATION_LEVELS[isolation_level]
-                ).items()
-            },
+        """Return start and end offsets of partitions that exist."""
+        requested = {partition: TopicPartition(topic, partition) for partition in partitions}
+        action = f"tell the offsets of topic {topic}"
+        deadline = self._clients.deadline()
+        while True:
+            answers = self._clients.ask(
+                action,
+                lambda admin: {
+                    (key, number): future
+                    for number, (spec, isolation_level) in enumerate(_START_STABLE_END)
+                    for key, future in admin.list_offsets(
+                        dict.fromkeys(requested.values(), spec),
+                        isolation_level=_ISOLATION_LEVELS[isolation_level],
+                        request_timeout=_LEADER_TIMEOUT_S,
+                    ).items()
+                },
+            )
+            offsets = [answer.offset for answer in answers]
+            # The client returns a negative offset for a leader that it lost meanwhile.
+            if all(offset >= 0 for offset in offsets) or time.monotonic() > deadline:
+                break
+            self._clients.closed.wait(_PROPAGATION_PAUSE_S)
+        starts, stable, ends = (
+            offsets[at : at + len(requested)] for at in range(0, len(offsets), max(len(requested), 1))
         )
-        offsets = [answer.offset for answer in answers]
-        starts, stable, ends = (offsets[at : at + len(found)] for at in range(0, len(offsets), max(len(found), 1)))
         return {
             partition: PartitionOffsets(start, end, min(last_stable, end))
-            for partition, start, last_stable, end in zip(found, starts, stable, ends, strict=True)
+            for partition, start, last_stable, end in zip(requested, starts, stable, ends, strict=True)
         }
 
     def reachable_offsets(self, topic: str, partitions: Iterable[int], timeout_ms: int) -> dict[int, PartitionOffsets]:
-        """Start and end offsets of those partitions that can be looked at within a time.
+        """Return start and end offsets of the partitions that can be reached within a time.
 
         Raises:
-            ShareGroupError: the error of a partition, when trying again does not help.
+            ShareGroupError: the error of a partition, when a retry does not help.
         """
         action = f"tell the offsets of topic {topic}"
-        places = [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions]
+        keys = [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions]
         first_ms = round(timeout_ms * _FIRST_ATTEMPT)
-        answers, errors = self._clients.ask_each(action, places, partial(_list_offsets, topic, {}), first_ms)
+        answers, errors = self._clients.ask_each(action, keys, partial(_list_offsets, topic, {}), first_ms)
         if any(isinstance(error, LogUnavailableError) for error in errors.values()):
-            # The client answers for no partition while the leader of one is silent.
+            # The client returns no result for any partition while the leader of one does not answer.
             leaders = self._leaders(topic, timeout_ms - first_ms)
-            waiting = [place for place in errors if place[1] in leaders]
+            waiting = [key for key in errors if key[1] in leaders]
             start = partial(_list_offsets, topic, leaders)
             late, late_errors = self._clients.ask_each(action, waiting, start, timeout_ms - first_ms)
             answers |= late
-            errors = {place: late_errors.get(place, error) for place, error in errors.items() if place not in late}
+            errors = {key: late_errors.get(key, error) for key, error in errors.items() if key not in late}
         for error in errors.values():
             if not isinstance(error, LogUnavailableError):
                 raise error
-        # The client returns a negative offset of a leader that it lost meanwhile.
+        # The client returns a negative offset for a leader that it lost meanwhile.
         unreachable = {p for _, p in errors} | {p for (_, p), answer in answers.items() if answer.offset < 0}
         starts, stable, ends = (
             {p: answer.offset for (n, p), answer in answers.items() if n == number} for number in range(3)
@@ -192,26 +216,27 @@ class KafkaTopics:
         }
 
     def _leaders(self, topic: str, timeout_ms: int) -> dict[int, int]:
-        """Return the leaders of a topic's partitions; without those that have none."""
+        """Return the leaders of a topic's partitions; partitions without a leader are left out."""
         topics, _ = self._clients.ask_each("look at topics", [topic], _describe_topics, timeout_ms)
         return {p.id: p.leader.id for seen in topics.values() for p in seen.partitions if p.leader is not None}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset as young as a time; None when there is no such record."""
-        place = TopicPartition(topic, partition)
+        """Return the first offset whose timestamp is at or after a time; None when there is no such record."""
+        target = TopicPartition(topic, partition)
         spec = OffsetSpec.for_timestamp(max(timestamp_ms, 0))
         (answer,) = self._clients.ask(
-            f"look up a time in partition {topic}-{partition}", lambda admin: admin.list_offsets({place: spec})
+            f"look up a time in partition {topic}-{partition}",
+            lambda admin: admin.list_offsets({target: spec}, request_timeout=_LEADER_TIMEOUT_S),
         )
         return None if answer.offset == _NO_RECORD else int(answer.offset)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete the records below an offset; raises `OffsetOutOfRangeError`."""
         action = f"delete the records of partition {topic}-{partition} below offset {before_offset}"
-        place = TopicPartition(topic, partition, before_offset)
+        target = TopicPartition(topic, partition, before_offset)
         try:
             if before_offset >= 0:  # Kafka takes -1 for the end
-                self._clients.ask(action, lambda admin: admin.delete_records([place]))
+                self._clients.ask(action, lambda admin: admin.delete_records([target]))
                 return
         except OffsetOutOfRangeError:
             pass
@@ -243,14 +268,14 @@ def _describe_topics(admin: AdminClient, names: Sequence[str], timeout_s: float)
 
 
 def _list_offsets(
-    topic: str, leaders: Mapping[int, int], admin: AdminClient, places: Sequence[tuple[int, int]], timeout_s: float
+    topic: str, leaders: Mapping[int, int], admin: AdminClient, keys: Sequence[tuple[int, int]], timeout_s: float
 ) -> dict[tuple[int, int], Future[Any]]:
-    """Ask for starts, last stable offsets and ends: (number in `_START_STABLE_END`, partition) each.
+    """Request start, last stable and end offsets; keys are (number in `_START_STABLE_END`, partition).
 
-    Leaders that are known are asked by requests of their own.
+    Known leaders get requests of their own.
     """
     requests: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
-    for number, partition in places:
+    for number, partition in keys:
         requests[number, leaders.get(partition)].append(partition)
     futures: dict[tuple[int, int], Future[Any]] = {}
     for (number, _), partitions in requests.items():
@@ -260,10 +285,48 @@ def _list_offsets(
             isolation_level=_ISOLATION_LEVELS[isolation_level],
             request_timeout=timeout_s,
         )
-        futures |= {(number, place.partition): future for place, future in answers.items()}
+        futures |= {(number, topic_partition.partition): future for topic_partition, future in answers.items()}
     return futures
 
 
 def _kafka_form(topic_id: str) -> str:
     # librdkafka writes standard base64, Kafka the URL-safe alphabet.
     return topic_id.replace("+", "-").replace("/", "_")
+
+
+_KNOWN_S = 5.0
+"""Maximum age of an identity: the topic may have been deleted, or have more partitions."""
+
+
+class KnownTopics:
+    """A cache of topic identities, at most some seconds old; any thread may use it."""
+
+    def __init__(self, topics: KafkaTopics) -> None:
+        self._topics = topics
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[TopicIdentity, float]] = {}
+
+    def check_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Raise `UnknownTopicError` for an unknown topic or partition; request only identities that are not cached."""
+        wanted = list(partitions)
+        now_s = time.monotonic()
+        with self._lock:
+            known = {topic: identity for topic, (identity, until_s) in self._known.items() if now_s < until_s}
+        unknown = {topic for topic, partition in wanted if not self._has(known.get(topic), partition)}
+        if not unknown:
+            return
+        identities = self._topics.identities(sorted(unknown))
+        with self._lock:
+            self._known |= {topic: (identity, now_s + _KNOWN_S) for topic, identity in identities.items()}
+        for topic, partition in wanted:
+            if topic in identities:
+                self._topics.check_partition(topic, partition, identities[topic])
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Remove topics that were deleted, or to which an append failed."""
+        with self._lock:
+            for topic in topics:
+                self._known.pop(topic, None)
+
+    def _has(self, identity: TopicIdentity | None, partition: int) -> bool:
+        return identity is not None and 0 <= partition < identity.partition_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -10,50 +11,60 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import (
-    OffsetOutOfRangeError,
+    LogError,
     ShareGroupError,
     TopicExistsError,
 )
-from sharegroup.logs.local_bounds import check_size, check_topic
+from sharegroup.logs.local_deletion import RetentionSchedule, delete_below, delete_topic_records, retained_offset
 from sharegroup.logs.local_end_watch import LocalEndWatch
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.local_follower import LocalFollower
-from sharegroup.logs.local_headers import decode_headers, encode_headers
 from sharegroup.logs.local_partition import (
+    PreparedBatch,
     StoredPartition,
     StoredRow,
-    data_version,
-    find_partition,
+    append_batch,
+    decode_headers,
+    offset_as_young_as,
     read_rows,
+    require_partition,
     unknown_topic,
 )
+from sharegroup.logs.local_topic_config import check_topic
 from sharegroup.logs.log_clock import LogClock
+from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks, members_folder
 from sharegroup.logs.port import (
+    LOG_APPEND_TIME,
+    TIMESTAMP_TYPE_CONFIG,
     LogRecord,
+    MemberLock,
+    MemberLocks,
     NewRecord,
+    OffsetSpan,
     PartitionOffsets,
     TopicDescription,
     TopicIdentity,
 )
 from sharegroup.logs.topic_id import new_topic_id
 
-_RECORDS_PER_DELETION = 20_000
-"""Records that are deleted in one transaction, for which all other writers wait."""
+_logger = logging.getLogger(__name__)
 
 
 class LocalLog:
     """A `Log` in one SQLite file, created with its folder when missing.
 
-    Any thread may use it; a forked process must open its own. A killed process leaves whole batches only. Offsets
-    are never given out twice, whatever is deleted; when the file itself is lost, see `raise_end_offset`.
+    Any thread may use it; a forked process must open its own. A killed process leaves whole batches only. An offset
+    is never assigned twice, whatever is deleted; when the file itself is lost, see `raise_end_offset`.
 
     Args:
-        path: the file; beside it SQLite keeps `<path>-wal` and `<path>-shm`.
-        clock: the time for records that the log stamps; by default one of this log's own.
+        path: the file; SQLite keeps `<path>-wal` and `<path>-shm` beside it.
+        clock: the time for records that the log stamps; by default this log's own clock.
         busy_timeout_ms: how long an operation waits for another process's append.
-        must_exist: whether a missing file is an error.
+        must_exist: True if a missing file is an error.
 
     Raises:
         LogError: the file is missing, but must exist.
@@ -73,6 +84,7 @@ class LocalLog:
         self.path = Path(path)
         self._clock = clock or LogClock()
         self._file = LocalFile(self.path, busy_timeout_ms, must_exist)
+        self._retention = RetentionSchedule()
         with self._file.snapshot() as connection:
             (last_ms,) = connection.execute("SELECT ifnull(max(last_timestamp_ms), 0) FROM partitions").fetchone()
         self._clock.now_ms(last_ms)
@@ -109,8 +121,8 @@ class LocalLog:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records; raises `UnknownTopicError`.
 
-        The topic is gone at once, its records go in steps: other writers wait for a step only. What a killed process
-        has left is deleted with the next topic.
+        The topic is gone at once. Its records are deleted in steps: other writers wait for one step only. The next
+        deletion of a topic also deletes the records that a killed process left.
         """
         with self._file.transaction() as connection:
             row = connection.execute("DELETE FROM topics WHERE name = ? RETURNING rowid", (name,)).fetchone()
@@ -118,8 +130,7 @@ class LocalLog:
                 raise unknown_topic(self.path, name)
             connection.execute("DELETE FROM partitions WHERE topic = ?", row)
             connection.execute("INSERT INTO deleted_topics VALUES (?)", row)
-        while self._deletes_more_records():
-            pass
+        delete_topic_records(self._file)
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe one topic; raises `UnknownTopicError`."""
@@ -140,14 +151,20 @@ class LocalLog:
         return self.append_all([(topic, partition, records)])[0]
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
-        """Append several batches in one transaction; the first offset of each."""
+        """Append several batches in one transaction, and return the first offset of each."""
+        # All other writers wait for the transaction, also for a process that is stopped in it: it is kept short.
+        prepared = [PreparedBatch.of(topic, partition, records) for topic, partition, records in batches]
         with self._file.transaction() as connection:
-            return [self._append(connection, topic, partition, records) for topic, partition, records in batches]
+            stored_partitions = [append_batch(connection, self.path, self._clock, batch) for batch in prepared]
+        for stored, (topic, partition, records) in zip(stored_partitions, batches, strict=True):
+            if stored.config.has_retention and records:
+                self._keep_to_retention(topic, partition, stored, records)
+        return [stored.end_offset for stored in stored_partitions]
 
     def identify(
         self, names: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicIdentity | ShareGroupError]:
-        """Return which topic has each name; see `Log.identify`."""
+        """Return the topic of each name; see `Log.identify`."""
         with self._file.snapshot() as connection:
             rows = {
                 name: connection.execute(
@@ -160,7 +177,10 @@ class LocalLog:
     def offsets(
         self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, PartitionOffsets]:
-        """Start and end offsets by partition; the last stable offset is the end, since all here is committed."""
+        """Return start and end offsets by partition.
+
+        All records are committed, so the end is the last stable offset.
+        """
         condition, parameters = "", [topic]
         if partitions is not None:
             condition = "AND partition IN (SELECT value FROM json_each(?))"
@@ -178,14 +198,15 @@ class LocalLog:
         return {partition: PartitionOffsets(start, end, end) for partition, start, end in rows}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """The first offset as young as a time; see `Log.offset_for_time`. Reads the partition up to there."""
+        """Return the first offset whose timestamp is at or after a time; see `Log.offset_for_time`.
+
+        Reads the partition up to there.
+        """
+
         with self._file.snapshot() as connection:
-            found = self._partition(connection, topic, partition)
-            (offset,) = connection.execute(
-                "SELECT min(offset) FROM records WHERE topic = ? AND partition = ? AND timestamp_ms >= ?",
-                (found.topic_rowid, partition, timestamp_ms),
-            ).fetchone()
-        return found.end_offset if offset is None else int(offset)
+            stored = require_partition(connection, self.path, topic, partition)
+            offset = offset_as_young_as(connection, stored.topic_rowid, partition, timestamp_ms)
+        return stored.end_offset if offset is None else offset
 
     def read(
         self,
@@ -199,12 +220,44 @@ class LocalLog:
     ) -> list[LogRecord]:
         """Read records of a range of offsets, end exclusive; see `Log.read`. All records are committed."""
         with self._file.snapshot() as connection:
-            found = self._partition(connection, topic, partition)
-            rows = read_rows(connection, found.topic_rowid, partition, start_offset, end_offset, max_records, max_bytes)
+            stored = require_partition(connection, self.path, topic, partition)
+            rows = read_rows(
+                connection, stored.topic_rowid, partition, start_offset, end_offset, max_records, max_bytes
+            )
         return [
             LogRecord(topic, partition, offset, timestamp_ms, key, value, decode_headers(headers))
             for offset, timestamp_ms, key, value, headers in rows
         ]
+
+    def read_messages(
+        self,
+        topic: str,
+        topic_id: str,
+        spans: Mapping[int, OffsetSpan],
+        max_bytes: int,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, list[Message]]:
+        """Read spans of partitions as messages; see `Log.read_messages`."""
+        is_append_time = self.describe_topic(topic).config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME
+        timestamp_type = TIMESTAMP_LOG_APPEND_TIME if is_append_time else TIMESTAMP_CREATE_TIME
+        return {
+            partition: [
+                Message(
+                    topic,
+                    partition,
+                    record.offset,
+                    record.key,
+                    record.value,
+                    list(record.headers) or None,
+                    None,
+                    (timestamp_type, record.timestamp_ms),
+                )
+                for record in self.read(
+                    topic, partition, span.start_offset, span.end_offset, None, max_bytes, isolation_level
+                )
+            ]
+            for partition, span in spans.items()
+        }
 
     def scan(
         self,
@@ -215,17 +268,17 @@ class LocalLog:
         chunk_records: int,
         chunk_bytes: int,
     ) -> Iterator[list[StoredRow]]:
-        """Read a range in chunks of stored rows, each its own snapshot, so that no reader holds up the file.
+        """Read a range in chunks of stored rows, each in its own snapshot, so that no reader blocks the file.
 
         Raises:
-            UnknownTopicError: there is no such partition (any more).
+            UnknownTopicError: the partition does not exist (any more).
         """
         position = start_offset
         while position < end_offset:
             with self._file.snapshot() as connection:
-                found = self._partition(connection, topic, partition)
+                stored = require_partition(connection, self.path, topic, partition)
                 rows = read_rows(
-                    connection, found.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
+                    connection, stored.topic_rowid, partition, position, end_offset, chunk_records, chunk_bytes
                 )
             if not rows:
                 return
@@ -234,41 +287,48 @@ class LocalLog:
 
     def watch_ends(self) -> LocalEndWatch:
         """Make a watch of the ends of partitions; see `Log.watch_ends`."""
-        return LocalEndWatch(self._file, data_version)
+        return LocalEndWatch(self._file)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> LocalFollower:
-        """Follow the tails of some partitions; see `Log.follow`. The take of a closed log returns."""
+        """Follow the tails of some partitions; see `Log.follow`. Closing the log ends a waiting `take`."""
         return LocalFollower(self._file, self._clock, topic, positions)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete all records below an offset; see `Log.delete_records`."""
-        start_offset: int | None = None
-        while start_offset is None or start_offset < before_offset:
-            with self._file.transaction() as connection:
-                found = self._partition(connection, topic, partition)
-                if not 0 <= before_offset <= found.end_offset:
-                    raise OffsetOutOfRangeError(
-                        f"Records of partition {topic}-{partition} cannot be deleted up to offset {before_offset}.",
-                        f"Give an offset from 0 to the end offset, {found.end_offset}.",
-                    )
-                start_offset = max(found.start_offset, min(before_offset, found.start_offset + _RECORDS_PER_DELETION))
-                connection.execute(
-                    "DELETE FROM records WHERE topic = ? AND partition = ? AND offset < ?",
-                    (found.topic_rowid, partition, start_offset),
-                )
-                connection.execute(
-                    "UPDATE partitions SET start_offset = ? WHERE topic = ? AND partition = ?",
-                    (start_offset, found.topic_rowid, partition),
-                )
+        delete_below(self._file, topic, partition, before_offset)
+
+    def delete_expired(self, topic: str, partitions: Iterable[int] | None = None, *, is_dry_run: bool = False) -> int:
+        """Delete the records past `retention.ms` and `retention.bytes` of a topic; appends do it regularly.
+
+        Args:
+            topic: topic name.
+            partitions: partitions; None is all.
+            is_dry_run: only return the number of records that would be deleted.
+
+        Returns:
+            The number of offsets by which the start offsets of the partitions move.
+
+        Raises:
+            UnknownTopicError: there is no such topic or partition.
+        """
+        deleted = 0
+        for partition in self.offsets(topic) if partitions is None else partitions:
+            with self._file.snapshot() as connection:
+                stored = require_partition(connection, self.path, topic, partition)
+                first = retained_offset(connection, stored, partition, stored.config, self._clock.now_ms())
+            deleted += first - stored.start_offset
+            if first > stored.start_offset and not is_dry_run:
+                delete_below(self._file, topic, partition, first, stored.topic_rowid)
+        return deleted
 
     def raise_end_offset(self, topic: str, partition: int, offset: int) -> None:
-        """Let the next record have this offset at least; an empty partition then starts there too.
+        """Raise the end offset of a partition to at least this offset; an empty partition then starts there, too.
 
-        For a log that was lost and created again: offsets that the state table has seen must not come twice.
+        For a log that was lost and created again: offsets that the state table has seen must not be assigned again.
         Raises `UnknownTopicError`.
         """
         with self._file.transaction() as connection:
-            found = self._partition(connection, topic, partition)
+            stored = require_partition(connection, self.path, topic, partition)
             connection.execute(
                 """
                 UPDATE partitions SET
@@ -276,11 +336,19 @@ class LocalLog:
                     end_offset = max(end_offset, :offset)
                 WHERE topic = :topic AND partition = :partition
                 """,
-                {"offset": offset, "topic": found.topic_rowid, "partition": partition},
+                {"offset": offset, "topic": stored.topic_rowid, "partition": partition},
             )
 
+    def lock_member(self, group_id: str, member_id: str) -> MemberLock:
+        """Hold a lock that ends with this process; see `Log.lock_member`."""
+        return LocalMemberLock(members_folder(self.path), group_id, member_id)
+
+    def member_locks(self) -> MemberLocks:
+        """Return the locks of all members; see `Log.member_locks`."""
+        return LocalMemberLocks(members_folder(self.path))
+
     def now_ms(self) -> int:
-        """The log's time; see `Log.now_ms`."""
+        """Return the log's time; see `Log.now_ms`."""
         return self._clock.now_ms()
 
     def close(self) -> None:
@@ -295,58 +363,15 @@ class LocalLog:
     ) -> None:
         self.close()
 
-    def _deletes_more_records(self) -> bool:
-        """Delete some records of deleted topics; False when none is left."""
-        with self._file.transaction() as connection:
-            row = connection.execute("SELECT topic FROM deleted_topics LIMIT 1").fetchone()
-            if row is None:
-                return False
-            deleted = connection.execute(
-                """
-                DELETE FROM records WHERE topic = :topic AND (partition, offset) IN (
-                    SELECT partition, offset FROM records WHERE topic = :topic LIMIT :count
-                )
-                """,
-                {"topic": row[0], "count": _RECORDS_PER_DELETION},
-            )
-            if deleted.rowcount < _RECORDS_PER_DELETION:
-                connection.execute("DELETE FROM deleted_topics WHERE topic = ?", row)
-        return True
-
-    def _append(self, connection: sqlite3.Connection, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        found = self._partition(connection, topic, partition)
-        if not records:
-            return found.end_offset
-        for record in records:
-            check_size(topic, partition, record)
-        stamp_all = found.is_log_append_time()
-        now_ms = self._clock.now_ms(found.last_timestamp_ms) if stamp_all else self._clock.wall_ms()
-        connection.executemany(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                (
-                    found.topic_rowid,
-                    partition,
-                    offset,
-                    now_ms if stamp_all or record.timestamp_ms is None else record.timestamp_ms,
-                    record.key,
-                    record.value,
-                    encode_headers(record.headers),
-                )
-                for offset, record in enumerate(records, found.end_offset)
-            ),
-        )
-        connection.execute(
-            "UPDATE partitions SET end_offset = ?, last_timestamp_ms = ? WHERE topic = ? AND partition = ?",
-            (found.end_offset + len(records), now_ms, found.topic_rowid, partition),
-        )
-        return found.end_offset
-
-    def _partition(self, connection: sqlite3.Connection, topic: str, partition: int) -> StoredPartition:
-        found = find_partition(connection, topic, partition)
-        if found is None:
-            raise unknown_topic(self.path, f"{topic}-{partition}", "partition")
-        return found
+    def _keep_to_retention(
+        self, topic: str, partition: int, stored: StoredPartition, records: Sequence[NewRecord]
+    ) -> None:
+        """Delete the records past the topic's retention, if a check is due; errors do not fail the append."""
+        if self._retention.is_due((stored.topic_rowid, partition), stored.config, records):
+            try:
+                self.delete_expired(topic, [partition])
+            except LogError as error:
+                _logger.warning("Old records of partition %s-%d stay for now: %s", topic, partition, error)
 
 
 def _find_topic(connection: sqlite3.Connection, name: str) -> TopicDescription | None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.local_headers import decode_headers
-from sharegroup.logs.local_partition import StoredRow
+from sharegroup.logs.local_partition import StoredRow, decode_headers
 
 _HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
@@ -26,10 +25,10 @@ RECORD_SCHEMA = pa.schema(
 """Columns of a record; headers are null when there are none, as in Spark's Kafka source."""
 
 MAX_BATCH_RECORDS = 10_000
-"""Rows of a record batch at most, as many as Spark itself puts into one."""
+"""Maximum number of rows of a record batch, as many as Spark itself puts into one."""
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-"""Bytes of keys, values and headers in a record batch at most; one record always fits."""
+"""Maximum bytes of keys, values and headers in a record batch; one record always fits."""
 
 
 def read_arrow(

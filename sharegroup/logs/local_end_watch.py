@@ -1,4 +1,4 @@
-"""Watches where partitions of a local log end: one counter of the file, then one sum a topic, then its partitions."""
+"""Watches the ends of partitions of a local log: the file's counter, then a sum for each topic, then its partitions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sharegroup.logs.local_file import LocalFile
+from sharegroup.logs.local_file import CommitWatch, LocalFile, data_version
 from sharegroup.logs.port import Growth
 
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.01
 _REST_PER_LOOK = 4
-"""Rest after a look, as a multiple of the time that it took: many watches in a busy file take a fifth of a core."""
+"""Pause after a check, as a multiple of its duration: many watches in a busy file use a fifth of a core."""
 
 # Ends only rise, so no partition has grown while their sum is the same.
 _SUMS = """
@@ -33,8 +31,8 @@ class _Topic:
 
     Attributes:
         watched: partition → offset above which it has grown.
-        row_and_sum: row id and sum of the ends at the latest look.
-        ends: ends at the latest look.
+        row_and_sum: row id and sum of the ends at the last check.
+        ends: end offsets at the last check.
     """
 
     watched: dict[int, int] = field(default_factory=dict)
@@ -43,16 +41,11 @@ class _Topic:
 
 
 class LocalEndWatch:
-    """An `EndWatch` of a local log.
+    """An `EndWatch` of a local log."""
 
-    Args:
-        file: the log's file.
-        data_version: reads the counter that changes with each commit of another connection.
-    """
-
-    def __init__(self, file: LocalFile, data_version: Callable[[sqlite3.Connection], int]) -> None:
+    def __init__(self, file: LocalFile) -> None:
         self._file = file
-        self._data_version = data_version
+        self._commits = CommitWatch(file)
         self._woken = threading.Event()
         self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
         self._rest_until_s = 0.0
@@ -65,7 +58,7 @@ class LocalEndWatch:
             state.row_and_sum = None
 
     def forget(self, topic: str, partitions: Iterable[int]) -> None:
-        """Watch partitions no more."""
+        """Stop watching partitions."""
         if topic not in self._topics:
             return
         watched = self._topics[topic].watched
@@ -73,38 +66,35 @@ class LocalEndWatch:
             watched.pop(partition, None)
 
     def wait(self, timeout_ms: int) -> Growth:
-        """Block until watched partitions have grown; between commits one counter is read every 1 to 10 ms."""
+        """Block until watched partitions have grown; they are checked after a commit only."""
         give_up_at_s = time.monotonic() + timeout_ms / 1000
-        pause_s = _FIRST_PAUSE_S
-        # Each connection has a counter of its own.
+        # Each connection has its own counter.
         seen_version: int | None = None
         with self._file.connection() as connection:
-            while True:
-                now_s = time.monotonic()
-                if now_s >= self._rest_until_s:
-                    # The version is read before the ends, so that no commit can fall in between.
-                    version = self._data_version(connection)
-                    if version != seen_version:
-                        seen_version = version
-                        grown = self._grown(connection)
-                        self._rest_until_s = now_s + (time.monotonic() - now_s) * (1 + _REST_PER_LOOK)
-                        if grown:
-                            return Growth(grown)
-                        pause_s = _FIRST_PAUSE_S
-                remaining_s = give_up_at_s - time.monotonic()
-                if remaining_s <= 0 or self._file.closed.is_set():
-                    return Growth()
-                if self._woken.wait(min(pause_s, remaining_s)):
-                    self._woken.clear()
-                    return Growth()
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            self._commits.renew()
+            while not self._woken.wait(max(min(self._rest_until_s, give_up_at_s) - time.monotonic(), 0)):
+                # The version is read before the ends, so that no commit can fall in between.
+                version = data_version(connection)
+                if version != seen_version:
+                    seen_version = version
+                    started_s = time.monotonic()
+                    grown = self._grown(connection)
+                    self._rest_until_s = started_s + (time.monotonic() - started_s) * (1 + _REST_PER_LOOK)
+                    if grown:
+                        return Growth(grown)
+                if not self._commits.wait(connection, version, give_up_at_s):
+                    break
+            self._woken.clear()
+        return Growth()
 
     def wake(self) -> None:
         """Let `wait` return at once."""
         self._woken.set()
+        self._commits.wake()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Let `wait` return at once."""
+        self._commits.close()
         self._topics.clear()
 
     def _grown(self, connection: sqlite3.Connection) -> dict[str, frozenset[int]]:

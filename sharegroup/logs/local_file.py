@@ -1,4 +1,10 @@
-"""The SQLite file of a local log: its schema, its format version, connections, transactions and error translation."""
+"""The SQLite file of a local log: its schema, its format version, connections, transactions and error translation.
+
+A thread that waits for commits uses no CPU. Every commit of any process changes one counter of the file,
+`data_version`. After the commit its writer writes a byte to the file of the write queue, which the kernel reports; then
+the counter is read, within a millisecond. A writer that is killed between its commit and that byte reports nothing: the
+counter is also read each second.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from sharegroup.errors import LogCorruptedError, LogError, LogUnavailableError, UnsupportedFormatVersionError
-from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
+from sharegroup.errors import (
+    LogCorruptedError,
+    LogError,
+    LogLockedError,
+    LogUnavailableError,
+    UnsupportedFormatVersionError,
+)
+from sharegroup.logs.file_watch import Watch, watch
+from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError, lock_holder
 
 FORMAT_VERSION = 2
 """Version of the schema below; a file of another version is refused."""
@@ -53,7 +66,7 @@ _SCHEMA = (
     """,
 )
 
-# Of 4, 8, 16 and 32 KB this one read a quarter faster than 4 KB and still commits one small record in 20 µs.
+# Of 4, 8, 16 and 32 KB this size read a quarter faster than 4 KB and still commits one small record in 20 µs.
 _PAGE_SIZE_BYTES = 8192
 
 _RETRY_PAUSE_MS = 5
@@ -78,7 +91,8 @@ class LocalFile:
     Raises:
         LogError: it is missing, but must exist.
         LogCorruptedError: the file is there but is not a local log.
-        LogUnavailableError: it cannot be opened or created, or stays locked for `busy_timeout_ms`.
+        LogLockedError: it stays locked for `busy_timeout_ms`.
+        LogUnavailableError: it cannot be opened or created.
         UnsupportedFormatVersionError: another release wrote it.
     """
 
@@ -107,14 +121,15 @@ class LocalFile:
                 self._create_tables(connection)
             self._check_format(connection)
 
-    @property
-    def write_ahead_log_path(self) -> Path:
-        """The file that every commit is written to; there while the log is open."""
-        return self.path.with_name(f"{self.path.name}-wal")
+    def commit_report_path(self) -> Path:
+        """Return the file that is written to after each commit; create it when missing, if possible."""
+        with suppress(OSError):
+            self._queue.create()
+        return self._queue.path
 
     @contextmanager
     def connection(self, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend a connection outside of any transaction; SQLite's errors leave as this package's."""
+        """Lend a connection outside of any transaction; SQLite's errors are translated into this package's."""
         connection: sqlite3.Connection | None = None
         try:
             connection = self._take(create)
@@ -129,7 +144,7 @@ class LocalFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection that sees one state of the log throughout."""
+        """Lend a connection whose reads all see one state of the log."""
         with self.connection() as connection:
             connection.execute("BEGIN")
             yield connection
@@ -137,7 +152,7 @@ class LocalFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection as the only writer; its changes are committed at the end, or none of them."""
+        """Lend a connection as the only writer; all its changes are committed at the end, or none."""
         try:
             with self._queue.turn(), self.connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -149,7 +164,7 @@ class LocalFile:
             raise self._unreachable(error) from error
 
     def close(self) -> None:
-        """Close all idle connections; one that is lent is closed when it comes back."""
+        """Close all idle connections; a lent connection is closed when it comes back."""
         with self._lock:
             self.closed.set()
             while self._idle:
@@ -177,7 +192,7 @@ class LocalFile:
                 self._idle.append(connection)
 
     def _connect(self, create: bool) -> sqlite3.Connection:
-        # A file that vanished under an open log must not come back empty: later connections never create it.
+        # A file that was removed under an open log must not come back empty: later connections never create it.
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={'rwc' if create else 'rw'}",
             uri=True,
@@ -185,7 +200,7 @@ class LocalFile:
             isolation_level=None,
             check_same_thread=False,
         )
-        # With NORMAL, a power failure may take the last commits, and their offsets would be given out again.
+        # With NORMAL, a power failure may lose the last commits, and their offsets would be assigned again.
         connection.execute("PRAGMA synchronous=FULL")
         return connection
 
@@ -200,7 +215,7 @@ class LocalFile:
         connection.commit()
 
     def _use_write_ahead_log(self, connection: sqlite3.Connection) -> None:
-        # SQLite does not wait here as it does for transactions, so processes that create one file at once collide.
+        # SQLite does not wait here as it does for transactions, so processes that create one file at once conflict.
         deadline = time.monotonic() + self._busy_timeout_ms / 1000
         while True:
             try:
@@ -223,10 +238,17 @@ class LocalFile:
                 "Open it with the release that wrote it, or choose another path.",
             )
 
-    def _locked(self) -> LogUnavailableError:
-        return LogUnavailableError(
-            f"The local log {self.path} stayed locked by another writer for {self._busy_timeout_ms} ms.",
-            "Try again; if it lasts, stop the process that keeps the file locked.",
+    def _locked(self) -> LogLockedError:
+        holder = lock_holder(self._queue.path)
+        if holder is None:
+            remedy = "Try again; if it lasts, stop the process that keeps the file locked."
+        elif holder.is_stopped:
+            remedy = f"Let it go on with `kill -CONT {holder.pid}`, or end it with `kill -KILL {holder.pid}`."
+        else:
+            remedy = f"Try again; if it lasts, end process {holder.pid}."
+        return LogLockedError(
+            f"The local log {self.path} stayed locked by {holder or 'another writer'} for {self._busy_timeout_ms} ms.",
+            remedy,
         )
 
     def _unreachable(self, error: Exception) -> LogUnavailableError:
@@ -254,12 +276,58 @@ class LocalFile:
         return LogError(f"The local log {self.path} refused the operation: {error}.")
 
 
+class CommitWatch:
+    """Lets one thread wait for commits."""
+
+    def __init__(self, file: LocalFile) -> None:
+        self._file = file
+        self._is_woken = False
+        self._watch: Watch = watch(file.commit_report_path())
+
+    def renew(self) -> None:
+        """Watch the file that is there now: the log may have been deleted and created again."""
+        with suppress(OSError):
+            self._watch.renew()
+
+    def wait(self, connection: sqlite3.Connection, version: int, deadline_s: float) -> bool:
+        """Block until another connection has committed; return False when woken, closed, or the time is over.
+
+        Args:
+            connection: the connection whose counter is compared.
+            version: the counter at the last read.
+            deadline_s: end of the wait, on the monotonic clock.
+        """
+        while data_version(connection) == version:
+            if self._is_woken:
+                self._is_woken = False
+                return False
+            remaining_ms = (deadline_s - time.monotonic()) * 1000
+            if remaining_ms <= 0 or self._file.closed.is_set():
+                return False
+            self._watch.wait(min(remaining_ms, self._watch.longest_pause_ms))
+        return True
+
+    def wake(self) -> None:
+        """End the current or the next wait with False; any thread may call it."""
+        self._is_woken = True
+        self._watch.wake()
+
+    def close(self) -> None:
+        """Release all resources; no wait may be under way."""
+        self._watch.close()
+
+
+def data_version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes with each commit of another connection."""
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])
+
+
 def _table_names(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    # Errors of the Python module itself carry no code; the low byte of an extended code is the primary one.
+    # Errors of the Python module itself have no code; the low byte of an extended code is the primary one.
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 

@@ -1,4 +1,4 @@
-"""The time of a log: it never goes back, and runs on while the clock of the machine is set back."""
+"""The time of a log: it never goes back, and continues while the machine's clock is set back."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch, as the machine has them."""
+    """Return the machine's time, milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Milliseconds since some moment; this clock is never set."""
+    """Return milliseconds since an arbitrary moment; this clock is never set."""
     return time.monotonic_ns() // 1_000_000
 
 
 class LogClock:
-    """The later of two times: the machine's, and the latest that was seen plus what has passed since.
+    """The later of two times: the machine's, and the latest seen plus the time since then.
 
-    Were a stamp only kept from falling, the log's time would stand still for an hour when the machine's clock is set
+    If stamps were only kept from falling, the log's time would stand still for an hour when the machine's clock is set
     back by an hour, and no lock would end.
 
     Args:
@@ -36,7 +36,7 @@ class LogClock:
         self._latest_at_ms = monotonic_ms()
 
     def now_ms(self, seen_ms: int = 0) -> int:
-        """The time now, which is no earlier than a stamp that another process has given."""
+        """Return the time now, not earlier than a stamp that another process has assigned."""
         with self._lock:
             now_ms = self._monotonic_ms()
             self._latest_ms = max(self._latest_ms + now_ms - self._latest_at_ms, self.wall_ms(), seen_ms)

@@ -1,4 +1,4 @@
-"""From an address to a log."""
+"""Opening of the log at an address."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _KAFKA_PREFIX = "kafka://"
 
 
 KAFKA_TIMEOUT_MS = 60_000
-"""How long an operation goes on trying while Kafka cannot be reached: `default.api.timeout.ms` of Kafka's clients."""
+"""Time for which an operation retries while Kafka cannot be reached: `default.api.timeout.ms` of Kafka's clients."""
 ENDLESS_MS = 2**31 - 1
-"""For who has nothing better to do than to wait until Kafka is back: 24 days."""
+"""Timeout for programs that can only wait until Kafka is back: 24 days."""
 
 
 def open_log(address: str | KafkaConfig, must_exist: bool = False, kafka_timeout_ms: int = KAFKA_TIMEOUT_MS) -> Log:
@@ -26,12 +26,12 @@ def open_log(address: str | KafkaConfig, must_exist: bool = False, kafka_timeout
     Args:
         address: a path, or `local:///absolute/path`, is a local log; `kafka://host:port`, with more brokers after
             commas, is Kafka without TLS and without a log-in; a configuration is Kafka.
-        must_exist: whether a local log that is missing is an error; else it is created.
-        kafka_timeout_ms: how long an operation goes on trying while Kafka cannot be reached.
+        must_exist: True if a missing local log is an error; otherwise it is created.
+        kafka_timeout_ms: how long an operation retries while Kafka cannot be reached.
 
     Raises:
-        ConfigurationError: the address is of no supported kind.
-        LogError: there is no local log at that path, but it must exist.
+        ConfigurationError: the kind of address is not supported.
+        LogError: there is no local log at that path, and `must_exist` is true.
         LogUnavailableError, LogCorruptedError, UnsupportedFormatVersionError: as `LocalLog`.
     """
     if isinstance(address, KafkaConfig):
@@ -50,6 +50,6 @@ def open_log(address: str | KafkaConfig, must_exist: bool = False, kafka_timeout
 
 def _open_kafka(config: KafkaConfig, timeout_ms: int) -> Log:
     # Imported here because programs on a local log, such as the command line, start faster without Kafka's client.
-    from sharegroup.logs.kafka import KafkaLog
+    from sharegroup.logs.kafka_log import KafkaLog
 
     return KafkaLog(config, timeout_ms=timeout_ms)

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to; computed here and sent explicitly, because client partitioners disagree."""
+"""The partition of a key; computed here and sent explicitly, because client partitioners disagree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sharegroup.errors import ConfigurationError
 
 
 def partition_for(key: bytes | str | None, partition_count: int) -> int:
-    """CRC-32 of the key modulo the partition count.
+    """Return the CRC-32 of the key modulo the partition count.
 
     A group id gives the request partition, a member id the response partition, a record key the partition that
     producers use by default. Text counts as its UTF-8 bytes, no key as the empty key.

@@ -1,8 +1,8 @@
-"""The log port: what this package asks of a log, be it Kafka or a local file.
+"""The log port: the interface of a log, which is Kafka or a local file.
 
 A log holds topics, a topic holds partitions, a partition holds records at ascending offsets. An offset is
-given out once and never again; offsets may be missing (compaction, deletion), so readers go by `LogRecord.offset`
-and never by counting.
+assigned once and never again; offsets may be missing (compaction, deletion), so readers use `LogRecord.offset`
+and never count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
+
+import confluent_kafka
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ShareGroupError
@@ -18,16 +20,18 @@ from sharegroup.errors import ShareGroupError
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in their order; a key may occur more than once."""
 
+LogMessage = confluent_kafka.Message
+"""A record as `Log.read_messages` returns it: in the memory of the C client, with its accessors."""
+
 TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
-"""Topic configuration key: who stamps records, `CreateTime` (the producer) or `LogAppendTime` (the log)."""
+"""Topic configuration key: the source of timestamps, `CreateTime` (the producer) or `LogAppendTime` (the log)."""
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """A record as it stands in the log; `timestamp_ms` is milliseconds since the epoch."""
+class LogRecord(NamedTuple):
+    """A record of the log; `timestamp_ms` is milliseconds since the epoch."""
 
     topic: str
     partition: int
@@ -38,8 +42,7 @@ class LogRecord:
     headers: Headers = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """A record to append; without `timestamp_ms` the log stamps it."""
 
     key: bytes | None
@@ -52,7 +55,7 @@ class NewRecord:
 class TopicDescription:
     """A topic's identity and shape; `topic_id` is Kafka's base64 form and differs after delete and re-create.
 
-    `config` has all that was set; Kafka tells its defaults, too.
+    `config` has all values that were set; for Kafka also its defaults.
     """
 
     name: str
@@ -63,13 +66,13 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """The topic that a name stands for now.
+    """The topic that has a name now.
 
     Attributes:
         topic_id: Kafka's base64 form; differs after delete and re-create.
-        partition_count: partitions that it has.
-        leaderless: partitions that cannot be looked at now.
-        is_internal: whether it is one of Kafka's own.
+        partition_count: number of partitions.
+        leaderless: partitions that cannot be read now.
+        is_internal: True for Kafka's own topics.
     """
 
     topic_id: str
@@ -80,42 +83,57 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Where a partition starts and ends: the end offset is that of the next record to come."""
+    """Start and end of a partition; the end offset is that of the next record to be appended."""
 
     start_offset: int
     end_offset: int
     last_stable_offset: int
 
     def readable_end(self, isolation_level: IsolationLevel) -> int:
-        """Where a read ends: at the last stable offset when it skips uncommitted transactions."""
+        """Return the end of a read: the last stable offset when it skips uncommitted transactions."""
         return self.last_stable_offset if isolation_level is IsolationLevel.READ_COMMITTED else self.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpan:
+    """Offsets of a partition to read.
+
+    Attributes:
+        start_offset: first offset.
+        end_offset: end, exclusive.
+        known_end_offset: the log is known to have grown up to here: a read that meets an earlier end continues.
+    """
+
+    start_offset: int
+    end_offset: int
+    known_end_offset: int = 0
 
 
 class Follower(Protocol):
     """Reads the tails of one topic's partitions, for one thread; made by `Log.follow`.
 
-    Raises as the log's methods, and `UnknownTopicError` once the topic was deleted, or created again.
+    Raises the errors of the log's methods, and `UnknownTopicError` once the topic was deleted or created again.
     """
 
     @property
     def positions(self) -> Mapping[int, int]:
-        """Partition → offset of the next record that `take` may return."""
+        """Return partition → offset of the next record that `take` may return."""
         ...
 
     def take(self, max_records: int, max_bytes: int, timeout_ms: int) -> list[LogRecord]:
-        """Return records from the positions on, which move past them; block until there is one, or time is over.
+        """Return records from the positions on, and move these past them; block until there is one, or time is over.
 
         Records of a partition are in the order of their offsets. One record always fits. A position below the log's
-        start moves to the start. Returns early, with what is there, after `wake`.
+        start moves to the start. After `wake` it returns early, with the records that are there.
         """
         ...
 
     def wake(self) -> None:
-        """Let the `take` at hand, or the next one, return without waiting; any thread may call it."""
+        """End the current or the next `take` early; any thread may call it."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
@@ -124,7 +142,7 @@ class Growth:
     """The result of a wait for growth.
 
     Attributes:
-        partitions: topic → partitions that may end past their position: look at their offsets.
+        partitions: topic → partitions that may end past their position; the caller reads their offsets.
         failures: topic → the error that ended the watch of its partitions.
     """
 
@@ -133,48 +151,95 @@ class Growth:
 
 
 class EndWatch(Protocol):
-    """Watches where partitions of many topics end, for one thread; made by `Log.watch_ends`.
+    """Watches the ends of partitions of many topics, for one thread; made by `Log.watch_ends`.
 
-    It goes by topic names: a topic that was deleted, or created again, has to be forgotten.
+    Topics are known by name: a topic that was deleted or created again has to be forgotten.
     """
 
     def watch(self, topic: str, end_offsets: Mapping[int, int]) -> None:
-        """Watch partitions, or watch them from other offsets on: each until it is returned by `wait`, once."""
+        """Watch partitions, or watch them from other offsets on; `wait` returns each once."""
         ...
 
     def forget(self, topic: str, partitions: Iterable[int]) -> None:
-        """Watch partitions no more; those that are not watched are ignored."""
+        """Stop watching partitions; those that are not watched are ignored."""
         ...
 
     def wait(self, timeout_ms: int) -> Growth:
-        """Block until watched partitions have grown or failed; empty when the time is over, and after `wake`."""
+        """Block until watched partitions have grown or failed; return no result at the timeout and after `wake`."""
         ...
 
     def wake(self) -> None:
-        """Let the `wait` at hand, or the next one, return within some milliseconds; any thread may call it."""
+        """Let the current or the next `wait` return within some milliseconds; any thread may call it."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
+        ...
+
+
+class MemberLock(Protocol):
+    """A lock that a member holds while its process lives."""
+
+    def close(self) -> None:
+        """Release the lock: the member has left regularly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMember:
+    """A member whose process has ended without leaving its group.
+
+    Attributes:
+        group_id: its group.
+        member_id: the member.
+        key: the key for `MemberLocks.forget`.
+    """
+
+    group_id: str
+    member_id: str
+    key: str
+
+
+class MemberLocks(Protocol):
+    """The locks of all members of a log, for one thread that waits for ended members."""
+
+    def ended(self) -> list[EndedMember]:
+        """Return the members whose process has ended, and that were not forgotten."""
+        ...
+
+    def forget(self, member: EndedMember) -> None:
+        """Remove the files of an ended member."""
+        ...
+
+    def wait(self, timeout_ms: float) -> None:
+        """Block until a member may have ended, `wake` is called, or the time is over."""
+        ...
+
+    def wake(self) -> None:
+        """End the current or the next wait; any thread may call it."""
+        ...
+
+    def close(self) -> None:
+        """Release all resources; no wait may be under way."""
         ...
 
 
 class Log(Protocol):
     """A log that many processes append to and read at once; a context manager that closes itself.
 
-    Every method may raise `LogUnavailableError` (trying again may help), `LogAccessDeniedError` and
-    `LogCorruptedError` (it will not).
+    Every method may raise `LogUnavailableError` (a retry may help), `LogAccessDeniedError` and
+    `LogCorruptedError` (a retry does not help).
     """
 
     def create_topic(
         self, name: str, partition_count: int, config: Mapping[str, str] | None = None, if_not_exists: bool = False
     ) -> TopicDescription:
-        """Create a topic; with `if_not_exists` describe the one that is there, whatever its partition count.
+        """Create a topic; with `if_not_exists` describe an existing one, whatever its partition count.
 
         In Kafka it gets the cluster's default replication factor.
 
         Raises:
-            TopicExistsError: a topic of that name is there and `if_not_exists` is false.
+            TopicExistsError: a topic of that name exists, and `if_not_exists` is false.
             ConfigurationError: the name, the partition count or a configuration value is not acceptable.
         """
         ...
@@ -199,43 +264,43 @@ class Log(Protocol):
         end offset.
 
         Raises:
-            RecordTooLargeError: the log takes no record of this size.
+            RecordTooLargeError: a record is larger than the log accepts.
             UnknownTopicError: there is no such partition.
         """
         ...
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
-        """Append (topic, partition, records) batches, in one transaction where the log can; first offset of each.
+        """Append (topic, partition, records) batches, in one transaction if possible; return the first offset of each.
 
-        A log that cannot (Kafka) appends topic by topic in the order of the batches: before a record of a later topic
-        can be read, those of the earlier ones are there, and after an error some may be there. Raises as `append`.
+        A log without transactions (Kafka) appends topic by topic in the order of the batches: before a record of a
+        later topic can be read, those of the earlier ones are appended; after an error some may be. Raises as `append`.
         """
         ...
 
     def identify(
         self, names: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicIdentity | ShareGroupError]:
-        """Return which topic has each name, or the error in the way, `UnknownTopicError` when there is none.
+        """Return the identity of each topic, or its error: `UnknownTopicError` when it does not exist.
 
-        An error with one topic keeps back no other. It raises what concerns the log as a whole.
+        An error of one topic does not affect the others. Errors of the log as a whole are raised.
         """
         ...
 
     def offsets(
         self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, PartitionOffsets]:
-        """Start and end offsets of all partitions, or of some that exist; raises `UnknownTopicError`.
+        """Return start and end offsets of all partitions, or of some that exist; raises `UnknownTopicError`.
 
         Args:
             topic: topic name.
-            partitions: those to look at; None for all.
-            timeout_ms: how long to go on trying; partitions that cannot be looked at in this time are left out. None
-                for as long as any operation takes, and all partitions.
+            partitions: partitions to read; None for all.
+            timeout_ms: how long to retry; partitions that cannot be reached in this time are left out. None for the
+                timeout of any operation, and all partitions.
         """
         ...
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """The lowest offset whose record's timestamp is at or after a time; the end offset when there is none.
+        """Return the lowest offset whose timestamp is at or after a time; the end offset when there is none.
 
         Raises `UnknownTopicError`.
         """
@@ -258,6 +323,30 @@ class Log(Protocol):
         """
         ...
 
+    def read_messages(
+        self,
+        topic: str,
+        topic_id: str,
+        spans: Mapping[int, OffsetSpan],
+        max_bytes: int,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, list[LogMessage]]:
+        """Read the first records of a span of each partition, as messages of confluent-kafka.
+
+        A partition without messages had none at the time of the read, or its first ones were deleted.
+
+        Args:
+            topic: topic name.
+            topic_id: the expected topic; the caller checks that it still has the name.
+            spans: partition → offsets.
+            max_bytes: bytes of values of one partition after which no more are fetched.
+            isolation_level: READ_UNCOMMITTED includes the records of open and aborted transactions.
+
+        Raises:
+            UnknownTopicError: there is no such topic or partition.
+        """
+        ...
+
     def follow(self, topic: str, positions: Mapping[int, int]) -> Follower:
         """Follow the tails of some partitions of a topic, with one waiting fetch, from these positions on.
 
@@ -266,13 +355,25 @@ class Log(Protocol):
         ...
 
     def watch_ends(self) -> EndWatch:
-        """Make a watch of the ends of partitions, which watches none yet."""
+        """Create a watch of the ends of partitions, which watches none yet."""
+        ...
+
+    def lock_member(self, group_id: str, member_id: str) -> MemberLock | None:
+        """Hold a lock that ends with this process, so that the processor detects its end; None without locks.
+
+        Raises:
+            LogUnavailableError: the lock cannot be taken.
+        """
+        ...
+
+    def member_locks(self) -> MemberLocks | None:
+        """Return the locks of all members; None without locks."""
         ...
 
     def now_ms(self) -> int:
-        """The log's time, milliseconds since the epoch: the stamp of a record appended now.
+        """Return the log's time, milliseconds since the epoch: the stamp of a record appended now.
 
-        It never goes back, and runs on while the clock of this machine is set back.
+        It never goes back, and continues while the clock of this machine is set back.
         """
         ...
 
@@ -286,7 +387,7 @@ class Log(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back; closing twice is fine, any other use afterwards raises `LogError`."""
+        """Release all resources; a second close does nothing, any other use afterwards raises `LogError`."""
         ...
 
     def __enter__(self) -> Self: ...

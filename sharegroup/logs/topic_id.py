@@ -1,4 +1,4 @@
-"""Topic ids: what tells a topic from an earlier one of the same name (KIP-516)."""
+"""Topic ids, which distinguish a topic from an earlier one of the same name (KIP-516)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _RESERVED_COUNT = 100
 
 
 def new_topic_id() -> str:
-    """A random id of 16 bytes as Kafka writes it: URL-safe base64 without padding, 22 characters.
+    """Return a random id of 16 bytes in Kafka's form: URL-safe base64 without padding, 22 characters.
 
     As `org.apache.kafka.common.Uuid.randomUuid` does, it avoids the first hundred ids, which are reserved, and a
-    leading dash, which command lines would take for an option.
+    leading dash, which command lines would parse as an option.
     """
     while True:
         identity = os.urandom(16)

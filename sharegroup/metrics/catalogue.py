@@ -6,7 +6,75 @@ GroupCoordinatorMetrics, ShareCoordinatorMetrics, CoordinatorRuntimeMetricsImpl 
 
 from __future__ import annotations
 
-from sharegroup.metrics.metric import SHARE_PARTITION, Kind, Metric, Source, attribute, own, yammer
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The kind of a metric; the names are Prometheus' types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+    UNTYPED = "unknown"
+    """A counter whose Kafka name has another ending than `_total`."""
+
+
+class Source(StrEnum):
+    """The source of the values."""
+
+    ROWS = "rows of the state table"
+    STATE = "the folded state and the ends of the logs"
+    ANSWERS = "the actors' answers"
+    PROCESSOR = "the processor"
+
+
+SHARE_PARTITION = ("group", "topic", "partition")
+"""Labels of the metrics of each share-partition."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """A metric; there is one object of each, in the catalogue, so it is looked up by identity.
+
+    Attributes:
+        name: the Prometheus name.
+        kafka_name: the object name and attribute of Kafka 4.3.1; "" for one that Kafka does not have.
+        short_name: Kafka's own name, or ours without the prefix.
+        kind: its kind.
+        labels: Kafka's tags.
+        meaning: its meaning here.
+        source: the source of its values.
+    """
+
+    name: str
+    kafka_name: str
+    short_name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+    source: Source
+
+
+def yammer(kind: Kind, type_: str, name: str, labels: tuple[str, ...], source: Source, meaning: str) -> Metric:
+    """Return a metric that Kafka has as a bean; the Prometheus name is that of the JMX exporter's Kafka rules."""
+    prometheus_name = f"kafka_server_{type_}_{name.removesuffix('PerSec')}".lower()
+    if kind is Kind.COUNTER:
+        prometheus_name += "_total"
+    return Metric(prometheus_name, f"kafka.server:type={type_},name={name}", name, kind, labels, meaning, source)
+
+
+def attribute(kind: Kind, type_: str, name: str, labels: tuple[str, ...], source: Source, meaning: str) -> Metric:
+    """Return a metric that Kafka has as an attribute of a bean; the Prometheus name is the JMX exporter's default."""
+    prometheus_name = f"kafka_server_{type_}_{name}".replace("-", "_")
+    return Metric(prometheus_name, f"kafka.server:type={type_} {name}", name, kind, labels, meaning, source)
+
+
+def own(kind: Kind, name: str, labels: tuple[str, ...], source: Source, meaning: str) -> Metric:
+    """Return a metric that Kafka does not have."""
+    prometheus_name = f"sharegroup_{name}" + ("_total" if kind is Kind.COUNTER else "")
+    return Metric(prometheus_name, "", name, kind, labels, meaning, source)
+
 
 _GROUPS = "group-coordinator-metrics"
 _SHARES = "share-coordinator-metrics"
@@ -192,7 +260,7 @@ LATENCIES = {
     EVENT_PROCESSING_TIME: "a commit took, from its first message to its last answer",
     BATCH_FLUSH_TIME: "a commit to the state table took",
 }
-"""Name of a latency → what it measures; Kafka has five figures of each."""
+"""Name of a latency → its meaning; Kafka has five figures of each."""
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0}
 """Suffix of a latency's name → quantile."""
 LATENCY_METRICS = {
@@ -259,6 +327,7 @@ MEMBERS = own(Kind.GAUGE, "members", ("group",), Source.STATE, "Members of the g
 QUARANTINED = own(
     Kind.GAUGE, "quarantined", ("group",), Source.STATE, "1 when the group is quarantined: it stands still, 0 else."
 )
+PAUSED = own(Kind.GAUGE, "paused", ("group",), Source.STATE, "1 when an administrator has paused the group, 0 else.")
 DEAD_LETTERS_FAILING = own(
     Kind.GAUGE,
     "dead_letters_failing",
@@ -313,33 +382,7 @@ PROCESSOR_INFO = own(
     Kind.GAUGE, "processor_info", ("state_table",), Source.PROCESSOR, "1, with the state table of this processor."
 )
 
-METRICS: tuple[Metric, ...] = tuple(found for found in list(globals().values()) if isinstance(found, Metric)) + tuple(
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric)) + tuple(
     LATENCY_METRICS.values()
 )
 """Every metric, Kafka's first."""
-
-WITHOUT_MEANING: dict[str, str] = {
-    "kafka.server:type=ShareGroupMetrics,name=RequestTopicPartitionsFetchRatio": "There is no fetch lock: a fetch "
-    "sees all its share-partitions, so the ratio would always be 100.",
-    "kafka.server:type=ShareGroupMetrics,name=TopicPartitionsAcquireTimeMs": "There is no fetch lock to wait for.",
-    "kafka.server:type=SharePartitionMetrics,name=FetchLockTimeMs": "There is no fetch lock: one actor serves all "
-    "fetches of a group.",
-    "kafka.server:type=SharePartitionMetrics,name=FetchLockRatio": "The same.",
-    "kafka.server:type=share-coordinator-metrics last-pruned-offset": "There is no state topic; the state table is "
-    "pruned by maintenance.",
-    "kafka.server:type=share-coordinator-metrics num-partitions": "Coordinators are not divided among partitions of a "
-    "state topic; `sharegroup_quarantined` says which groups stand still.",
-    "kafka.server:type=share-coordinator-metrics event-purgatory-time-ms": "No event waits in a purgatory for "
-    "replicas; a commit is durable when it ends.",
-    "kafka.server:type=share-coordinator-metrics batch-linger-time-ms": "A cut takes what waits, and never lingers.",
-    "kafka.server:type=share-coordinator-metrics batch-buffer-cache-size-bytes": "There is no buffer cache.",
-    "kafka.server:type=share-coordinator-metrics batch-buffer-cache-discard-count": "There is no buffer cache.",
-    "kafka.server:type=share-coordinator-metrics background-queue-time-ms": "There are no background threads.",
-    "kafka.server:type=share-coordinator-metrics background-processing-time-ms": "There are no background threads.",
-    "kafka.server:type=share-coordinator-metrics background-thread-idle-ratio-avg": "There are no background threads.",
-    "kafka.server:type=group-coordinator-metrics (of the coordinator's runtime)": "Both coordinators commit together: "
-    "the figures of `share-coordinator-metrics` are for both.",
-    "kafka.server:type=group-coordinator-metrics offset-commit, offset-expiration, offset-deletion": "Share groups "
-    "commit no offsets.",
-}
-"""Metric of Kafka's share groups and coordinators that has no meaning here → why."""

@@ -1,34 +1,150 @@
-"""Metrics of the groups: counters from committed rows, gauges from the state that the rows add up to."""
+"""Metrics of the groups: counters from committed rows, gauges from the folded state and the logs.
+
+A processor updates them with each commit; `table_metrics` makes them from the state table, without a processor.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from sharegroup.core.record_state import RecordState
+from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import LogError
-from sharegroup.logs.end_offsets import EndOffsets
+from sharegroup.logs.end_offsets import EndOffsets, end_offsets
+from sharegroup.logs.port import Log
 from sharegroup.metrics.catalogue import (
     ACQUISITION_LOCK_TIMEOUT,
     ARCHIVING_RECORDS,
+    COMMITS,
     DEAD_LETTERS_FAILING,
+    DELIVERY_LIMIT_REACHED,
+    EVENT_QUEUE_SIZE,
     GROUP_COUNT,
     IN_FLIGHT_BATCH_COUNT,
     IN_FLIGHT_BATCH_MESSAGE_COUNT,
     IN_FLIGHT_MESSAGE_COUNT,
     LAG,
+    LEADER_EPOCH,
     LOCKED_RECORDS,
     MEMBERS,
     NUM_PARTITIONS,
+    PAUSED,
     QUARANTINED,
+    RECORD_ACKNOWLEDGEMENTS,
+    REDELIVERIES,
     SHARE_GROUP_COUNT,
+    SHARE_GROUP_REBALANCE_COUNT,
+    TRANSITIONS,
+    WRITE_TOTAL,
 )
 from sharegroup.metrics.registry import Gauge, Increment, Labels, MetricsRegistry
-from sharegroup.metrics.row_increments import NO_ROWS_YET, new_batch_sizes, row_increments, share_partition_labels
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.fold import FoldedGroup, FoldedState, advance, fold_order
+from sharegroup.state.fold import (
+    SHARE_PARTITION_TYPES,
+    FoldedGroup,
+    FoldedState,
+    advance,
+    fold,
+    fold_order,
+)
+from sharegroup.state.reader import StateTableReader
+
+_COUNTED_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
+"""The types that Kafka counts: a gap does not come from the application."""
+_TYPE_OF_CAUSE = {ACKNOWLEDGE_CAUSE[type_]: type_.name.capitalize() for type_ in _COUNTED_TYPES}
+ACKNOWLEDGE_TYPES = tuple(_TYPE_OF_CAUSE.values())
+"""Their names, as Kafka's tag has them."""
+_RETRY_CAUSES = frozenset(
+    {Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED}
+)
+"""Causes after which a record is delivered again, unless it was delivered too often."""
+_GIVEN_UP = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
+
+WRITES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE})
+"""Rows of what Kafka would persist."""
+
+NO_ROWS_YET: tuple[Increment, ...] = (
+    *(Increment(RECORD_ACKNOWLEDGEMENTS, (name,), 0) for name in ACKNOWLEDGE_TYPES),
+    *(Increment(metric, (), 0) for metric in (WRITE_TOTAL, SHARE_GROUP_REBALANCE_COUNT, COMMITS)),
+)
+"""Counters that are there from the start, so that their first step is seen."""
+
+
+def row_increments(row: StateRow) -> Iterator[Increment]:
+    """Yield the increments of the counters by a row of the state table."""
+    if row.transitions:
+        yield from _transition_increments(row)
+    elif row.record_type in WRITES:
+        yield Increment(ACQUISITION_LOCK_TIMEOUT, share_partition_labels(row), 0)
+    if row.record_type in WRITES:
+        yield Increment(WRITE_TOTAL, (), 1)
+    elif row.record_type is RecordType.GROUP_METADATA:
+        yield Increment(SHARE_GROUP_REBALANCE_COUNT, (), group_epoch_count(row))
+    elif row.record_type is RecordType.COMMIT_MARKER:
+        yield Increment(COMMITS, (), 1)
+
+
+def group_epoch_count(row: StateRow) -> int:
+    """Count the rises of the group epoch in a row."""
+    return sum(record["type"] == "ShareGroupMetadata" for record in row.payload.get("records", ()))
+
+
+def new_batch_sizes(row: StateRow) -> list[int]:
+    """Return the number of records of each range that came in flight with a row."""
+    return [
+        entry.last_offset - entry.first_offset + 1
+        for entry in row.transitions
+        if entry.cause is Cause.ACQUIRE and entry.from_state is None
+    ]
+
+
+def share_partition_labels(row: StateRow) -> tuple[str, str, str]:
+    """Group, topic and partition of a row."""
+    return row.group_id, row.topic, str(row.partition)
+
+
+class TransitionCounts(NamedTuple):
+    """Records that changed their state with a row.
+
+    Attributes:
+        by_cause: cause → records.
+        redelivered: records acquired that had been delivered before.
+        given_up: records that have reached the delivery limit.
+    """
+
+    by_cause: Counter[Cause]
+    redelivered: int
+    given_up: int
+
+
+def transition_counts(row: StateRow) -> TransitionCounts:
+    """Count the records that changed their state with a row."""
+    causes: Counter[Cause] = Counter()
+    redeliveries = given_up = 0
+    for entry in row.transitions:
+        size = entry.last_offset - entry.first_offset + 1
+        causes[entry.cause] += size
+        if entry.cause is Cause.ACQUIRE and entry.delivery_count > 1:
+            redeliveries += size
+        if entry.cause in _RETRY_CAUSES and entry.to_state in _GIVEN_UP:
+            given_up += size
+    return TransitionCounts(causes, redeliveries, given_up)
+
+
+def _transition_increments(row: StateRow) -> Iterator[Increment]:
+    topic = (row.group_id, row.topic)
+    counts = transition_counts(row)
+    for cause, count in counts.by_cause.items():
+        yield Increment(TRANSITIONS, (*topic, cause.value), count)
+        if cause in _TYPE_OF_CAUSE:
+            yield Increment(RECORD_ACKNOWLEDGEMENTS, (_TYPE_OF_CAUSE[cause],), count)
+    yield Increment(REDELIVERIES, topic, counts.redelivered)
+    yield Increment(DELIVERY_LIMIT_REACHED, topic, counts.given_up)
+    yield Increment(ACQUISITION_LOCK_TIMEOUT, share_partition_labels(row), counts.by_cause[Cause.LOCK_TIMEOUT])
+
 
 _PROTOCOL = "share"
 _STATES = ("Empty", "Stable", "Dead")
@@ -37,12 +153,12 @@ _STATES = ("Empty", "Stable", "Dead")
 class GroupMetrics:
     """Metrics of all groups.
 
-    Costs with the ranges that a commit changed, and when somebody asks for the metrics with what is in flight.
+    A commit costs with the ranges that it changed, a collection with the runs in flight.
 
     Args:
-        registry: where they are kept.
-        state: the groups' state, which is this object's from now on.
-        end_offsets: topic names → where their logs end.
+        registry: the registry that keeps them.
+        state: the groups' state; only this object may use it from now on.
+        end_offsets: topic names → end offsets.
     """
 
     def __init__(
@@ -61,7 +177,7 @@ class GroupMetrics:
         registry.add_gauges(self._gauges)
 
     def count(self, rows: Iterable[StateRow]) -> None:
-        """Let the counters go up by rows whose outcome is in the state already."""
+        """Increase the counters by rows whose outcome is in the state already."""
         for row in rows:
             self._registry.add(row_increments(row))
             for size in new_batch_sizes(row):
@@ -111,6 +227,7 @@ def _group_gauges(group: FoldedGroup, ends: EndOffsets) -> Iterator[Gauge]:
     labels = (group.group_id,)
     yield Gauge(MEMBERS, labels, len(group.metadata.members))
     yield Gauge(QUARANTINED, labels, bool(group.failures))
+    yield Gauge(PAUSED, labels, group.metadata.pause is not None)
     yield Gauge(DEAD_LETTERS_FAILING, labels, bool(group.dead_letter_failure))
     for key, folded in group.partitions.items():
         end_offset = ends.get(key)
@@ -127,3 +244,52 @@ def _partition_gauges(labels: Labels, engine: SharePartition, end_offset: int | 
     yield Gauge(ARCHIVING_RECORDS, labels, sizes[RecordState.ARCHIVING])
     if end_offset is not None:
         yield Gauge(LAG, labels, engine.lag(end_offset))
+
+
+def request_backlog(log: Log, topic: str, end_offsets: Mapping[int, int]) -> int | None:
+    """Return the number of messages of the request log that wait; None when the log does not answer.
+
+    Args:
+        log: the request log.
+        topic: its topic.
+        end_offsets: partition → offset after the last message that was applied.
+    """
+    try:
+        offsets = log.offsets(topic)
+    except LogError:
+        return None
+    waiting = (seen.end_offset - max(end_offsets.get(p, 0), seen.start_offset) for p, seen in offsets.items())
+    return sum(max(count, 0) for count in waiting)
+
+
+_COUNTED_ROWS = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.COMMIT_MARKER}
+
+
+def table_metrics(
+    log: Log, state_table_path: str, request_topic: str, max_series: int, since_ms: int, domain: str = ""
+) -> MetricsRegistry:
+    """Return a registry of the metrics that need no processor: neither requests, sessions nor latencies.
+
+    Args:
+        log: the log of requests and records, for the backlog and the lag.
+        state_table_path: the state table.
+        request_topic: topic of the request log.
+        max_series: label sets of one metric.
+        since_ms: counters count what happened from here on; epoch ms.
+        domain: value of a label `domain` of all metrics; "" is no such label.
+
+    Raises:
+        StateTableError: there is no state table, or it cannot be read.
+    """
+    table = StateTableReader(state_table_path)
+    recovery = table.recovery()
+    ends = recovery.last_marker.end_offsets if recovery.last_marker else {}
+    registry = MetricsRegistry(max_series, domain=domain)
+    groups = GroupMetrics(registry, fold(recovery.rows), lambda topics: end_offsets(log, topics))
+    groups.count(table.rows(record_types=_COUNTED_ROWS, since_ms=since_ms))
+    backlog = request_backlog(log, request_topic, ends)
+    gauges = [Gauge(LEADER_EPOCH, (), table.leader_epoch())]
+    if backlog is not None:
+        gauges.append(Gauge(EVENT_QUEUE_SIZE, (), backlog))
+    registry.add_gauges(lambda: gauges)
+    return registry

@@ -1,1 +1,1 @@
-"""The processor: the loop that takes, applies, commits and publishes, and what stands beside it; no Spark in it."""
+"""The processor, independent of Spark: the loop that takes, applies, commits and publishes, and its threads."""

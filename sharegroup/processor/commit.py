@@ -1,18 +1,50 @@
-"""What was applied together: the value that the table, the logs, metrics, events and dead letters are given."""
+"""A commit of the loop, from its first cut to its publication.
+
+The loop fills a `Commit` with cuts while the commit before it is on its way. Steps 3 and 4 write and publish it, and
+add its id and durations. Then metrics, log events, dead letters and everything else that follows commits take the same
+object. `UnmarkedCuts` makes its marker, which also lists the cuts of earlier commits that needed no row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple, Protocol
 
-from sharegroup.actor.effects import Effect, Persist
-from sharegroup.protocol.marker import Cut
-from sharegroup.protocol.rows import StateRow
+from sharegroup.actor.effects import Effect
+from sharegroup.protocol.made import made
+from sharegroup.protocol.marker import CommitMarkerPayload, Cut, GroupCut, OutboxAnswer
+from sharegroup.protocol.rows import RecordType, StateRow
+
+MARKER_AFTER_MESSAGES = 1_000
+MARKER_AFTER_S = 30.0
+"""Limits after which a marker alone is committed: a number of messages, and the age of the first of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedGroup:
-    """What one group's actors made of their messages in one cut.
+class Point:
+    """Points that a commit passes, for tests that stop a process there."""
+
+    APPLIED = "applied"
+    COMMITTED = "committed"
+    PUBLISHED = "published"
+
+
+class FencedTable(Protocol):
+    """The state table for its only writer."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the leader epoch of the writer's fence."""
+        ...
+
+    def append(self, rows: Sequence[StateRow], commit_id: int) -> None:
+        """Append the rows in one durable commit."""
+        ...
+
+
+class GroupOutput(NamedTuple):
+    """The output of one group's actors for their messages in a cut, as final values.
 
     Attributes:
         group_id: the group; "" for messages that belong to no group.
@@ -20,7 +52,11 @@ class AppliedGroup:
         message_count: messages applied.
         oldest_ms: append time of the first of them; epoch ms.
         cut_ms: time of the cut; epoch ms.
-        effects: what is to be done, in order.
+        effects: all effects, in order.
+        rows: rows for the state table.
+        answers: responses for the response log.
+        messages: for the request log: group id and the request envelope in JSON.
+        unanswerable_count: responses without a valid address; they are dropped.
     """
 
     group_id: str
@@ -29,39 +65,179 @@ class AppliedGroup:
     oldest_ms: int
     cut_ms: int
     effects: Sequence[Effect]
+    rows: Sequence[StateRow] = ()
+    answers: Sequence[OutboxAnswer] = ()
+    messages: Sequence[tuple[str, str]] = ()
+    unanswerable_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """Cuts that were applied, committed and published together.
+class Position:
+    """The position of a processor after applied cuts, as a marker records it.
 
     Attributes:
-        commit_id: id of the Delta commit; None when nothing durable happened, so that nothing was committed.
         leader_epoch: epoch of the processor.
-        cuts: the cuts, in order.
-        groups: what the groups made of them, in order of application.
-        end_offsets: request partition → offset after its last applied message.
-        commit_ms: duration of the Delta commit; 0 without one.
-        processing_ms: duration from the first message taken to everything published.
+        end_offsets: request partition → offset after the last applied message.
+        message_times_ms: request partition → time of the last applied message.
+        group_epoch_floor: highest group epoch of any removed group.
+        unapplied_groups: group → first message that is not applied, although the end offset is past it.
     """
 
-    commit_id: int | None
     leader_epoch: int
-    cuts: Sequence[Cut]
-    groups: Sequence[AppliedGroup]
     end_offsets: Mapping[int, int]
-    commit_ms: float
-    processing_ms: float
+    message_times_ms: Mapping[int, int] = field(default_factory=dict)
+    group_epoch_floor: int = 0
+    unapplied_groups: Mapping[str, int] = field(default_factory=dict)
 
-    def effects(self) -> Iterator[Effect]:
-        """All effects, in order of application."""
-        return (effect for group in self.groups for effect in group.effects)
+    def after(
+        self,
+        cuts: Iterable[Cut],
+        message_times_ms: Mapping[int, int],
+        group_epoch_floor: int,
+        unapplied_groups: Mapping[str, int],
+    ) -> Position:
+        """Return the position after further cuts."""
+        ends = dict(self.end_offsets)
+        for cut in cuts:
+            ends[cut.partition] = max(ends.get(cut.partition, 0), cut.end_offset)
+        return Position(self.leader_epoch, ends, message_times_ms, group_epoch_floor, unapplied_groups)
 
-    def rows(self) -> Iterator[StateRow]:
-        """All rows that the groups persisted; the marker is not among them."""
-        return (effect.row for effect in self.effects() if isinstance(effect, Persist))
+
+@dataclass(slots=True)
+class Commit:
+    """Cuts that are committed and published together.
+
+    Attributes:
+        position: the position after them.
+        cuts: the cuts, in order of application.
+        group_cuts: cuts of groups that had been rebuilt.
+        outputs: the outputs of the groups, in order of application.
+        ticks: Ticks that are due: group id and the request envelope in JSON.
+        message_count: messages of the request log in the cuts.
+        started_s: time at which the first of them was taken, in seconds of `time.perf_counter`.
+        attempted_offset: request partition and offset of the message that is applied next, in careful mode.
+        attempted_ms: time of its request partition when it is announced; epoch ms.
+        is_marker_due: True if the cuts need a marker even without rows.
+        waiters: called once all these cuts are committed and published.
+        commit_id: id of the Delta commit; None before it, and when there was nothing to commit.
+        commit_ms: duration of the Delta commit; 0 without one.
+        processing_ms: duration from taking the first message to the end of publishing.
+    """
+
+    position: Position
+    cuts: list[Cut] = field(default_factory=list)
+    group_cuts: list[GroupCut] = field(default_factory=list)
+    outputs: list[GroupOutput] = field(default_factory=list)
+    ticks: list[tuple[str, str]] = field(default_factory=list)
+    message_count: int = 0
+    started_s: float = 0.0
+    attempted_offset: tuple[int, int] | None = None
+    attempted_ms: int = 0
+    is_marker_due: bool = False
+    waiters: list[Callable[[], None]] = field(default_factory=list)
+    commit_id: int | None = None
+    commit_ms: float = 0.0
+    processing_ms: float = 0.0
+
+    def add(self, later: Commit) -> None:
+        """Add cuts that were applied later."""
+        self.started_s = self.started_s or later.started_s
+        self.position = later.position
+        self.cuts += later.cuts
+        self.group_cuts += later.group_cuts
+        self.outputs += later.outputs
+        self.message_count += later.message_count
 
     @property
-    def message_count(self) -> int:
-        """Messages applied."""
-        return sum(group.message_count for group in self.groups)
+    def is_empty(self) -> bool:
+        """Return True while there is nothing to commit, to publish or to call."""
+        return not (self.has_cuts or self.ticks or self.waiters or self.attempted_offset)
+
+    @property
+    def has_cuts(self) -> bool:
+        """Return True if anything was applied."""
+        return bool(self.cuts or self.group_cuts or self.outputs)
+
+    @property
+    def needs_commit(self) -> bool:
+        """Return True if there are durable changes, or a message is to be announced before it is applied."""
+        return self.attempted_offset is not None or any(output.rows for output in self.outputs)
+
+    def effects(self) -> Iterator[Effect]:
+        """Yield the effects of all groups, in order of application."""
+        return chain.from_iterable(output.effects for output in self.outputs)
+
+    def rows(self) -> list[StateRow]:
+        """Return the rows of all groups; the marker is not among them."""
+        return list(chain.from_iterable(output.rows for output in self.outputs))
+
+    def answers(self) -> list[OutboxAnswer]:
+        """Return the responses of all groups, in order of application."""
+        return list(chain.from_iterable(output.answers for output in self.outputs))
+
+    def messages(self) -> list[tuple[str, str]]:
+        """Return the internal messages of all groups: group id and the request envelope in JSON."""
+        return list(chain.from_iterable(output.messages for output in self.outputs))
+
+
+@dataclass
+class UnmarkedCuts:
+    """Cuts that no marker lists yet: those of the current commit, and those without durable changes.
+
+    Attributes:
+        cuts: the cuts, in order of application.
+        group_cuts: cuts of groups that had been rebuilt.
+        message_count: messages in them.
+        since_s: time at which the first of them was to be committed, in seconds of the caller's clock.
+    """
+
+    cuts: list[Cut] = field(default_factory=list)
+    group_cuts: list[GroupCut] = field(default_factory=list)
+    message_count: int = 0
+    since_s: float = 0.0
+
+    def add(self, commit: Commit, now_s: float) -> None:
+        """Add the cuts of a commit."""
+        if not self.message_count:
+            self.since_s = now_s
+        self.cuts += commit.cuts
+        self.group_cuts += commit.group_cuts
+        self.message_count += commit.message_count
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return the seconds until a marker alone is due; None when none is needed."""
+        if not self.message_count:
+            return None
+        if self.message_count >= MARKER_AFTER_MESSAGES:
+            return 0.0
+        return max(0.0, self.since_s + MARKER_AFTER_S - now_s)
+
+    def marker(self, commit: Commit, row_count: int) -> StateRow:
+        """Return the marker of a commit, which lists these cuts; the commit's own output is the outbox.
+
+        Args:
+            commit: the commit; its cuts are among these.
+            row_count: rows of the commit without the marker.
+        """
+        position = commit.position
+        payload = made(
+            CommitMarkerPayload,
+            row_count=row_count + 1,
+            end_offsets=position.end_offsets,
+            cuts=self.cuts,
+            group_cuts=self.group_cuts,
+            message_times_ms=position.message_times_ms,
+            answers=commit.answers(),
+            messages=[value for _, value in commit.messages()],
+            unapplied_groups=position.unapplied_groups,
+            group_epoch_floor=position.group_epoch_floor,
+            attempted_offset=commit.attempted_offset,
+        )
+        time_ms = max((commit.attempted_ms, *(cut.time_ms for cut in (*self.cuts, *self.group_cuts))))
+        fields = payload.model_dump(mode="json")
+        return made(StateRow, record_type=RecordType.COMMIT_MARKER, time_ms=time_ms, payload=fields)
+
+
+def group_cut(group_id: str, cut: Cut) -> GroupCut:
+    """Return a cut of one group's own messages."""
+    return made(GroupCut, group_id=group_id, partition=cut.partition, end_offset=cut.end_offset, time_ms=cut.time_ms)

@@ -1,15 +1,15 @@
-"""Events of a published commit: one line for the commit, and one for each thing that does not happen every day."""
+"""Log events of a published commit: one line for the commit, and one for each rare event."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
 from sharegroup.actor.effects import Undecodable
-from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.record_state import Cause
 from sharegroup.event_log import Event
+from sharegroup.metrics.group_metrics import transition_counts
 from sharegroup.processor.commit import Commit
 from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
@@ -18,52 +18,49 @@ from sharegroup.protocol.group_records import (
     ShareGroupRemoved,
     group_record,
 )
-from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
+from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
 logger = logging.getLogger("sharegroup.processor")
-
-_RETRY_CAUSES = (Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE)
-"""Causes after which a record is delivered again, unless it was delivered too often."""
 
 _STATUS_LINES = {
     GroupStatus.ACTIVE: (logging.INFO, "group_resumed"),
     GroupStatus.DEGRADED: (logging.WARNING, "group_degraded"),
     GroupStatus.FAILED: (logging.ERROR, "group_quarantined"),
 }
-"""Status → level and event."""
+"""Status → log level and event."""
 
 Line = tuple[int, Event]
-"""Level and event."""
+"""Log level and event."""
 
 
 def log_commit(commit: Commit) -> None:
     """Log a published commit; one without rows, such as heartbeats, at level DEBUG."""
-    rows = list(commit.rows())
+    rows = commit.rows()
     line = Event(
         "commit_published",
         commit=commit.commit_id,
-        epoch=commit.leader_epoch,
-        groups=len({group.group_id for group in commit.groups}),
+        epoch=commit.position.leader_epoch,
+        groups=len({output.group_id for output in commit.outputs}),
         messages=commit.message_count,
         rows=len(rows),
         commit_ms=None if commit.commit_id is None else round(commit.commit_ms),
     )
-    of_rows = (_lines_of(row, commit.leader_epoch) for row in rows)
+    of_rows = (_lines_of(row, commit.position.leader_epoch) for row in rows)
     for level, event in chain([(logging.INFO if rows else logging.DEBUG, line)], _undecodable(commit), *of_rows):
         logger.log(level, event)
 
 
 def _undecodable(commit: Commit) -> Iterator[Line]:
-    for group in commit.groups:
-        for effect in group.effects:
+    for output in commit.outputs:
+        for effect in output.effects:
             if isinstance(effect, Undecodable):
                 yield (
                     logging.WARNING,
                     Event(
                         "request_undecodable",
-                        epoch=commit.leader_epoch,
-                        partition=group.request_partition,
+                        epoch=commit.position.leader_epoch,
+                        partition=output.request_partition,
                         offset=effect.request_offset,
                         reason=effect.reason,
                     ),
@@ -117,22 +114,20 @@ def _share_partition(row: StateRow, leader_epoch: int) -> Iterator[Line]:
     def line(level: int, name: str, **fields: object) -> Line:
         return level, Event(name, **_share_partition_fields(row, leader_epoch), **fields)
 
-    counts: Counter[Cause] = Counter()
-    over_limit = 0
-    for entry in row.transitions:
-        size = entry.last_offset - entry.first_offset + 1
-        counts[entry.cause] += size
-        if entry.cause in _RETRY_CAUSES and entry.to_state is not RecordState.AVAILABLE:
-            over_limit += size
-    # A snapshot in place of an update is no initialization.
-    is_persisted = any(entry.transition.is_persisted_by_kafka for entry in row.transitions)
-    if row.record_type is RecordType.SHARE_SNAPSHOT and not is_persisted:
+    counts = transition_counts(row)
+    # A snapshot that replaces an update is no initialization.
+    is_snapshot = row.record_type is RecordType.SHARE_SNAPSHOT
+    if is_snapshot and not any(entry.is_persisted_by_kafka for entry in row.transitions):
         yield line(logging.INFO, "share_partition_initialized", start_offset=row.start_offset)
-    if counts[Cause.LOCK_TIMEOUT]:
-        yield line(logging.WARNING, "acquisition_lock_timeout", records=counts[Cause.LOCK_TIMEOUT])
-    if over_limit:
-        yield line(logging.WARNING, "delivery_count_limit_reached", records=over_limit)
-    changed = {cause.value: count for cause, count in counts.items()}
+    if timeouts := counts.by_cause[Cause.LOCK_TIMEOUT]:
+        yield line(logging.WARNING, "acquisition_lock_timeout", records=timeouts)
+    if counts.given_up:
+        yield line(logging.WARNING, "delivery_count_limit_reached", records=counts.given_up)
+    if redriven := counts.by_cause[Cause.REDRIVE]:
+        yield line(logging.INFO, "records_redriven", records=redriven)
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    changed = {cause.value: count for cause, count in counts.by_cause.items()}
     yield line(logging.DEBUG, "share_partition_changed", start_offset=row.start_offset, **changed)
 
 

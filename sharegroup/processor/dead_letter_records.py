@@ -1,46 +1,50 @@
-"""Dead-letter records, with the headers of Kafka's (KIP-1191; spec 002, "Dead-letter queue")."""
+"""Dead-letter records, with the headers of Kafka's, and their topic (KIP-1191; spec 002, "Dead-letter queue")."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 from sharegroup.actor.effects import DeadLetters
-from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.port import Headers, Log, LogRecord, NewRecord
-from sharegroup.protocol.dead_letters import MAX_WRITTEN_RANGES
+from sharegroup.errors import ConfigurationError, RecordTooLargeError, UnknownTopicError
+from sharegroup.logs.port import (
+    CREATE_TIME,
+    TIMESTAMP_TYPE_CONFIG,
+    Log,
+    LogRecord,
+    NewRecord,
+    TopicDescription,
+)
+from sharegroup.processor.lineage_headers import Lineage
+from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 
 MAX_RECORDS = MAX_WRITTEN_RANGES
-"""Dead-letter records that are made at once; of as many ranges at most."""
+"""Dead-letter records built at once; also the maximum number of ranges."""
 MAX_BYTES = 1_048_576
-"""Bytes of source records that are copied at once; one record always fits. As in Kafka."""
+"""Bytes of source records copied at once; one record always fits. As in Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterRecords:
-    """The dead-letter records of a range of offsets, one for each offset.
+GROUP_ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
+"""Topic configuration key of Kafka 4.4: true if groups may use the topic as dead-letter queue."""
+NOT_COPIED_HEADER = "__dlq.errors.record.not.copied"
+"""Header of this project: why a dead-letter record has no key and value although its group copies records."""
 
-    Attributes:
-        last_offset: last offset of the range.
-        records: the records, in the order of the offsets.
-    """
-
-    last_offset: int
-    records: list[NewRecord]
+_CREATED_PARTITIONS = 1
+_CREATED_CONFIG = {TIMESTAMP_TYPE_CONFIG: CREATE_TIME}
 
 
 def dead_letter_records(
     log: Log, group_id: str, dead_letters: DeadLetters, first_offset: int, copies_records: bool
-) -> DeadLetterRecords:
-    """Make the dead-letter records from an offset on, as many as are made at once.
+) -> list[NewRecord]:
+    """Build the next dead-letter records, one for each offset from the first on, up to the maximum at once.
 
-    A source record that does not exist any more leaves key and value empty; the headers are written all the same.
+    For a source record that no longer exists, key and value are empty; the headers are still written.
 
     Args:
         log: the log of the source records.
-        group_id: the group that gave them up.
+        group_id: the group that archived the records.
         dead_letters: the range of source records.
-        first_offset: the first of them without a dead-letter record.
-        copies_records: copy key and value of the source records.
+        first_offset: first offset without a dead-letter record.
+        copies_records: True to copy key and value of the source records.
 
     Raises:
         LogError: the source records cannot be read.
@@ -49,23 +53,18 @@ def dead_letter_records(
     sources: dict[int, LogRecord] = {}
     if copies_records:
         read = _source_records(log, dead_letters, first_offset, last_offset)
-        # What lies behind the last one is read next time: either it does not exist, or it was too much for one read.
+        # Records behind the last one are read next time: either they do not exist, or they did not fit into one read.
         last_offset = read[-1].offset if read else last_offset
         sources = {record.offset: record for record in read}
-    return DeadLetterRecords(
-        last_offset,
-        [
-            _record(group_id, dead_letters, offset, sources.get(offset))
-            for offset in range(first_offset, last_offset + 1)
-        ],
-    )
+    offsets = range(first_offset, last_offset + 1)
+    return [_record(group_id, dead_letters, offset, sources.get(offset)) for offset in offsets]
 
 
 def _source_records(log: Log, dead_letters: DeadLetters, first_offset: int, last_offset: int) -> list[LogRecord]:
     topic = dead_letters.topic
     try:
         records = log.read(topic, dead_letters.partition, first_offset, last_offset + 1, max_bytes=MAX_BYTES)
-        # After the read, not before it: a topic id that is still the same now was the same then.
+        # Checked after the read, not before it: a topic id that is the same now was the same during the read.
         is_same_topic = log.describe_topic(topic).topic_id == dead_letters.topic_id
     except UnknownTopicError:
         return []
@@ -73,12 +72,97 @@ def _source_records(log: Log, dead_letters: DeadLetters, first_offset: int, last
 
 
 def _record(group_id: str, dead_letters: DeadLetters, offset: int, source: LogRecord | None) -> NewRecord:
-    headers: Headers = (
-        ("__dlq.errors.topic", dead_letters.topic.encode()),
-        ("__dlq.errors.partition", str(dead_letters.partition).encode()),
-        ("__dlq.errors.offset", str(offset).encode()),
-        ("__dlq.errors.group", group_id.encode()),
-        ("__dlq.errors.delivery.count", str(dead_letters.delivery_count).encode()),
-        ("__dlq.errors.message", dead_letters.reason.value.encode()),
+    lineage = Lineage(
+        dead_letters.topic,
+        dead_letters.partition,
+        offset,
+        group_id,
+        dead_letters.delivery_count,
+        dead_letters.reason.value,
     )
-    return NewRecord(source.key if source else None, source.value if source else None, headers)
+    return NewRecord(source.key if source else None, source.value if source else None, lineage.headers)
+
+
+def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may_create: bool) -> TopicDescription:
+    """Return the topic of a group's dead-letter records; create it when it is missing and creation is allowed.
+
+    Args:
+        log: the log.
+        name: `errors.deadletterqueue.topic.name` of the group.
+        internal_topics: topics that cannot be a dead-letter queue.
+        may_create: `errors.deadletterqueue.auto.create.topics.enable` of the broker.
+
+    Raises:
+        ConfigurationError: the topic does not exist, or groups may not use it.
+        LogError: the log cannot be read.
+    """
+    if not name:
+        raise ConfigurationError(
+            "The group has no dead-letter queue any more, but records that wait for their dead-letter records.",
+            "Set errors.deadletterqueue.topic.name again.",
+        )
+    if name in internal_topics:
+        raise ConfigurationError(
+            f"Dead-letter topic {name} is an internal topic.", "Set errors.deadletterqueue.topic.name to another one."
+        )
+    try:
+        topic = log.describe_topic(name)
+    except UnknownTopicError:
+        if may_create:
+            return _created(log, name)
+        raise ConfigurationError(
+            f"Dead-letter topic {name} does not exist, and errors.deadletterqueue.auto.create.topics.enable is false.",
+            "Create it, or set the key to true.",
+        ) from None
+    # Brokers before Kafka 4.4 do not know the key; there, and in the embedded log, a topic may lack it.
+    if topic.config.get(GROUP_ENABLE_CONFIG, "true") != "true":
+        raise ConfigurationError(
+            f"Topic {name} is no dead-letter topic: its {GROUP_ENABLE_CONFIG} is {topic.config[GROUP_ENABLE_CONFIG]}.",
+            f"Set {GROUP_ENABLE_CONFIG} of the topic to true, or errors.deadletterqueue.topic.name to another one.",
+        )
+    return topic
+
+
+def append_dead_letter_records(log: Log, topic: str, records: Mapping[int, Sequence[NewRecord]]) -> int:
+    """Append dead-letter records by partition, together if the topic accepts them all unchanged.
+
+    A record that is too large with the copy of its source is appended without the copy.
+
+    Returns:
+        The number of records that were appended without the copy.
+
+    Raises:
+        LogError: the append failed, or a record is too large without a copy; some records may have been appended.
+    """
+    try:
+        log.append_all([(topic, partition, batch) for partition, batch in records.items()])
+    except RecordTooLargeError:
+        return sum(_append_halves(log, topic, partition, batch) for partition, batch in records.items())
+    return 0
+
+
+def _append_halves(log: Log, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+    """Append records in halves, since some may be too large: a log names neither the record nor the exceeded limit."""
+    try:
+        log.append(topic, partition, records)
+    except RecordTooLargeError as error:
+        middle = len(records) // 2
+        if middle:
+            halves = (records[:middle], records[middle:])
+            return sum(_append_halves(log, topic, partition, half) for half in halves)
+        record = records[0]
+        if record.key is None and record.value is None:
+            raise
+        reason = (NOT_COPIED_HEADER, str(error).encode())
+        log.append(topic, partition, [record._replace(key=None, value=None, headers=(*record.headers, reason))])
+        return 1
+    return 0
+
+
+def _created(log: Log, name: str) -> TopicDescription:
+    enabled = {GROUP_ENABLE_CONFIG: "true", **_CREATED_CONFIG}
+    try:
+        return log.create_topic(name, _CREATED_PARTITIONS, enabled, if_not_exists=True)
+    except ConfigurationError:
+        # Brokers before Kafka 4.4 refuse the key.
+        return log.create_topic(name, _CREATED_PARTITIONS, _CREATED_CONFIG, if_not_exists=True)

@@ -1,7 +1,7 @@
-"""The dead-letter writer: appends the dead-letter records that groups ask for, and confirms them to each group.
+"""The dead-letter writer: appends the dead-letter records that groups request, and confirms them to each group.
 
-Dead-letter records are written at least once: what was appended, but not confirmed when a processor stopped, is
-appended again by the next.
+Dead-letter records are written at least once: the next processor appends those again that were appended but not
+confirmed when a processor stopped.
 """
 
 from __future__ import annotations
@@ -22,32 +22,37 @@ from sharegroup.errors import ConfigurationError, LogError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit
-from sharegroup.processor.dead_letter_records import MAX_BYTES, MAX_RECORDS, dead_letter_records
-from sharegroup.processor.dead_letter_topic import append_dead_letter_records, dead_letter_topic
+from sharegroup.processor.dead_letter_records import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    append_dead_letter_records,
+    dead_letter_records,
+    dead_letter_topic,
+)
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
+from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.messages import MAX_NAME_LENGTH, Message, RequestEnvelope, request
 from sharegroup.state.fold import FoldedState
 
 logger = logging.getLogger("sharegroup.processor")
 
 ATTEMPTS = 5
-"""Appends that may fail before the failure is reported to the group."""
+"""Failed appends after which the failure is reported to the group."""
 _FIRST_BACKOFF_S = 1.0
 _LATER_INTERVAL_S = 30.0
 
 
 @dataclass
 class DeadLetterMetrics:
-    """Counts, and what is wrong now.
+    """Counts, and the present failures.
 
     Attributes:
         written_records: dead-letter records that were appended.
-        records_without_copy: those of them that were too large for their topic with the copy of their source.
+        records_without_copy: the appended records that were too large for their topic with the copy of their source.
         appends: appends to a dead-letter topic, each with records of one or more groups.
-        failed_appends: tries that failed.
+        failed_appends: appends that failed.
         waiting_records: source records whose dead-letter records are not written yet.
-        failures: group id → why its dead-letter records cannot be written, after five tries.
+        failures: group id → reason why its dead-letter records cannot be written, after five failed appends.
     """
 
     written_records: int = 0
@@ -78,7 +83,7 @@ class _Waiting:
 
 
 class _Destination(NamedTuple):
-    """What the records of one append have in common; a range that failed before has its share-partition in `alone`."""
+    """The destination of one append; for a range that failed before, `alone` is its share-partition."""
 
     dlq_topic: str
     copies_records: bool
@@ -87,7 +92,7 @@ class _Destination(NamedTuple):
 
 @dataclass
 class _Queue:
-    """Ranges of one group that wait, and their dead-letter topic."""
+    """Waiting ranges of one group, and their dead-letter topic."""
 
     dlq_topic: str = ""
     copies_records: bool = False
@@ -103,15 +108,15 @@ class _Append:
 
 
 class DeadLetterWriter:
-    """Writes dead-letter records in a thread of its own; a group whose appends fail holds up no other.
+    """Writes dead-letter records in a separate thread; a group whose appends fail does not delay the others.
 
     Args:
-        log: the record log, in which the dead-letter topics are, too.
+        log: the record log, which also has the dead-letter topics.
         send: appends messages to the request log.
         on_failure: called with the error that ended the thread.
-        leader_epoch: epoch of the processor; the messages carry it.
+        leader_epoch: epoch of the processor, for the messages.
         internal_topics: topics that cannot be a dead-letter queue.
-        may_create_topics: create a missing dead-letter topic.
+        may_create_topics: True to create missing dead-letter topics.
         clock_s: a clock in seconds that never goes back.
     """
 
@@ -140,44 +145,44 @@ class DeadLetterWriter:
         self._thread = threading.Thread(target=self._run, name="sharegroup-dead-letters", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that writes."""
+        """Start the writer's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the append at hand end, stop the thread and wait for it."""
+        """Stop the thread after the current append, and wait for it."""
         self._is_stopped = True
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def resume(self, folded: FoldedState, broker: BrokerConfig) -> None:
-        """Take over all records that are ARCHIVING in the state table, and the failures that it reports.
+        """Queue all records that are ARCHIVING in the state table, and restore the failures that it reports.
 
         Args:
-            folded: all groups; only read, and only here.
+            folded: all groups; only read, and only in this call.
             broker: defaults of all groups.
         """
         for group in folded.groups.values():
             if ActorRole.LEADER in group.failures:
-                # It cannot handle a confirmation; it asks for all of its records when it is resumed.
+                # The group cannot handle a confirmation; it requests all of its records when it is resumed.
                 continue
             config = effective_group_config(broker, group.metadata.config_overrides)
             waiting = all_waiting(group.group_id, group.partitions.values(), config)
             if group.dead_letter_failure:
                 self.metrics.failures[group.group_id] = group.dead_letter_failure
-            if waiting.letters:
+            if waiting.dead_letters:
                 self.enqueue([waiting])
             else:
                 self._send_status(group.group_id, "")
 
     def published(self, commit: Commit) -> None:
-        """Queue the records that the groups of a published commit want written."""
+        """Queue the dead-letter records that the groups of a published commit request."""
         effects = [effect for effect in commit.effects() if isinstance(effect, WriteDeadLetters)]
         if effects:
             self.enqueue(effects)
 
     def enqueue(self, effects: Iterable[WriteDeadLetters]) -> None:
-        """Queue the records that groups want written; after a change of configuration all are tried at once."""
+        """Queue dead-letter records that groups request; after a configuration change all are tried at once."""
         now_s = self._clock_s()
         with self._lock:
             for effect in effects:
@@ -185,18 +190,18 @@ class DeadLetterWriter:
                 queue.dlq_topic, queue.copies_records = effect.dlq_topic, effect.copies_records
                 if effect.replaces_waiting:
                     queue.waiting = []
-                if not effect.letters:
+                if not effect.dead_letters:
                     for waiting in queue.waiting:
                         waiting.due_s, waiting.failed_attempts = now_s, 0
                 queue.waiting += [
                     _Waiting(effect.group_id, dead_letters, dead_letters.first_offset, now_s)
-                    for dead_letters in effect.letters
+                    for dead_letters in effect.dead_letters
                 ]
             self._count_waiting()
         self._wake.set()
 
     def write_due(self) -> float | None:
-        """Append all records that are due; return in how many seconds the next are, None when nothing waits."""
+        """Append all records that are due; return the seconds until the next are, None when nothing waits."""
         while due := self._due():
             for destination, parts in due.items():
                 self._write(destination, parts)
@@ -215,7 +220,7 @@ class DeadLetterWriter:
             self._on_failure(failure)
 
     def _due(self) -> dict[_Destination, list[_Waiting]]:
-        """Return the due ranges by append: one a topic, and one a share-partition that failed before."""
+        """Return the due ranges by append: one for each topic, and one for each share-partition that failed before."""
         now_s = self._clock_s()
         due: dict[_Destination, list[_Waiting]] = defaultdict(list)
         with self._lock:
@@ -237,23 +242,23 @@ class DeadLetterWriter:
             self._confirm(append)
 
     def _next_append(self, due: Sequence[_Waiting], partition_count: int, copies_records: bool) -> _Append:
-        """Make the records of as many ranges as one append takes; the rest stays due."""
+        """Build the records of as many ranges as fit into one append; the rest stays due."""
         append = _Append([], defaultdict(list))
         record_count = byte_count = 0
         for waiting in due:
-            made = dead_letter_records(
+            records = dead_letter_records(
                 self._log, waiting.group_id, waiting.dead_letters, waiting.next_offset, copies_records
             )
-            append.parts.append((waiting, made.last_offset))
-            append.records[waiting.dead_letters.partition % partition_count] += made.records
-            record_count += len(made.records)
-            byte_count += sum(len(record.key or b"") + len(record.value or b"") for record in made.records)
+            append.parts.append((waiting, waiting.next_offset + len(records) - 1))
+            append.records[waiting.dead_letters.partition % partition_count] += records
+            record_count += len(records)
+            byte_count += sum(len(record.key or b"") + len(record.value or b"") for record in records)
             if record_count >= MAX_RECORDS or byte_count >= MAX_BYTES:
                 break
         return append
 
     def _confirm(self, append: _Append) -> None:
-        """Confirm the written records to their groups, before anything else is written."""
+        """Confirm the written records to their groups, before more records are written."""
         self.metrics.appends += 1
         self.metrics.written_records += sum(len(records) for records in append.records.values())
         written: dict[str, list[WrittenDeadLetters]] = defaultdict(list)
@@ -290,7 +295,7 @@ class DeadLetterWriter:
                 self._send_status(group_id, str(error)[:MAX_NAME_LENGTH])
 
     def _send_status(self, group_id: str, failure: str) -> None:
-        """Send a group's failure when it begins, has another reason, or is over."""
+        """Send a group's failure when it begins, ends, or changes its reason."""
         if self.metrics.failures.get(group_id, "") == failure or (not failure and self._is_failing(group_id)):
             return
         self._send([self._message(ApiKey.DLQ_STATUS_CHANGED, group_id, DlqStatusChanged(failure=failure))])

@@ -1,14 +1,14 @@
-"""All live groups of a processor: a cut goes in, final rows, answers and internal messages come out.
+"""All live groups of a processor: a cut is applied to them, and returns final rows, responses and internal messages.
 
-An unexpected exception in a group's actors, up to the point where its output is final bytes, concerns that group only:
-it is rebuilt from the state table, aside, while its messages queue and all other groups go on (`Rebuild`).
+An unexpected exception in a group's actors, until its output is final bytes, affects that group only: it is rebuilt
+from the state table in the background, while its messages queue and all other groups continue (`Rebuild`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -18,23 +18,26 @@ from sharegroup.actor.leader import Leader
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.coordinator.share_coordinator import SnapshotEpochs
-from sharegroup.errors import CoordinatorLoadInProgressError, FencedProcessorError, InvalidRequestError
+from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, FencedProcessorError, InvalidRequestError
 from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
-from sharegroup.processor.answer_records import AnswerRecords
-from sharegroup.processor.commit import AppliedGroup
+from sharegroup.processor.commit import GroupOutput
+from sharegroup.processor.request_times import PartitionClocks
+from sharegroup.processor.responses import UNKNOWN, AnswerRecords, group_listing
+from sharegroup.processor.served_groups import ServedGroups
+from sharegroup.processor.standby_answers import KnownStandbys
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
 from sharegroup.protocol.marker import OutboxAnswer
+from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, FoldedState, fold
 
 logger = logging.getLogger("sharegroup.processor")
 
 MAX_QUEUED_MESSAGES = 10_000
-"""Messages of a group that wait while it is rebuilt; those beyond are refused."""
+"""Messages of a group that may queue while it is rebuilt; further ones are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +59,6 @@ class TakenCut:
     cut_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOutput:
-    """What one group's actors made of their messages in a cut, as final values.
-
-    Attributes:
-        applied: the group, and its effects.
-        rows: rows for the state table.
-        answers: for the response log.
-        messages: for the request log: group id and the request envelope in JSON.
-        unanswerable_count: answers without a valid address; they are dropped.
-    """
-
-    applied: AppliedGroup
-    rows: Sequence[StateRow]
-    answers: Sequence[OutboxAnswer]
-    messages: Sequence[tuple[str, str]]
-    unanswerable_count: int = 0
-
-
 @dataclass
 class Rebuild:
     """A group that is being rebuilt.
@@ -82,11 +66,11 @@ class Rebuild:
     Attributes:
         group_id: the group.
         partition: its request partition.
-        messages: what is not applied yet, in order: first the messages of the cut that failed.
-        bad_index: which of them the group is quarantined from on; None when there is nothing to blame.
+        messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
+        bad_index: index of the message at which the group is quarantined; None when no message is the cause.
         role: the actor that failed.
-        reason: why.
-        rows: the rows of the group in the state table, once they are read.
+        reason: reason of the failure.
+        rows: the rows of the group in the state table, once they have been read.
     """
 
     group_id: str
@@ -102,16 +86,19 @@ class Groups:
     """The live groups.
 
     Args:
-        folded: all groups as the state table has them; their share-partitions belong to this object from now on.
+        folded: all groups of the state table; their share-partitions belong to this object from now on.
         leader_epoch: epoch of this processor.
         broker: defaults and bounds of all groups.
-        answer_records: makes the final answers.
+        answer_records: builds the final responses.
+        clocks: times of the request partitions.
         request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.
-        poison: request partition and offset of a message that ended processors: its group is quarantined from it on.
-        leads_ms: request partition → how far its time is ahead of the stamps at first.
-        start_rebuild: starts reading a group's rows, after everything submitted so far is committed; the loop calls
-            `finish_rebuild` when they are there.
+        poison: request partition and offset of a message that ended processors: its group is quarantined at it.
+        state_id: id of the state table.
+        announced_offsets: request partition → offset of this processor's announcement.
+        served: the groups that are served; the others of the state table are left out.
+        start_rebuild: starts reading a group's rows, after all earlier commits; the loop calls
+            `finish_rebuild` once they have been read.
     """
 
     def __init__(
@@ -120,32 +107,38 @@ class Groups:
         leader_epoch: int,
         broker: BrokerConfig,
         answer_records: AnswerRecords,
+        clocks: PartitionClocks,
         request_partition_count: int,
         group_epoch_floor: int,
         start_rebuild: Callable[[Rebuild], None],
         poison: tuple[int, int] | None = None,
-        leads_ms: Mapping[int, int] | None = None,
+        state_id: str = "",
+        announced_offsets: Mapping[int, int] | None = None,
+        served: ServedGroups | None = None,
     ) -> None:
         self.group_epoch_floor = group_epoch_floor
+        self.standbys = KnownStandbys(leader_epoch)
         self._leader_epoch = leader_epoch
         self._broker = broker
         self._answer_records = answer_records
+        self._clocks = clocks
         self._request_partition_count = request_partition_count
         self._start_rebuild = start_rebuild
         self._poison = poison
-        self._leads_ms = dict(leads_ms or {})
-        self._times_ms: dict[int, int] = {}
+        self._state_id = state_id
+        self._announced_offsets = dict(announced_offsets or {})
         self._rebuilds: dict[str, Rebuild] = {}
-        self._groups = {group_id: self._actors_of(group) for group_id, group in folded.groups.items()}
+        self._served = served or ServedGroups()
+        self._groups = {group_id: self._actors_of(group) for group_id, group in self._served.of(folded).groups.items()}
 
     @property
     def group_count(self) -> int:
-        """Number of live groups."""
+        """Return the number of live groups."""
         return len(self._groups)
 
     @property
     def unapplied(self) -> dict[str, int]:
-        """Group that is being rebuilt → offset of its first message that is not applied."""
+        """Return group → offset of its first message that is not applied, for groups that are being rebuilt."""
         return {group_id: rebuild.messages[0].offset for group_id, rebuild in self._rebuilds.items()}
 
     def apply(self, cut: TakenCut) -> list[GroupOutput]:
@@ -156,51 +149,70 @@ class Groups:
                 applied.
         """
         messages: dict[str, list[LoggedRequest]] = {}
-        refused: list[Effect] = []
+        others: list[Effect] = []
+        listings: list[LoggedRequest] = []
         for record, time_ms in zip(cut.records, cut.times_ms, strict=True):
-            message = decoded_message(record.value, record.offset, time_ms)
+            message = decoded_message(record.value, record.offset, time_ms, self._leader_epoch)
             if not isinstance(message, LoggedRequest):
-                refused.append(message)
+                others.append(message)
                 continue
             envelope = message.envelope
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
-                self._check_fence(envelope.leader_epoch, record)
+                self._check_fence(envelope, record)
                 continue
-            if partition_for(envelope.group_id, self._request_partition_count) != cut.partition:
-                # Order holds within a partition only: what came by another one is not of this group's history.
-                text = f"Group {envelope.group_id} is not in partition {cut.partition} of the request log."
-                refused.append(refusal(record.value, record.offset, InvalidRequestError(text)))
+            if envelope.api_key == ApiKey.LIST_GROUPS:
+                listings.append(message)
                 continue
-            messages.setdefault(envelope.group_id, []).append(self._on_time(message, record.timestamp_ms, cut))
+            if envelope.api_key == ApiKey.STANDBY_PROBE:
+                others.append(self.standbys.answer(message))
+                continue
+            group_id = envelope.group_id
+            of_group = messages.get(group_id)
+            if of_group is None:
+                if (error := self._refusal_of(group_id, cut.partition)) is not None:
+                    others.append(refusal(record.value, record.offset, error, self._leader_epoch))
+                    continue
+                of_group = messages[group_id] = []
+            of_group.append(self._on_time(message, record.timestamp_ms, cut))
         outputs = [output for item in messages.items() if (output := self._applied(*item, cut)) is not None]
-        if refused:
-            outputs.append(
-                self._final(AppliedGroup("", cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused))
-            )
+        others += [self._listing(message, cut.partition) for message in listings]
+        if others:
+            outputs.append(self._final("", cut.partition, len(others), cut.times_ms[0], cut.cut_ms, others))
         return outputs
 
-    def _on_time(self, message: LoggedRequest, stamp_ms: int, cut: TakenCut) -> LoggedRequest:
-        """Return the message at the time of its partition, which may be ahead of the stamps.
+    def _listing(self, message: LoggedRequest, partition: int) -> Effect:
+        """Return the response to a request for the groups of a partition, with their state at the end of the cut."""
+        states = {group_id: group.state_name for group_id, group in self._groups.items()}
+        states.update(dict.fromkeys(self._rebuilds, UNKNOWN))
+        of_partition = {
+            group_id: state for group_id, state in states.items() if self._partition_of(group_id) == partition
+        }
+        return group_listing(message, of_partition, self._leader_epoch)
 
-        The processor carries the time on where a broker's clock was put back, or runs slower. By stamps alone a Tick
-        would find nothing due and ask for the next one at once, and a fetch would be too old when it comes.
-        """
-        partition, envelope = cut.partition, message.envelope
+    def _partition_of(self, group_id: str) -> int:
+        return partition_for(group_id, self._request_partition_count)
+
+    def _refusal_of(self, group_id: str, partition: int) -> ApiError | None:
+        """Return why no message of a group is applied in a request partition; None if they are."""
+        if not self._served.includes(group_id):
+            return self._served.refusal(group_id)
+        if self._partition_of(group_id) != partition:
+            # Order holds within a partition only: a message of another one is not part of the group's history.
+            return InvalidRequestError(f"Group {group_id} is not in partition {partition} of the request log.")
+        return None
+
+    def _on_time(self, message: LoggedRequest, stamp_ms: int, cut: TakenCut) -> LoggedRequest:
+        """Return the message with the time at which it is applied."""
+        envelope = message.envelope
         if envelope.api_key == ApiKey.TICK and envelope.leader_epoch == self._leader_epoch:
             sent_ms = envelope.body.get("time_ms", 0)
             if isinstance(sent_ms, int):
-                self._leads_ms[partition] = max(0, sent_ms - stamp_ms)
-        # Whatever a forged Tick says, no message is later than its cut.
-        time_ms = max(message.time_ms, min(stamp_ms + self._leads_ms.get(partition, 0), cut.cut_ms))
-        time_ms = self._times_ms[partition] = max(time_ms, self._times_ms.get(partition, 0))
-        return message if message.time_ms == time_ms else replace(message, time_ms=time_ms)
-
-    def lead_ms(self, partition: int) -> int:
-        """Return how far the time of a request partition is ahead of its stamps, by the last Tick."""
-        return self._leads_ms.get(partition, 0)
+                self._clocks.measure_lead(cut.partition, sent_ms, stamp_ms)
+        time_ms = self._clocks.message_ms(cut.partition, message.time_ms, stamp_ms, cut.cut_ms)
+        return message if message.time_ms == time_ms else message._replace(time_ms=time_ms)
 
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
-        """Put a group back whose rows were read: apply again what came before the bad message, then quarantine it.
+        """Restore a group whose rows were read: apply the messages before the bad one again, then quarantine the group.
 
         Args:
             rebuild: the group, with its rows.
@@ -224,7 +236,7 @@ class Groups:
             break
         self._groups[rebuild.group_id] = actors
         first, count = rebuild.messages[0], len(rebuild.messages)
-        output = self._final(AppliedGroup(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects))
+        output = self._final(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
         self._raise_epoch_floor(output.rows)
         return [output]
 
@@ -243,9 +255,7 @@ class Groups:
                 else:
                     group.receive(message)
             effects = group.finish(cut.cut_ms)
-            output = self._final(
-                AppliedGroup(group_id, cut.partition, len(messages), messages[0].time_ms, cut.cut_ms, effects)
-            )
+            output = self._final(group_id, cut.partition, len(messages), messages[0].time_ms, cut.cut_ms, effects)
         except ActorFailedError as failed:
             self._begin_rebuild(group_id, cut.partition, messages, failed)
             return None
@@ -257,7 +267,7 @@ class Groups:
     def _begin_rebuild(
         self, group_id: str, partition: int, messages: list[LoggedRequest], failed: ActorFailedError
     ) -> None:
-        # A failure at the end of the cut is no single message's: the group stops before the first of them.
+        # A failure at the end of the cut has no single cause: the group stops before the first of the messages.
         bad_index = 0 if failed.message is None else messages.index(failed.message)
         reason = _reason(failed)
         logger.error(
@@ -276,41 +286,61 @@ class Groups:
             f"Group {rebuild.group_id} is being rebuilt, and {MAX_QUEUED_MESSAGES} messages wait for it.",
             "Try again later.",
         )
-        refused = [_refused(message, error) for message in messages[room:] if message.envelope.reply_partition >= 0]
+        refused = [
+            refusal(message.envelope.encoded(), message.offset, error, self._leader_epoch)
+            for message in messages[room:]
+            if message.envelope.reply_partition >= 0
+        ]
         if not refused:
             return None
-        return self._final(
-            AppliedGroup(rebuild.group_id, cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused)
-        )
+        return self._final(rebuild.group_id, cut.partition, len(refused), cut.times_ms[0], cut.cut_ms, refused)
 
-    def _final(self, applied: AppliedGroup) -> GroupOutput:
-        """Return the output as final values; what fails here is the group's failure as well."""
-        effects = applied.effects
+    def _final(
+        self, group_id: str, partition: int, message_count: int, oldest_ms: int, cut_ms: int, effects: Sequence[Effect]
+    ) -> GroupOutput:
+        """Return the output as final values; an exception here is the group's failure, too."""
         try:
-            answers = [self._answer_records.outbox_answer(effect) for effect in effects if isinstance(effect, Respond)]
-            return GroupOutput(
-                applied,
-                [effect.row for effect in effects if isinstance(effect, Persist)],
-                [answer for answer in answers if answer is not None],
-                [
-                    (effect.request.group_id, effect.request.model_dump_json(exclude_defaults=True))
-                    for effect in effects
-                    if isinstance(effect, Send)
-                ],
-                answers.count(None),
-            )
+            rows: list[StateRow] = []
+            answers: list[OutboxAnswer] = []
+            messages: list[tuple[str, str]] = []
+            unanswerable_count = 0
+            for effect in effects:
+                if isinstance(effect, Respond):
+                    answer = self._answer_records.outbox_answer(effect)
+                    if answer is None:
+                        unanswerable_count += 1
+                    else:
+                        answers.append(answer)
+                elif isinstance(effect, Persist):
+                    rows.append(effect.row)
+                elif isinstance(effect, Send):
+                    messages.append((effect.request.group_id, effect.request.model_dump_json(exclude_defaults=True)))
         except Exception as failure:
             raise ActorFailedError(ActorRole.LEADER, None) from failure
+        return GroupOutput(
+            group_id,
+            partition,
+            message_count,
+            oldest_ms,
+            cut_ms,
+            effects,
+            rows,
+            answers,
+            messages,
+            unanswerable_count,
+        )
 
     def _rebuilt(self, rebuild: Rebuild) -> GroupActors:
         group = fold(rebuild.rows or ()).groups.get(rebuild.group_id)
         return self._actors_of(group or FoldedGroup(rebuild.group_id, rebuild.partition))
 
     def _actors_of(self, group: FoldedGroup) -> GroupActors:
-        partition = partition_for(group.group_id, self._request_partition_count)
-        context = ActorContext(group.group_id, partition, self._leader_epoch, self._broker, self.group_epoch_floor)
-        failure = next(iter(group.failures.values()), "")
-        return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure)
+        partition = self._partition_of(group.group_id)
+        context = ActorContext(
+            group.group_id, partition, self._leader_epoch, self._broker, self.group_epoch_floor, self._state_id
+        )
+        role, failure = next(iter(group.failures.items()), (ActorRole.COORDINATOR, ""))
+        return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure, role)
 
     def _raise_epoch_floor(self, rows: Iterable[StateRow]) -> None:
         for row in rows:
@@ -319,8 +349,23 @@ class Groups:
                     if isinstance(record, ShareGroupRemoved):
                         self.group_epoch_floor = max(self.group_epoch_floor, record.epoch)
 
-    def _check_fence(self, leader_epoch: int, record: LogRecord) -> None:
-        if leader_epoch > self._leader_epoch:
+    def _check_fence(self, envelope: RequestEnvelope, record: LogRecord) -> None:
+        leader_epoch = envelope.leader_epoch
+        named_id = envelope.body.get("state_id")
+        state_id = named_id or self._state_id
+        announced = self._announced_offsets.get(record.partition)
+        if not named_id and announced is not None and record.offset < announced:
+            # Processors name their table. What does not, and comes first, would end each new processor for ever.
+            return
+        if state_id != self._state_id:
+            # Leader epochs of two state tables cannot be compared, but the table that was announced last counts.
+            if announced is not None and record.offset > announced:
+                raise FencedProcessorError(
+                    f"A processor with another state table, {state_id}, has taken over at offset {record.offset} of "
+                    f"request partition {record.partition}; this one has {self._state_id}.",
+                    "Stop this processor: another one has taken over.",
+                )
+        elif leader_epoch > self._leader_epoch:
             raise FencedProcessorError(
                 f"A processor with leader epoch {leader_epoch} has taken over at offset {record.offset} of request "
                 f"partition {record.partition}; this one has {self._leader_epoch}.",
@@ -329,21 +374,25 @@ class Groups:
 
 
 def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:
-    """Return the leader of a group as its rows leave it: with its locks, without sessions and known offsets."""
+    """Return the leader of a group from its rows: with its locks, without sessions and known offsets."""
     partitions = [_led(partition) for partition in group.partitions.values()]
-    return Leader(context, group.metadata.config_overrides, partitions, group.last_requests)
+    may_return = [member.member_id for member in group.metadata.members.values() if member.may_return]
+    return Leader(
+        context,
+        group.metadata.config_overrides,
+        partitions,
+        group.last_requests,
+        may_return,
+        group.dead_letter_failure,
+        is_paused=group.metadata.pause is not None,
+    )
 
 
 def _led(folded: FoldedPartition) -> LedPartition:
-    epochs = SnapshotEpochs(folded.snapshot_epoch, folded.updates_since_snapshot)
     return LedPartition(
-        folded.topic, folded.topic_id, folded.partition, folded.share_partition, epochs, rejected=folded.rejected
+        folded.topic, folded.topic_id, folded.partition, folded.share_partition, folded.epochs, rejected=folded.rejected
     )
 
 
 def _reason(failed: ActorFailedError) -> str:
     return f"{type(failed.__cause__).__name__}: {failed.__cause__}"
-
-
-def _refused(message: LoggedRequest, error: CoordinatorLoadInProgressError) -> Effect:
-    return refusal(message.envelope.encoded(), message.offset, error)

@@ -1,16 +1,16 @@
-"""Waits for growth of all watched partitions at once, in a thread of its own, and answers the groups that watch them.
+"""Waits in a separate thread for growth of all watched partitions at once, and answers the groups that watch them.
 
 One turn of the thread:
 
-1. wait until a partition has grown, a watch is new, a topic changed, or a last stable offset is due to be asked;
-2. look at the offsets of just those partitions, topic by topic;
+1. wait until a partition has grown, a watch is new, a topic changed, or a last stable offset is due to be read;
+2. read the offsets of just those partitions, topic by topic;
 3. answer the groups whose watch these offsets satisfy, all in one append;
-4. wait for the other partitions from the ends that were seen.
+4. wait for the other partitions from the end offsets that were read.
 
-The identity of a topic is that of the latest look of `TopicWatch`. When a topic was created again since, offsets of the
-new one may be told as of the old one, which is harmless: readers compare the id before they read.
+The identity of a topic is that of the latest read of `TopicWatch`. When a topic was created again since, offsets of the
+new topic may be sent as those of the old one, which is harmless: readers compare the id before they read.
 
-A topic that cannot be looked at is handed to `TopicWatch`, which says when to look again; its watches are kept.
+A topic that cannot be read is passed to `TopicWatch`, which schedules the next read; its watches are kept.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sharegroup.actor.effects import WatchLog
+from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogCorruptedError, ShareGroupError
 from sharegroup.logs.port import EndWatch, Log, PartitionOffsets, TopicIdentity
-from sharegroup.processor.offset_messages import log_offsets_messages, reset_offsets, topic_log_offsets
+from sharegroup.processor.topic_view import log_offsets_messages, reset_offsets, topic_log_offsets
 from sharegroup.processor.topic_watch import TopicWatch
-from sharegroup.processor.watched_partitions import WatchedPartitions, WatchKey
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope
 
 LOOK_TIMEOUT_MS = 1_000
-"""How long partitions that do not answer may hold up the others, once for each time that they become silent."""
+"""Time for which silent partitions may delay the others, once for each time that they become silent."""
 
 _STABLE_INTERVAL_S = 0.1
 _LONGEST_WAIT_MS = 60_000
 _LONGEST_REST_S = 0.01
-"""A look at Kafka takes some milliseconds of the processor: watches that come in quick succession share looks."""
+"""Reading offsets from Kafka takes some milliseconds: watches in quick succession share a read."""
+
+WatchKey = tuple[str, str, int]
+"""Topic, topic id, partition."""
 
 _Answer = tuple[str, tuple[int, ...], int | None]
-"""Topic, its partitions that have grown, and how far back those without an offset start, if by duration."""
+"""Topic, its partitions that have grown, and the reset duration for those without an offset, if any."""
 
 
 class GrowthWatch:
@@ -75,11 +78,11 @@ class GrowthWatch:
         self._stable_interval_s = _STABLE_INTERVAL_S
 
     def update(self, watch: WatchLog) -> None:
-        """Take in what changed of a group's watches; returns at once."""
+        """Apply changes of a group's watches; returns at once."""
         self._post(watch)
 
     def topic_changed(self, topic: str) -> None:
-        """Take in that a topic's identity or available partitions changed."""
+        """Handle a change of a topic's identity or available partitions."""
         self._post(topic)
 
     def run(self) -> None:
@@ -95,7 +98,7 @@ class GrowthWatch:
                 self._end_watch.close()
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """End `run`."""
         self._stopped.set()
         self._wake()
 
@@ -147,7 +150,7 @@ class GrowthWatch:
             topic, _, partition = key
             self._want(topic)
             end = self._ends.get((topic, partition))
-            # At an end that is waited for there is nothing to see.
+            # There are no records at an end offset that is waited for.
             if end is None or end > self._watched.lowest(key) or key in self._unstable:
                 self._due[topic].add(key)
         unwatched: defaultdict[str, set[int]] = defaultdict(set)
@@ -167,7 +170,7 @@ class GrowthWatch:
             elif not is_available:
                 self._unwatch(topic, [key[2]])
 
-    # 2. Look.
+    # 2. Read.
 
     def _look(self) -> None:
         if not self._due:
@@ -237,7 +240,7 @@ class GrowthWatch:
     def _grown(
         self, topic: str, identity: TopicIdentity, offsets: Mapping[int, PartitionOffsets]
     ) -> dict[_Answer, list[str]]:
-        """Return what is to be answered about a topic, and to which groups."""
+        """Return the answers about a topic, with the groups of each."""
         grown: defaultdict[tuple[str, int | None], list[int]] = defaultdict(list)
         for partition, seen in sorted(offsets.items()):
             for group_id, above in self._watched.answerable((topic, identity.topic_id, partition), seen):
@@ -249,7 +252,7 @@ class GrowthWatch:
             groups_of[topic, tuple(partitions), duration_ms].append(group_id)
         return groups_of
 
-    # 4. Wait from the ends that were seen.
+    # 4. Wait from the end offsets that were read.
 
     def _wait_from(self, topic: str, topic_id: str, offsets: Mapping[int, PartitionOffsets]) -> None:
         waiting: dict[int, int] = {}
@@ -279,7 +282,7 @@ class GrowthWatch:
         self._want(topic)
 
     def _hold(self, topic: str) -> None:
-        """Wait for no growth of a topic until it changes."""
+        """Stop waiting for growth of a topic until it changes."""
         self._unwatch(topic, [partition for name, partition in self._ends if name == topic])
         self._unstable = {key for key in self._unstable if key[0] != topic}
 
@@ -288,7 +291,7 @@ class GrowthWatch:
             self._ends.pop((topic, partition), None)
 
     def _want(self, topic: str) -> None:
-        """Let a topic be looked at for as long as partitions of it are watched."""
+        """Let `TopicWatch` read a topic while partitions of it are watched."""
         is_wanted = bool(self._watched.of_topic(topic))
         if is_wanted != (topic in self._wanted_topics):
             (self._wanted_topics.add if is_wanted else self._wanted_topics.discard)(topic)
@@ -300,3 +303,75 @@ def _is_available(key: WatchKey, identity: TopicIdentity) -> bool:
     return (
         topic_id == identity.topic_id and partition < identity.partition_count and partition not in identity.leaderless
     )
+
+
+class WatchedPartitions:
+    """An index of the groups' `WatchLog` effects that are not answered; growth costs with the groups that watch it."""
+
+    def __init__(self) -> None:
+        self._above: dict[WatchKey, dict[str, int]] = {}
+        self._by_topic: defaultdict[str, set[WatchKey]] = defaultdict(set)
+        self._by_group: defaultdict[str, set[WatchKey]] = defaultdict(set)
+        self._levels: dict[str, IsolationLevel] = {}
+
+    def update(self, watch: WatchLog) -> set[WatchKey]:
+        """Apply changes of a group's watches; return the partitions to read."""
+        group_id = watch.group_id
+        for key in watch.forgotten:
+            self.remove(group_id, key)
+        for key, above in watch.above_offset.items():
+            self._above.setdefault(key, {})[group_id] = above
+            self._by_topic[key[0]].add(key)
+            self._by_group[group_id].add(key)
+        changed = set(watch.above_offset)
+        if group_id in self._by_group:
+            if self._levels.get(group_id, watch.isolation_level) is not watch.isolation_level:
+                changed |= self._by_group[group_id]
+            self._levels[group_id] = watch.isolation_level
+        return changed
+
+    def remove(self, group_id: str, key: WatchKey) -> None:
+        """Remove a group's watch of a partition, if there is one."""
+        groups = self._above.get(key, {})
+        if groups.pop(group_id, None) is None:
+            return
+        if not groups:
+            del self._above[key]
+            _discard(self._by_topic, key[0], key)
+        if _discard(self._by_group, group_id, key):
+            del self._levels[group_id]
+
+    def of_topic(self, topic: str) -> frozenset[WatchKey]:
+        """Return the watched partitions of all topics that have or had this name."""
+        return frozenset(self._by_topic.get(topic, ()))
+
+    def is_watched(self, key: WatchKey) -> bool:
+        """Return True if a group watches the partition."""
+        return key in self._above
+
+    def lowest(self, key: WatchKey) -> int:
+        """Return the lowest offset above which a group watches the partition."""
+        return min(self._above[key].values())
+
+    def answerable(self, key: WatchKey, seen: PartitionOffsets) -> Iterator[tuple[str, int]]:
+        """Yield the groups whose watch of a partition is answered by these offsets, by id, with the watched offset."""
+        for group_id, above in sorted(self._above.get(key, {}).items()):
+            if seen.readable_end(self._levels[group_id]) > above:
+                yield group_id, above
+
+    def waits_for_stable(self, key: WatchKey, seen: PartitionOffsets) -> bool:
+        """Return True if a group waits only for open transactions of a partition to end."""
+        return any(
+            seen.last_stable_offset <= above < seen.end_offset
+            and self._levels[group_id] is IsolationLevel.READ_COMMITTED
+            for group_id, above in self._above.get(key, {}).items()
+        )
+
+
+def _discard(index: defaultdict[str, set[WatchKey]], name: str, key: WatchKey) -> bool:
+    """Remove a key from an index; return True if the name has no key any more."""
+    index[name].discard(key)
+    if index[name]:
+        return False
+    del index[name]
+    return True

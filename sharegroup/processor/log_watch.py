@@ -1,24 +1,36 @@
-"""Tells groups that logs grew and that topics changed, as their actors watch for it.
+"""The threads that watch the logs beside the loop, so that no response waits for a read.
 
-Two threads look at the record log, so that nobody's answers wait for a look:
+`LogWatch` informs groups of the growth of logs and of changes of topics that their actors watch. It has two threads:
+`TopicWatch` reads the topics, once for all groups that watch them; `GrowthWatch` waits for growth of the watched
+partitions. Both send LogOffsets messages. These need no fence: offsets merge by maximum, and a group compares the
+sequence of the read and the leader epoch before it accepts a topic identity.
 
-- `TopicWatch` looks at the topics, once for all groups that watch them;
-- `GrowthWatch` waits for growth of the watched partitions.
+`MemberWatch` informs groups of members whose process has ended, where the log knows it: the embedded log has an
+operating system lock for each member. Kafka has none: a silent member is considered dead after
+`share.member.silence.ms`.
 
-Both send LogOffsets messages. These need no fence: offsets merge by maximum, and a group compares the sequence of looks
-and the leader epoch before it learns from one which topic has a name.
+`TopicCheck` ends the processor when its request topic is gone.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
-from sharegroup.logs.port import Log
+from sharegroup.event_log import Event
+from sharegroup.logs.port import Log, MemberLocks
 from sharegroup.processor.growth_watch import GrowthWatch
 from sharegroup.processor.topic_watch import TopicWatch
-from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.internal_messages import MemberEnded
+from sharegroup.protocol.messages import RequestEnvelope, request
+
+logger = logging.getLogger("sharegroup.processor")
+
+_LOOK_INTERVAL_MS = 60_000
+_CHECK_INTERVAL_S = 0.5
 
 
 class LogWatch:
@@ -27,7 +39,7 @@ class LogWatch:
     Args:
         log: the record log.
         send: appends messages to the request log; called by two threads.
-        leader_epoch: epoch of the processor, which the messages carry.
+        leader_epoch: epoch of the processor, for the messages.
         on_failure: called with the error that ended a thread.
     """
 
@@ -60,7 +72,7 @@ class LogWatch:
                 thread.join()
 
     def update(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
-        """Take in new watches, in order; returns at once, without a look at the log."""
+        """Apply new watches, in order; returns at once, without reading the log."""
         for effect in effects:
             match effect:
                 case WatchTopics():
@@ -71,5 +83,96 @@ class LogWatch:
     def _run(self, body: Callable[[], None]) -> None:
         try:
             body()
+        except BaseException as failure:
+            self._on_failure(failure)
+
+
+class MemberWatch:
+    """Waits for ended members in a separate thread, and reports also those that ended while no processor ran.
+
+    Args:
+        locks: the members' locks.
+        send: appends messages to the request log.
+        leader_epoch: epoch of the processor, for the messages.
+        on_failure: called with the error that ended the thread.
+    """
+
+    def __init__(
+        self,
+        locks: MemberLocks,
+        send: Callable[[list[RequestEnvelope]], None],
+        leader_epoch: int,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._locks = locks
+        self._send = send
+        self._leader_epoch = leader_epoch
+        self._on_failure = on_failure
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sharegroup-member-watch", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; nothing is sent afterwards."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._locks.wake()
+            self._thread.join()
+        self._locks.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.is_set():
+                ended = self._locks.ended()
+                if ended:
+                    self._send(
+                        [
+                            request(
+                                ApiKey.MEMBER_ENDED,
+                                member.group_id,
+                                MemberEnded(member_id=member.member_id),
+                                leader_epoch=self._leader_epoch,
+                            )
+                            for member in ended
+                        ]
+                    )
+                for member in ended:
+                    # Only after the message was sent: a later processor may repeat it, which does no harm.
+                    self._locks.forget(member)
+                    logger.info(Event("member_ended", group=member.group_id, member=member.member_id))
+                self._locks.wait(_LOOK_INTERVAL_MS)
+        except BaseException as failure:
+            self._on_failure(failure)
+
+
+class TopicCheck:
+    """Checks regularly that the request topic is still the one that the processor follows.
+
+    Args:
+        check: raises an error when it is not.
+        on_failure: called with that error.
+    """
+
+    def __init__(self, check: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+        self._check = check
+        self._on_failure = on_failure
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sharegroup-topic-check", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over.wait(_CHECK_INTERVAL_S):
+                self._check()
         except BaseException as failure:
             self._on_failure(failure)

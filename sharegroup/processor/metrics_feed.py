@@ -1,13 +1,28 @@
-"""Feeds the metrics of one processor with each published commit."""
+"""The metrics of one processor: their port, and their values from each published commit.
+
+A start that is refused must leave no trace, so the port is bound before older processors are fenced. On one machine the
+port may belong to the very processor that the takeover ends: then it is bound after the takeover.
+
+The gauges of groups come from a fold of their own, which each commit advances. The live groups have the same state, but
+only the loop's thread may read it: a run index that changes cannot be iterated by another thread, and a pass over all
+share-partitions on the loop's thread would delay all responses. Counts kept beside the runs would be a second truth.
+"""
 
 from __future__ import annotations
 
+import http.client
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from sharegroup.config.loader import Settings
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import ConfigurationError
 from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.open import open_log
-from sharegroup.metrics.answer_metrics import AnswerMetrics
 from sharegroup.metrics.catalogue import (
     ANSWERS,
     COMMITS,
@@ -18,31 +33,37 @@ from sharegroup.metrics.catalogue import (
     LEADER_EPOCH,
     LOOP_MILLISECONDS,
     MESSAGES,
+    PROCESSOR_INFO,
     UNANSWERABLE_RESPONSES,
     UNDECODABLE_MESSAGES,
     UPKEEP_FAILURES,
 )
-from sharegroup.metrics.group_metrics import GroupMetrics
-from sharegroup.metrics.processor_metrics import CommitTimes, ProcessorMetrics
+from sharegroup.metrics.exposition import MetricsServer
+from sharegroup.metrics.group_metrics import GroupMetrics, request_backlog
+from sharegroup.metrics.processor_metrics import AnswerMetrics, LoopFigures, ProcessorMetrics
 from sharegroup.metrics.registry import Gauge, MetricsRegistry
-from sharegroup.metrics.request_backlog import RequestBacklog
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letter_writer import DeadLetterMetrics
-from sharegroup.processor.figures import LoopFigures
 from sharegroup.state.fold import FoldedState
 
 _LOG_TIMEOUT_MS = 2_000
-"""Prometheus gives up after 10 s; without the log's offsets it gets everything else."""
+"""Prometheus stops waiting after 10 s; without the log's offsets it still gets the other metrics."""
+
+
+_ANSWER_TIMEOUT_S = 5.0
+"""Longer than a processor takes to respond whose log does not answer."""
+_RELEASE_TIMEOUT_S = 10.0
+_RETRY_INTERVAL_S = 0.1
 
 
 class MetricsFeed:
     """Keeps the metrics of one processor up to date while it runs.
 
     Args:
-        registry: shows them.
-        settings: where the log is.
+        registry: registry of the metrics.
+        settings: configuration, with the address of the log.
         folded: all groups at the start; this object changes them from now on, so nothing else may use them.
-        applied: request partition → offset from which messages are applied.
+        published_ends: returns request partition → offset after the last message whose effects are published.
         leader_epoch: epoch of the processor.
         load_ms: duration of the takeover.
         figures: the loop's own figures.
@@ -54,7 +75,7 @@ class MetricsFeed:
         registry: MetricsRegistry,
         settings: Settings,
         folded: FoldedState,
-        applied: Mapping[int, int],
+        published_ends: Callable[[], Mapping[int, int]],
         leader_epoch: int,
         load_ms: float,
         figures: LoopFigures,
@@ -63,9 +84,10 @@ class MetricsFeed:
         self._leader_epoch = leader_epoch
         self._figures = figures
         self._dead_letters = dead_letters
-        # A log of its own: the processor's waits for Kafka as long as it takes, and Prometheus does not.
+        # A separate log: the processor's own waits for Kafka without a limit, and Prometheus does not.
         self._log = open_log(settings.log, kafka_timeout_ms=_LOG_TIMEOUT_MS)
-        self._backlog = RequestBacklog(self._log, settings.processor.request_topic_name, applied)
+        self._request_topic = settings.processor.request_topic_name
+        self._published_ends = published_ends
         self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics))
         self._answers = AnswerMetrics(registry)
         self._processor = ProcessorMetrics(registry, load_ms)
@@ -73,21 +95,20 @@ class MetricsFeed:
 
     def published(self, commit: Commit) -> None:
         """Update from a published commit."""
-        rows = list(commit.rows())
-        waited_ms = [max(group.cut_ms - group.oldest_ms, 0) for group in commit.groups]
+        rows = commit.rows()
+        waited_ms = [max(output.cut_ms - output.oldest_ms, 0) for output in commit.outputs]
         commit_ms = None if commit.commit_id is None else commit.commit_ms
         self._groups.committed(rows)
         self._answers.published(commit.effects())
-        self._processor.published(rows, CommitTimes(waited_ms, commit_ms, commit.processing_ms))
-        self._backlog.applied(commit.end_offsets)
+        self._processor.published(rows, waited_ms, commit_ms, commit.processing_ms)
 
     def close(self) -> None:
-        """Close the log; the server is to be stopped before."""
+        """Close the log; stop the server first."""
         self._log.close()
 
     def _gauges(self) -> list[Gauge]:
         figures, dead_letters = self._figures, self._dead_letters()
-        backlog = self._backlog.size()
+        backlog = request_backlog(self._log, self._request_topic, self._published_ends())
         steps = {
             "take": figures.take_ms,
             "apply": figures.apply_ms,
@@ -108,3 +129,63 @@ class MetricsFeed:
             Gauge(DEAD_LETTERS_WRITTEN, (), dead_letters.written_records),
             Gauge(DEAD_LETTER_APPENDS_FAILED, (), dead_letters.failed_appends),
         ]
+
+
+def server_before_takeover(config: ProcessorConfig) -> MetricsServer | None:
+    """Return a server at `metrics.port` that shows its state table; None if a processor of that table uses the port.
+
+    Raises:
+        ConfigurationError: another program listens at the port, or it cannot be bound.
+    """
+    try:
+        return _server(config)
+    except ConfigurationError:
+        if _served_table(config.metrics_host, config.metrics_port) != _state_table(config):
+            raise
+        return None
+
+
+def server_after_takeover(config: ProcessorConfig, stop: threading.Event) -> MetricsServer:
+    """Return the server as soon as the fenced processor has released the port.
+
+    Args:
+        config: host and port.
+        stop: ends the wait.
+
+    Raises:
+        ConfigurationError: the port is still in use after 10 s, or when `stop` is set.
+    """
+    give_up_at_s = time.monotonic() + _RELEASE_TIMEOUT_S
+    while True:
+        try:
+            return _server(config)
+        except ConfigurationError:
+            if time.monotonic() >= give_up_at_s or stop.wait(_RETRY_INTERVAL_S):
+                raise
+
+
+def _server(config: ProcessorConfig) -> MetricsServer:
+    registry = MetricsRegistry(config.metrics_max_series, domain=config.metrics_domain)
+    info = Gauge(PROCESSOR_INFO, (_state_table(config),), 1)
+    registry.add_gauges(lambda: [info])
+    return MetricsServer(registry, config.metrics_host, config.metrics_port)
+
+
+def _state_table(config: ProcessorConfig) -> str:
+    """Return the state table's address in one form for all spellings of its path."""
+    path = config.state_table_path
+    return path if "://" in path else os.path.realpath(path)
+
+
+def _served_table(host: str, port: int) -> str | None:
+    """Return the state table of the processor that listens at a port; None when no processor answers there."""
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return next((sample.labels.get("state_table") for sample in samples if sample.name == PROCESSOR_INFO.name), None)

@@ -1,17 +1,19 @@
-"""Appends what the loop publishes: internal messages to the request log, then answers to the response log.
+"""Appends the loop's output: internal messages to the request log, then responses to the response log.
 
-A log that is no database appends topic by topic. Messages come first: what a member does once it has its answer then
-follows, in the request log, what the commit had to say. After a crash between the two, the next processor publishes
-both again from the outbox; a message or an answer that comes twice does no harm.
+A log without transactions appends topic by topic. Messages come first: the requests that a member sends after its
+response then follow, in the request log, the messages of the commit. After a crash between the two, the next processor
+publishes both again from the outbox; a repeated message or response does no harm.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import UnknownTopicError
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import LogLockedError, UnknownTopicError
+from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic
@@ -20,8 +22,13 @@ from sharegroup.protocol.internal_messages import ProcessorStarted, Tick
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, request
 
+logger = logging.getLogger("sharegroup.processor")
+
 COMMIT_ID_HEADER = "commit_id"
-"""Header of answers: the commit that they rest on. It tells an older copy of the state table."""
+"""Header of responses: the commit that they depend on. It reveals an older copy of the state table."""
+
+LOCKED_ATTEMPTS = 3
+"""Attempts of an append, 10 s each, while another writer keeps the embedded log locked."""
 
 _Batches = dict[tuple[str, int], list[NewRecord]]
 
@@ -61,7 +68,7 @@ class LogPublisher:
         self._append(batches)
 
     def tick(self, group_id: str, time_ms: int) -> tuple[str, str]:
-        """Return a Tick for a group at a time of its request partition, as `publish` takes it."""
+        """Return a Tick for a group at a time of its request partition, in the form that `publish` accepts."""
         envelope = request(ApiKey.TICK, group_id, Tick(time_ms=time_ms), leader_epoch=self._leader_epoch)
         return group_id, envelope.model_dump_json(exclude_defaults=True)
 
@@ -74,7 +81,7 @@ class LogPublisher:
         check_request_topic(self._log, self._config, self._request_topic_id)
 
     def announce_to_processors(self, announcement: ProcessorStarted) -> Mapping[int, int]:
-        """Append the announcement to every request partition; returns its offset in each."""
+        """Append the announcement to every request partition; return its offset in each."""
         value = self._announcement(announcement).model_dump_json(exclude_defaults=True).encode()
         topic = self._config.request_topic_name
         partitions = range(self._config.request_topic_partitions)
@@ -106,10 +113,21 @@ class LogPublisher:
         if not batches:
             return
         appends = [(topic, partition, records) for (topic, partition), records in batches.items()]
+        for attempt in range(1, LOCKED_ATTEMPTS + 1):
+            try:
+                self._append_all(appends)
+                return
+            except LogLockedError as error:
+                # Nothing was appended. The outbox has the published messages, or the next processor creates them again.
+                if attempt == LOCKED_ATTEMPTS:
+                    raise
+                logger.warning(Event("log_locked", attempt=attempt, reason=str(error)))
+
+    def _append_all(self, appends: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> None:
         try:
             self._log.append_all(appends)
         except UnknownTopicError:
-            # Nothing was appended to a topic that is gone. Members ask again for the answers that went with theirs.
+            # Nothing was appended to the missing topic. Members repeat the requests whose responses were lost with it.
             self.check_request_topic()
             ensure_response_topic(self._log, self._config)
             self._log.append_all(appends)

@@ -1,13 +1,19 @@
-"""Taking over the state table and the logs from whichever processor had them before.
+"""The takeover of the state table and the logs from an earlier processor.
 
 The order matters:
 
-    1. check      a start that is refused makes nothing and fences nobody
+    1. check      a start that is refused creates nothing and fences no processor
     2. fence      a row with the next leader epoch: older processors can commit no more
-    3. fold       the state table gives groups, the last marker, and its outbox
-    4. announce   in every request partition: older processors stop before they apply what follows
+    3. fold       the state table has the groups, the last marker, and its outbox
+    4. announce   in every request partition: older processors stop before they apply later messages
     5. publish    the outbox of the last marker again; internal messages with the new leader epoch
     6. announce   in every response partition: members reopen their sessions
+
+Until 2 the older processor may still commit, so steps 3 to 6 read and announce only what is final. From 4 on it applies
+nothing more, even if it would never commit again, and its responses to what it had applied are in the outbox, or are
+made anew: the loop begins at the end offsets of the last marker, and messages after it are applied again.
+
+An older copy of the table that an administrator accepts becomes a new state, with an id of its own (`older_state`).
 """
 
 from __future__ import annotations
@@ -16,51 +22,58 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Self
 
-from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import ConfigurationError, OlderStateError
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import ConfigurationError
 from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import Log, NewRecord, TopicDescription
-from sharegroup.processor.loop import Position, StateWriter
-from sharegroup.processor.publisher import COMMIT_ID_HEADER, LogPublisher
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
+from sharegroup.processor.commit import FencedTable, Position
+from sharegroup.processor.older_state import PresentState, StateTable, checked_state_id, folded_recovery
+from sharegroup.processor.publisher import LogPublisher
+from sharegroup.processor.request_times import PartitionClocks
+from sharegroup.processor.served_groups import ServedGroups
 from sharegroup.processor.topics import ensure_topics
-from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
-from sharegroup.protocol.messages import decoded_request
+from sharegroup.protocol.row_payloads import IMPORTED_FROM
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.delta_table import translated
-from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.fold import FoldedState
 from sharegroup.state.log_repair import repair_tip
-from sharegroup.state.reader import CommitMarkerInfo, Recovery, StateTableReader
+from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
 logger = logging.getLogger("sharegroup.processor")
 
 CAREFUL_AFTER_TAKEOVERS = 2
-"""After so many takeovers at one marker, messages are applied one a commit."""
+"""Takeovers at one marker after which messages are applied one per commit."""
 
 _FILLERS_AT_ONCE = 100_000
-_READ_AT_ONCE = 10_000
-_LAST_ANSWERS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What a processor starts from.
+    """The state from which a processor starts.
 
     Attributes:
         writer: the fenced state table.
-        publisher: the logs, as this processor writes them.
-        folded: all groups, as the state table has them.
-        position: where the loop begins.
+        publisher: this processor's publisher.
+        folded: the groups of the state table that are served; they change with the processor.
+        fold_again: returns all groups of the state table at the takeover, of which nothing changes with the processor.
+        position: start position of the loop.
+        commit_id: id of the last commit; -1 when there is none.
         marker: payload of the last marker; None when there is none.
+        served: the groups that the processor serves.
         clock_ms: request partition → time at which its clock begins; epoch ms.
-        leads_ms: request partition → how far that is ahead of the stamp of this processor's announcement.
+        leads_ms: request partition → lead of that time over the stamp of this processor's announcement.
+        state_id: id of the state.
         announced_offsets: request partition → offset of this processor's announcement.
         takeovers_since_marker: processors that have taken over since the last marker, before this one.
     """
@@ -68,140 +81,186 @@ class Takeover:
     writer: FencedTable
     publisher: LogPublisher
     folded: FoldedState
+    fold_again: Callable[[], FoldedState]
     position: Position
+    commit_id: int
     marker: CommitMarkerPayload | None
+    served: ServedGroups
     clock_ms: Mapping[int, int]
     leads_ms: Mapping[int, int]
+    state_id: str
     announced_offsets: Mapping[int, int]
     takeovers_since_marker: int
 
     @property
     def is_careful(self) -> bool:
-        """Return True if the messages after the marker may have ended the processors before."""
+        """Return True if a message after the marker may have ended the earlier processors."""
         return self.takeovers_since_marker >= CAREFUL_AFTER_TAKEOVERS
 
+    def clocks(self, monotonic_s: Callable[[], float] = time.monotonic) -> PartitionClocks:
+        """Return the clocks of the request partitions, which begin at the announcement and never before a message."""
+        clocks = PartitionClocks(monotonic_s, self.position.message_times_ms, self.leads_ms)
+        for partition, time_ms in self.clock_ms.items():
+            clocks.observe(partition, time_ms)
+        return clocks
 
-class FencedTable(StateWriter, Protocol):
-    """The state table, as its one writer has it."""
-
-    @property
-    def leader_epoch(self) -> int:
-        """Epoch of the writer's fence."""
-        ...
-
-
-class StateTable(Protocol):
-    """The state table, as a takeover finds it; the reader has the meaning of each method."""
-
-    def exists(self) -> bool:
-        """Return True if there is a table."""
-        ...
-
-    def last_fence(self) -> StateRow | None:
-        """Return the fence of the processor that took over last."""
-        ...
-
-    def last_marker(self) -> CommitMarkerInfo | None:
-        """Return the last marker."""
-        ...
-
-    def leader_epoch(self) -> int:
-        """Return the highest leader epoch."""
-        ...
-
-    def recovery(self) -> Recovery:
-        """Return all that decides the present state."""
-        ...
-
-    def fence(self, identity: Mapping[str, Any]) -> FencedTable:
-        """Commit a fence with the next leader epoch; creates the table when it is missing."""
-        ...
+    def unapplied_records(self, log: Log, topic: str) -> list[LogRecord]:
+        """Return the messages of groups that were being rebuilt at the time of the last marker, in offset order."""
+        ends = self.position.end_offsets
+        records: list[LogRecord] = []
+        for group_id, first_offset in self.position.unapplied_groups.items():
+            partition = partition_for(group_id, len(ends))
+            between = log.read(topic, partition, first_offset, ends[partition])
+            records += [record for record in between if record.key == group_id.encode()]
+        return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
 class DeltaStateTable(StateTableReader):
-    """The state table in Delta.
+    """The state table in Delta. It is opened once: each call follows its log to the newest version.
 
     Args:
         path: the table's folder.
     """
 
+    def __init__(self, path: str) -> None:
+        super().__init__(path, stays_open=True)
+
     @classmethod
-    def repaired(cls, path: str) -> DeltaStateTable:
-        """Return the table without what a power failure left of commits: a torn one cannot even be looked at.
+    def repaired(cls, path: str, *arguments: Any) -> Self:
+        """Return the table after repairing commits that a power failure damaged: a torn commit prevents any read.
+
+        Args:
+            path: the table's folder.
+            *arguments: further arguments of a class that is derived.
 
         Raises:
             StateTableError: the table cannot be repaired.
         """
         with translated(path, "repaired"):
             repair_tip(path)
-        return cls(path)
+        return cls(path, *arguments)
 
-    def fence(self, identity: Mapping[str, Any]) -> StateTableWriter:
-        """Commit a fence with the next leader epoch."""
-        return StateTableWriter.open(self.path, identity)
+    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> StateTableWriter:
+        """Commit a fence with the next leader epoch; see `StateTableWriter.open`."""
+        return StateTableWriter.open(self.path, identity, table=self._table, after_epoch=after_epoch)
+
+    def present_state(self) -> PresentState:
+        """Return the state of all groups."""
+        return folded_recovery(self.recovery())
 
 
-def take_over(log: Log, table: StateTable, config: ProcessorConfig, accepts_older_state: bool = False) -> Takeover:
-    """Take over, in the order that the module describes.
+def take_over(
+    log: Log,
+    table: StateTable,
+    config: ProcessorConfig,
+    accepts_older_state: bool = False,
+    broker: BrokerConfig | None = None,
+    after_epoch: int | None = None,
+    fenced: Callable[[int], None] = lambda _: None,
+) -> Takeover:
+    """Take over, in the order of the module's description.
 
     Args:
         log: record, request and response log.
         table: the state table.
         config: names and partition counts of the topics.
-        accepts_older_state: whether the state table may be an older copy than the request log.
+        accepts_older_state: True if the state table may be an older copy than the request log.
+        broker: defaults and bounds of groups, for the fence.
+        after_epoch: take over only from the processor with this leader epoch; None takes over from any.
+        fenced: called with the leader epoch, before the fold.
 
     Raises:
-        ConfigurationError: topics do not fit the configuration, or what the state table was made with.
+        FencedProcessorError: another processor has taken over from the one with `after_epoch`.
+        ConfigurationError: topics contradict the configuration, or the counts recorded in the state table.
         OlderStateError: the state table is an older copy.
         StateTableError: the state table cannot be read or written.
     """
-    _check_counts(table, config)
+    # 1. Check.
+    fence = table.last_fence() if table.exists() else None
+    _check_is_own(fence, config)
+    _check_counts(fence, config)
     request_topic = ensure_topics(log, config)
-    if not accepts_older_state:
-        _check_age(log, config, table)
-    writer = table.fence({**_partition_counts(config), "request_topic_id": request_topic.topic_id})
-    recovery = table.recovery()
-    folded = fold(recovery.rows)
-    marker = recovery.last_marker.payload if recovery.last_marker else None
+    new_state_id = checked_state_id(log, config, table, fence, accepts_older_state)
+    # 2. Fence.
+    writer = table.fence(_identity(config, request_topic, new_state_id, broker), after_epoch)
+    fenced(writer.leader_epoch)
+    # 3. Fold.
+    present = table.present_state()
+    folded, last = present.folded, present.last_marker
+    marker = last.payload if last else None
     ends = _start_offsets(log, request_topic, marker)
     _raise_record_ends(log, folded)
+    served = ServedGroups(config.processor_group_pattern)
+    _log_not_served(folded, served)
+    # 4. Announce to processors.
     publisher = LogPublisher(log, config, request_topic.topic_id, writer.leader_epoch)
-    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname())
+    state_id = new_state_id or table.state_id()
+    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
     announced = publisher.announce_to_processors(announcement)
-    if marker is not None:
-        _publish_outbox(publisher, recovery, marker, writer.leader_epoch)
+    # 5. Publish the outbox.
+    if last is not None:
+        _publish_outbox(publisher, last, writer.leader_epoch)
+    # 6. Announce to members.
     publisher.announce_to_members(announcement)
-    commit_id = recovery.last_marker.commit_id if recovery.last_marker else -1
     stamps_ms = _announcement_stamps(log, config, announced)
-    clock_ms = _clock_starts(stamps_ms, marker)
+    clock_ms = clock_starts(stamps_ms, marker)
     if accepts_older_state:
         _log_repeated(log, config, ends)
     return Takeover(
-        writer,
-        publisher,
-        folded,
-        Position(
-            writer.leader_epoch,
-            commit_id,
-            ends,
-            dict(marker.unapplied_groups) if marker else {},
-            dict(marker.message_times_ms) if marker else {},
-        ),
-        marker,
-        clock_ms,
-        {partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()},
-        announced,
-        recovery.takeovers_since_marker - 1,
+        writer=writer,
+        publisher=publisher,
+        folded=served.of(folded),
+        fold_again=present.fold_again,
+        position=_position(writer.leader_epoch, ends, marker),
+        commit_id=last.commit_id if last else -1,
+        marker=marker,
+        served=served,
+        clock_ms=clock_ms,
+        leads_ms={partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()},
+        state_id=state_id,
+        announced_offsets=announced,
+        takeovers_since_marker=present.takeovers_since_marker - 1,
     )
 
 
+def _identity(
+    config: ProcessorConfig, request_topic: TopicDescription, state_id: str, broker: BrokerConfig | None
+) -> dict[str, Any]:
+    """Return what the fence records of this processor, by which later ones and audits know it."""
+    identity = {
+        **_partition_counts(config),
+        "request_topic_id": request_topic.topic_id,
+        "state_id": state_id,
+        "group_pattern": config.processor_group_pattern,
+    }
+    if broker is not None:
+        identity["broker"] = broker.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return identity
+
+
+def _position(leader_epoch: int, ends: Mapping[int, int], marker: CommitMarkerPayload | None) -> Position:
+    """Return the position after the last commit, from which requests are applied."""
+    if marker is None:
+        return Position(leader_epoch, ends, {}, 0, {})
+    times_ms, floor = marker.message_times_ms, marker.group_epoch_floor
+    return Position(leader_epoch, ends, times_ms, floor, marker.unapplied_groups)
+
+
 def _partition_counts(config: ProcessorConfig) -> dict[str, int]:
-    """Return what the fence records of the topics: the partition of a group or member depends on it."""
+    """Return the partition counts that the fence records: the partition of a group or member depends on them."""
     return {key: config.value(key) for key in ("request.topic.partitions", "response.topic.partitions")}
 
 
-def _check_counts(table: StateTable, config: ProcessorConfig) -> None:
-    fence = table.last_fence() if table.exists() else None
+def _check_is_own(fence: StateRow | None, config: ProcessorConfig) -> None:
+    source = fence.payload.get(IMPORTED_FROM) if fence else None
+    if source is not None:
+        raise ConfigurationError(
+            f"State table {config.state_table_path} holds the history of {source}, for audits.",
+            "Name another state table; to continue a share group of Kafka here, use sharegroup migrate from-kafka.",
+        )
+
+
+def _check_counts(fence: StateRow | None, config: ProcessorConfig) -> None:
     for key, count in _partition_counts(config).items():
         recorded = fence.payload.get(key, count) if fence else count
         if recorded != count:
@@ -211,76 +270,14 @@ def _check_counts(table: StateTable, config: ProcessorConfig) -> None:
             )
 
 
-def _check_age(log: Log, config: ProcessorConfig, table: StateTable) -> None:
-    """Refuse a state table that lacks commits on which published answers rest, or a processor that was announced.
-
-    The processor before may still commit, publish and announce: so each log is read before the table that must have
-    all that stands in it.
-
-    Raises:
-        OlderStateError: it is an older copy.
-    """
-    published = _last_published_commit_id(log, config)
-    marker = table.last_marker() if table.exists() else None
-    commit_id = marker.commit_id if marker else -1
-    if published > commit_id:
-        raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
-    announced = _last_announced_epoch(log, config, marker.end_offsets if marker else {})
-    leader_epoch = table.leader_epoch() if table.exists() else 0
-    if announced > leader_epoch:
-        raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {announced} was announced")
-
-
-def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
-    return OlderStateError(
-        f"State table {config.state_table_path} is an older copy than the request log: {reason}.",
-        "Restore the newest copy. To go on with this one, start with --accept-older-state: messages after its last "
-        "commit are applied again, and records that were finished meanwhile are delivered again.",
-    )
-
-
-def _last_published_commit_id(log: Log, config: ProcessorConfig) -> int:
-    highest = -1
-    topic = config.response_topic_name
-    for partition, offsets in log.offsets(topic).items():
-        start = max(offsets.start_offset, offsets.end_offset - _LAST_ANSWERS)
-        for record in log.read(topic, partition, start, offsets.end_offset, max_bytes=64 * 1024 * 1024):
-            for key, value in record.headers:
-                if key == COMMIT_ID_HEADER and value is not None:
-                    highest = max(highest, int(value))
-    return highest
-
-
-def _last_announced_epoch(log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int]) -> int:
-    highest = 0
-    topic = config.request_topic_name
-    for partition, offsets in log.offsets(topic).items():
-        position = max(offsets.start_offset, end_offsets.get(partition, 0))
-        while position < offsets.end_offset:
-            records = log.read(topic, partition, position, offsets.end_offset, _READ_AT_ONCE, 64 * 1024 * 1024)
-            for record in records:
-                if record.key is None and record.value and len(record.value) < 10_000:
-                    highest = max(highest, _announced_epoch(record.value))
-            position = records[-1].offset + 1 if records else offsets.end_offset
-    return highest
-
-
-def _announced_epoch(value: bytes) -> int:
-    try:
-        envelope = decoded_request(value)
-    except ValueError:
-        return 0
-    return envelope.leader_epoch if envelope.api_key == ApiKey.PROCESSOR_STARTED else 0
-
-
 def _start_offsets(log: Log, request_topic: TopicDescription, marker: CommitMarkerPayload | None) -> dict[int, int]:
-    """Return where each request partition goes on, in a log that may have lost messages at either end."""
+    """Return the start offset of each request partition, in a log that may have lost messages at either end."""
     starts: dict[int, int] = {}
     applied = marker.end_offsets if marker else {}
     for partition, offsets in log.offsets(request_topic.name).items():
         start = applied.get(partition, 0)
         if start < offsets.start_offset:
-            # Deleted when their retention was over; members have given up waiting for the answers long ago.
+            # Deleted by retention; members stopped waiting for the responses long ago.
             logger.warning(
                 Event("requests_deleted", partition=partition, applied_to=start, log_starts_at=offsets.start_offset)
             )
@@ -292,19 +289,19 @@ def _start_offsets(log: Log, request_topic: TopicDescription, marker: CommitMark
 
 
 def _raise_request_end(log: Log, topic: str, partition: int, start: int, end_offset: int) -> None:
-    """The request log was lost: offsets that the state table has seen must not come again."""
+    """Raise the end offset of a lost request log: offsets that the state table has seen must not be assigned again."""
     logger.warning(Event("request_log_lost", partition=f"{topic}-{partition}", end_offset=end_offset, applied_to=start))
     if isinstance(log, LocalLog):
         log.raise_end_offset(topic, partition, start)
         return
-    # Kafka gives out offsets only with records; nobody reads these.
+    # Kafka assigns offsets only to records; these are not read.
     while end_offset < start:
         count = min(start - end_offset, _FILLERS_AT_ONCE)
         end_offset = log.append(topic, partition, [NewRecord(None, None)] * count) + count
 
 
 def _raise_record_ends(log: Log, folded: FoldedState) -> None:
-    """Let no offset of the embedded log come again that a share-partition has seen, after it lost its last records."""
+    """Raise the end offsets of an embedded log that lost records: seen offsets must not be assigned again."""
     if not isinstance(log, LocalLog):
         return
     seen: dict[tuple[str, str, int], int] = {}
@@ -312,11 +309,12 @@ def _raise_record_ends(log: Log, folded: FoldedState) -> None:
         for partition in group.partitions.values():
             key = (partition.topic, partition.topic_id, partition.partition)
             seen[key] = max(seen.get(key, 0), partition.share_partition.next_offset)
-    topics = {topic.name: topic for topic in log.topics()}
+    topic_ids = {topic.name: topic.topic_id for topic in log.topics()}
+    offsets = {topic: log.offsets(topic) for topic in {topic for topic, _, _ in seen} & topic_ids.keys()}
     for (topic, topic_id, index), next_offset in seen.items():
-        if topic not in topics or topics[topic].topic_id != topic_id:
+        if topic_ids.get(topic) != topic_id:
             continue
-        end_offset = log.offsets(topic)[index].end_offset
+        end_offset = offsets[topic][index].end_offset
         if end_offset < next_offset:
             logger.warning(
                 Event(
@@ -326,15 +324,18 @@ def _raise_record_ends(log: Log, folded: FoldedState) -> None:
             log.raise_end_offset(topic, index, next_offset)
 
 
-def _publish_outbox(
-    publisher: LogPublisher, recovery: Recovery, marker: CommitMarkerPayload, leader_epoch: int
-) -> None:
+def _log_not_served(folded: FoldedState, served: ServedGroups) -> None:
+    others = sorted(group_id for group_id in folded.groups if not served.includes(group_id))
+    if others:
+        logger.warning(Event("groups_not_served", count=len(others), first=others[0], pattern=served.pattern))
+
+
+def _publish_outbox(publisher: LogPublisher, last: CommitMarkerInfo, leader_epoch: int) -> None:
     messages = []
-    for value in marker.messages:
+    for value in last.payload.messages:
         fields = {**json.loads(value), "leader_epoch": leader_epoch}
         messages.append((fields["group_id"], json.dumps(fields)))
-    assert recovery.last_marker is not None
-    publisher.publish(messages, marker.answers, recovery.last_marker.commit_id)
+    publisher.publish(messages, last.payload.answers, last.commit_id)
 
 
 def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[int, int]) -> dict[int, int]:
@@ -345,11 +346,17 @@ def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[i
     return stamps_ms
 
 
-def _clock_starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
+def clock_starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
+    """Return request partition → time at which its clock begins: never before a message or a cut of earlier processors.
+
+    Args:
+        stamps_ms: request partition → stamp of the processor's announcement.
+        marker: the last marker of an earlier processor.
+    """
     starts = dict(stamps_ms)
     for partition, time_ms in marker.message_times_ms.items() if marker else ():
         starts[partition] = max(starts.get(partition, 0), time_ms)
-    for cut in marker.cuts if marker else ():
+    for cut in (*marker.cuts, *marker.group_cuts) if marker else ():
         starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
     return starts
 

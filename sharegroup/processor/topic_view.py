@@ -1,24 +1,37 @@
-"""One topic as looks see it, and the conclusions that several looks allow.
+"""Topics as groups know them: one topic's state from several reads, the groups' knowledge, and LogOffsets messages.
 
-Brokers' metadata lags: one answer without the topic, or with another id, proves nothing. What a group knows of a topic
-changes by these rules:
+Brokers' metadata lags: one response without the topic, or with another id, proves nothing. A group's knowledge of a
+topic changes by these rules:
 
-- a topic counts as deleted when looks over some seconds, some in a row, did not see it;
-- another topic id than the one that a group knows counts when two looks in a row saw it;
-- a topic that the group knows nothing of counts at once, and so do more partitions of the same topic.
+- a topic counts as deleted when reads over some seconds, some in a row, did not find it;
+- another topic id than the group's counts when two reads in a row returned it;
+- a topic that is new to the group counts at once, and so do more partitions of the same topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 
-from sharegroup.logs.port import TopicIdentity
+from sharegroup.actor.effects import WatchTopics
+from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.internal_messages import (
+    UNINITIALIZED_OFFSET,
+    LogOffsets,
+    PartitionLogOffsets,
+    TopicLogOffsets,
+)
+from sharegroup.protocol.messages import RequestEnvelope, request
 
 KnownTopic = tuple[str, int]
-"""Topic id and partition count that a group knows; "" without a topic, count -1 when it was not looked at."""
+"""Topic id and partition count that a group knows; "" without a topic, count -1 before the first read."""
 
 NO_TOPIC: KnownTopic = ("", 0)
+
+PARTITIONS_PER_MESSAGE = 50_000
+"""Partitions of a message: 9 MB at most, less than the request topic's 16 MiB."""
 
 INTERVAL_S = 0.5
 _CONFIRMATION_S = 0.1
@@ -30,13 +43,13 @@ _LONGEST_BACK_OFF_S = 30.0
 
 @dataclass(slots=True)
 class TopicView:
-    """The latest looks at one topic.
+    """The latest reads of one topic.
 
     Attributes:
-        identity: the topic of this name by the latest look that saw one; None before, and once it counts as deleted.
-        sequence: sequence of the look that showed it, or that it is deleted.
-        next_look_s: when to look again, on the clock of the caller.
-        is_failing: the latest look failed; nothing can be asked of the topic.
+        identity: the topic of this name in the latest read that has one; None before, and once it counts as deleted.
+        sequence: sequence of the read that has it, or that decided its deletion.
+        next_look_s: time of the next read, on the clock of the caller.
+        is_failing: True if the latest read failed; the topic cannot be read.
         silent: partitions that have a leader, and do not answer.
     """
 
@@ -55,33 +68,33 @@ class TopicView:
 
     @property
     def unavailable(self) -> frozenset[int]:
-        """Partitions that cannot be looked at."""
+        """Return the partitions that cannot be read."""
         return self.silent | (self.identity.leaderless if self.identity else frozenset())
 
     @property
     def is_present(self) -> bool:
-        """Return True if the latest look saw the topic."""
+        """Return True if the latest read has the topic."""
         return self.identity is not None and not self._missing_count and not self.is_failing
 
     @property
     def published(self) -> tuple[TopicIdentity, int] | None:
-        """The topic with all partitions that cannot be looked at, and the sequence; None if it is not present."""
+        """Return the topic with all partitions that cannot be read, and the sequence; None if it is not present."""
         if self.identity is None or not self.is_present:
             return None
         return replace(self.identity, leaderless=self.unavailable), self.sequence
 
     @property
     def state(self) -> object:
-        """All that decides what groups are told; equal when nothing of it changed."""
+        """Return the values that groups are informed of; equal when none of them changed."""
         return self.identity, self.silent, self.is_present, self._is_deleted, self._seen_count > 1
 
     def take(self, seen: TopicIdentity, sequence: int, now_s: float) -> None:
-        """Take in a look that saw a topic of this name."""
+        """Record a read with a topic of this name."""
         before = self.identity
         is_same = before is not None and before.topic_id == seen.topic_id
         self._seen_count = self._seen_count + 1 if is_same and not self._missing_count else 1
         if before is not None and is_same:
-            # No topic loses partitions: this broker has not heard of the new ones yet.
+            # No topic loses partitions: this broker does not know the new ones yet.
             seen = replace(seen, partition_count=max(seen.partition_count, before.partition_count))
         else:
             self.silent = frozenset()
@@ -91,7 +104,7 @@ class TopicView:
         self.next_look_s = now_s + (INTERVAL_S if self._seen_count > 1 else _CONFIRMATION_S)
 
     def take_missing(self, sequence: int, now_s: float) -> None:
-        """Take in a look that saw no topic of this name."""
+        """Record a read without a topic of this name."""
         if self._missing_count == 0:
             self._missing_since_s = now_s
         self._missing_count += 1
@@ -102,12 +115,12 @@ class TopicView:
         self.next_look_s = now_s + INTERVAL_S
 
     def fail(self, reason: str, now_s: float, silent: Iterable[int] | None = None) -> bool:
-        """Take in a failure, which says nothing of the topic; the next look waits, longer each time.
+        """Record a failed read, which leaves the topic unchanged; the next read waits, longer each time.
 
         Args:
-            reason: the failure.
-            now_s: the time.
-            silent: the partitions that did not answer; None when the whole topic cannot be looked at.
+            reason: reason of the failure.
+            now_s: present time.
+            silent: the partitions that did not answer; None when the whole topic cannot be read.
 
         Returns:
             True if the reason is new.
@@ -125,15 +138,15 @@ class TopicView:
         return is_new
 
     def answer(self, partitions: Iterable[int]) -> None:
-        """Take in that partitions answer which did not."""
+        """Record that silent partitions answer again."""
         self.silent -= frozenset(partitions)
 
     def _has_recovered(self, now_s: float) -> bool:
-        """Return True if nothing has failed for twice the latest back-off."""
+        """Return True if no read has failed for twice the latest back-off."""
         return now_s - self._failed_s > 2 * self._back_off_s()
 
     def change_for(self, known: KnownTopic) -> KnownTopic | None:
-        """Return the topic as a group has to learn it that knows this; None when nothing is new, or certain yet."""
+        """Return the topic's new state for a group with this knowledge; None if it is unchanged or uncertain."""
         if self._is_deleted:
             return None if known == NO_TOPIC else NO_TOPIC
         if self.identity is None or not self.is_present:
@@ -144,3 +157,108 @@ class TopicView:
 
     def _back_off_s(self) -> float:
         return float(min(_FIRST_BACK_OFF_S * 2 ** min(self._failure_count - 1, 10), _LONGEST_BACK_OFF_S))
+
+
+class GroupTopics:
+    """An index of the latest `WatchTopics` of each group, for one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, KnownTopic]] = {}
+        self._durations_ms: dict[str, int] = {}
+        self._watchers: defaultdict[str, set[str]] = defaultdict(set)
+
+    def replace(self, watch: WatchTopics) -> set[str]:
+        """Replace a group's watch; return the topics that it watched or watches."""
+        before = self._known.pop(watch.group_id, {})
+        self._durations_ms.pop(watch.group_id, None)
+        for topic in before.keys() - watch.topics.keys():
+            self._watchers[topic].discard(watch.group_id)
+            if not self._watchers[topic]:
+                del self._watchers[topic]
+        for topic in watch.topics:
+            self._watchers[topic].add(watch.group_id)
+        if watch.topics:
+            self._known[watch.group_id] = dict(watch.topics)
+            if watch.reset_duration_ms is not None:
+                self._durations_ms[watch.group_id] = watch.reset_duration_ms
+        return before.keys() | watch.topics.keys()
+
+    def topics(self) -> KeysView[str]:
+        """Return the topics that some group watches."""
+        return self._watchers.keys()
+
+    def watchers(self, topic: str) -> Iterable[tuple[str, KnownTopic]]:
+        """Yield the groups that watch a topic, by id, with their knowledge of it."""
+        return ((group_id, self._known[group_id][topic]) for group_id in sorted(self._watchers.get(topic, ())))
+
+    def learn(self, group_id: str, topic: str, known: KnownTopic) -> None:
+        """Record the topic state that was sent to a group."""
+        self._known[group_id][topic] = known
+
+    def reset_duration_ms(self, group_id: str) -> int | None:
+        """Return the duration of a group's `share.auto.offset.reset`, ms; None if it does not reset by duration."""
+        return self._durations_ms.get(group_id)
+
+
+def log_offsets_messages(
+    group_ids: Iterable[str], leader_epoch: int, topics: Iterable[TopicLogOffsets]
+) -> list[RequestEnvelope]:
+    """Build the messages that send the same offsets to several groups; they share their bodies."""
+    bodies = [LogOffsets(topics=portion) for portion in _portions(topics)]
+    first_of = [request(ApiKey.LOG_OFFSETS, "", body, leader_epoch=leader_epoch) for body in bodies]
+    return [first.model_copy(update={"group_id": group_id}) for group_id in group_ids for first in first_of]
+
+
+def topic_log_offsets(
+    topic: str,
+    topic_id: str,
+    partition_count: int,
+    sequence: int,
+    offsets: Mapping[int, PartitionOffsets] | None = None,
+    reset_offsets: Mapping[int, int] | None = None,
+) -> TopicLogOffsets:
+    """Build the offsets of a topic from one read."""
+    return TopicLogOffsets(
+        topic=topic,
+        topic_id=topic_id,
+        partition_count=partition_count,
+        partitions=[
+            PartitionLogOffsets(
+                partition_index=partition,
+                start_offset=seen.start_offset,
+                end_offset=seen.end_offset,
+                last_stable_offset=seen.last_stable_offset,
+                reset_offset=(reset_offsets or {}).get(partition, UNINITIALIZED_OFFSET),
+            )
+            for partition, seen in sorted((offsets or {}).items())
+        ],
+        sequence=sequence,
+    )
+
+
+def _portions(topics: Iterable[TopicLogOffsets]) -> Iterator[list[TopicLogOffsets]]:
+    """Yield the topics in portions of one message each; large topics are divided."""
+    portion: list[TopicLogOffsets] = []
+    room = PARTITIONS_PER_MESSAGE
+    for topic in topics:
+        rest = topic.partitions
+        while len(rest) > room:
+            yield [*portion, topic.model_copy(update={"partitions": rest[:room]})]
+            portion, rest, room = [], rest[room:], PARTITIONS_PER_MESSAGE
+        portion.append(topic.model_copy(update={"partitions": rest}))
+        room -= len(rest)
+    if portion:
+        yield portion
+
+
+def reset_offsets(log: Log, topic: str, partitions: Iterable[int], duration_ms: int | None) -> dict[int, int]:
+    """Return the start offsets of `share.auto.offset.reset` by duration, by the log's time; empty without a duration.
+
+    Raises:
+        UnknownTopicError: the topic was deleted meanwhile.
+        LogError: the log cannot be read.
+    """
+    if duration_ms is None:
+        return {}
+    since_ms = log.now_ms() - duration_ms
+    return {partition: log.offset_for_time(topic, partition, since_ms) for partition in partitions}

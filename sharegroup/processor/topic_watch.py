@@ -1,7 +1,7 @@
-"""Looks at topics for all groups at once, in a thread of its own, and tells the groups what changed.
+"""Reads topics for all groups at once in a separate thread, and informs the groups of changes.
 
-A topic that cannot be looked at, since it is denied or its partitions have no leader, concerns only the groups that
-watch it: it is asked again with a growing pause, while the others are looked at as always.
+A topic that cannot be read, since it is denied or its partitions have no leader, affects only the groups that watch it:
+it is read again with a growing pause, while the others are read as always.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from sharegroup.actor.effects import WatchTopics
 from sharegroup.errors import LogCorruptedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
-from sharegroup.processor.group_topics import GroupTopics
-from sharegroup.processor.offset_messages import log_offsets_messages, reset_offsets, topic_log_offsets
-from sharegroup.processor.topic_view import KnownTopic, TopicView
+from sharegroup.processor.topic_view import (
+    GroupTopics,
+    KnownTopic,
+    TopicView,
+    log_offsets_messages,
+    reset_offsets,
+    topic_log_offsets,
+)
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope
 
 LOOK_TIMEOUT_MS = 2_000
-"""How long a look at one topic may keep the looks at others waiting."""
+"""Time for which the read of one topic may delay the others."""
 
 _logger = logging.getLogger(__name__)
 
 
 class TopicWatch:
-    """Keeps a view of each topic that somebody watches; any thread may use it.
+    """Keeps a view of each watched topic; any thread may use it.
 
     Args:
         log: the record log.
@@ -57,7 +62,7 @@ class TopicWatch:
         self._wanted: set[str] = set()
         self._views: dict[str, TopicView] = {}
         self._published: dict[str, tuple[TopicIdentity, int]] = {}
-        self._untold: set[str] = set()
+        self._uninformed: set[str] = set()
         self._sequence = 0
 
     def update(self, watch: WatchTopics) -> None:
@@ -65,30 +70,30 @@ class TopicWatch:
         self._post(partial(self._replace, watch))
 
     def want(self, topic: str, is_wanted: bool = True) -> None:
-        """Look at a topic also when no group watches its identity; or no longer."""
+        """Read a topic also when no group watches its identity; or no longer."""
         self._post(partial(self._set_wanted, topic, is_wanted))
 
     def fail(self, topic: str, error: ShareGroupError) -> None:
-        """Take in that a topic cannot be looked at."""
+        """Record that a topic cannot be read."""
         self._post(partial(self._fail, topic, str(error)))
 
     def fail_partitions(self, topic: str, partitions: Iterable[int]) -> None:
-        """Take in that some partitions of a topic do not answer in time."""
+        """Record that some partitions of a topic do not answer in time."""
         self._post(partial(self._fail, topic, _no_answer(partitions), frozenset(partitions)))
 
     def identity(self, topic: str) -> tuple[TopicIdentity, int] | None:
-        """Return a topic, with all partitions that cannot be looked at as leaderless, and the sequence of the look.
+        """Return a topic, with all partitions that cannot be read as leaderless, and the sequence of the read.
 
-        None when the latest look saw no topic, or failed, or is not done yet.
+        None when the latest read has no topic, or failed, or is not done yet.
         """
         return self._published.get(topic)
 
     def reset_duration_ms(self, group_id: str) -> int | None:
-        """Return how far back a group's `share.auto.offset.reset` by duration looks; None without one."""
+        """Return the duration of a group's `share.auto.offset.reset`, ms; None if it does not reset by duration."""
         return self._groups.reset_duration_ms(group_id)
 
     def run(self) -> None:
-        """Look at topics until `stop`; the body of the thread."""
+        """Read topics until `stop`; the body of the thread."""
         while not self._stopped.is_set():
             next_look_s = min((view.next_look_s for view in self._views.values()), default=None)
             self._woken.wait(None if next_look_s is None else max(next_look_s - time.monotonic(), 0))
@@ -96,13 +101,13 @@ class TopicWatch:
             while self._inbox:
                 self._inbox.popleft()()
             self._look()
-            for topic in sorted(self._untold):
+            for topic in sorted(self._uninformed):
                 if self._stopped.is_set():
                     return
-                self._tell(topic)
+                self._inform(topic)
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """End `run`."""
         self._stopped.set()
         self._woken.set()
 
@@ -116,7 +121,7 @@ class TopicWatch:
         for topic in self._groups.replace(watch):
             self._add_or_remove(topic)
             if topic in self._views:
-                self._untold.add(topic)
+                self._uninformed.add(topic)
 
     def _set_wanted(self, topic: str, is_wanted: bool) -> None:
         (self._wanted.add if is_wanted else self._wanted.discard)(topic)
@@ -128,7 +133,7 @@ class TopicWatch:
         else:
             self._views.pop(topic, None)
             self._published.pop(topic, None)
-            self._untold.discard(topic)
+            self._uninformed.discard(topic)
 
     def _fail(self, topic: str, reason: str, silent: frozenset[int] | None = None) -> None:
         view = self._views.get(topic)
@@ -138,7 +143,7 @@ class TopicWatch:
             _logger.warning(Event("topic_unavailable", topic=topic, reason=reason))
         self._publish(topic, view)
 
-    # Looks.
+    # Reads.
 
     def _look(self) -> None:
         now_s = time.monotonic()
@@ -157,7 +162,7 @@ class TopicWatch:
             else:
                 self._fail(topic, str(seen))
             if view.state != before:
-                self._untold.add(topic)
+                self._uninformed.add(topic)
                 self._publish(topic, view)
                 self._changed(topic)
 
@@ -187,7 +192,7 @@ class TopicWatch:
             self._published[topic] = published
 
     def _offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets] | None:
-        """Return the offsets of those partitions that answer in time; None when the topic cannot be looked at."""
+        """Return the offsets of the partitions that answer in time; None when the topic cannot be read."""
         try:
             return self._log.offsets(topic, partitions, LOOK_TIMEOUT_MS)
         except LogCorruptedError:
@@ -197,14 +202,14 @@ class TopicWatch:
             return None
 
     def _fail_after(self, topic: str, error: ShareGroupError) -> None:
-        # A topic that is deleted meanwhile is no failure: the next look sees it.
+        # A topic that is deleted meanwhile is no failure: the next read detects it.
         if not isinstance(error, UnknownTopicError):
             self._fail(topic, str(error))
 
     # Groups.
 
-    def _tell(self, topic: str) -> None:
-        """Tell the groups that watch a topic what changed of it; later, when it cannot be looked at."""
+    def _inform(self, topic: str) -> None:
+        """Send changes of a topic to the groups that watch it; later, when it cannot be read."""
         view = self._views[topic]
         if view.is_failing:
             return
@@ -222,7 +227,7 @@ class TopicWatch:
             if content is None:
                 return
             messages += log_offsets_messages(group_ids, self._leader_epoch, [content])
-        self._untold.discard(topic)
+        self._uninformed.discard(topic)
         if messages:
             self._send(messages)
         for (change, _), group_ids in groups.items():
@@ -230,7 +235,7 @@ class TopicWatch:
                 self._groups.learn(group_id, topic, change)
 
     def _offsets_of(self, topic: str, view: TopicView) -> dict[int, PartitionOffsets] | None:
-        """Return the offsets of all partitions that can be looked at; None when the topic cannot."""
+        """Return the offsets of all partitions that can be read; None when the topic cannot."""
         if view.identity is None:
             return {}
         available = frozenset(range(view.identity.partition_count)) - view.unavailable
@@ -238,7 +243,7 @@ class TopicWatch:
         if offsets is not None and (silent := available - offsets.keys()):
             self._fail(topic, _no_answer(silent), silent)
             self._changed(topic)
-        # After the look at the offsets, not before it: an id that still holds now held then, too.
+        # Checked after the read of the offsets, not before it: an id that still holds now held then, too.
         seen = self._identify([topic])[topic]
         is_same = isinstance(seen, TopicIdentity) and seen.topic_id == view.identity.topic_id
         return offsets if is_same else None
@@ -246,9 +251,9 @@ class TopicWatch:
     def _content(
         self, topic: str, change: KnownTopic, duration_ms: int | None, offsets: Mapping[int, PartitionOffsets]
     ) -> TopicLogOffsets | None:
-        """Build what a group is told; None when the topic cannot be looked at."""
+        """Build the message of a group; None when the topic cannot be read."""
         topic_id, partition_count = change
-        # Newer than all messages that rest on the same look or an earlier one.
+        # Newer than all messages of the same read or an earlier one.
         self._sequence += 1
         try:
             resets = reset_offsets(self._log, topic, offsets if topic_id else (), duration_ms)

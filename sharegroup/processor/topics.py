@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sharegroup.audit.message_retention import SHORTEST_RETENTION_MS
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.processor.message_retention import SHORTEST_RETENTION_MS
 
 RETENTION_CONFIG = "retention.ms"
 RETENTION_BYTES_CONFIG = "retention.bytes"
 CLEANUP_CONFIG = "cleanup.policy"
 MAX_MESSAGE_CONFIG = "max.message.bytes"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""An acknowledgement of many thousand ranges, and a description of large groups, have more than Kafka's megabyte."""
+"""A large acknowledgement or group description exceeds Kafka's default of a megabyte."""
 
 _UNLIMITED = "-1"
 
@@ -44,10 +44,10 @@ def ensure_topics(log: Log, config: ProcessorConfig) -> TopicDescription:
 
 
 def ensure_response_topic(log: Log, config: ProcessorConfig) -> None:
-    """Create the response topic again: members ask again for the answers that were lost with it.
+    """Create the response topic again: members repeat the requests whose responses were lost with it.
 
     Raises:
-        ConfigurationError: somebody else created it, with another partition count.
+        ConfigurationError: another program created it, with another partition count.
         LogError: the log cannot be read or written.
     """
     _ensured(log, config, config.response_topic_name, "response.topic.partitions")
@@ -57,7 +57,7 @@ def check_request_topic(log: Log, config: ProcessorConfig, topic_id: str) -> Non
     """Check that the request topic is still the one that the processor reads.
 
     Raises:
-        UnknownTopicError: it is not; a processor that is started again goes on from the state table.
+        UnknownTopicError: it is another topic; a restarted processor continues from the state table.
         LogError: the log cannot be read.
     """
     try:
@@ -86,7 +86,7 @@ def _ensured(log: Log, config: ProcessorConfig, name: str, count_key: str) -> To
 def _topic_config(log: Log, config: ProcessorConfig) -> dict[str, str]:
     stamped = {TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}
     if isinstance(log, LocalLog):
-        # The maintenance deletes its messages, and it takes any that fits into memory.
+        # The maintenance deletes its messages, and it accepts any that fits into memory.
         return stamped
     return stamped | {
         CLEANUP_CONFIG: "delete",

@@ -1,4 +1,4 @@
-"""API keys, and which actor of a group receives each kind of message (spec 003; keys from 10000 on are ours)."""
+"""API keys, and the actor of a group that receives each kind of message (spec 003; keys from 10000 on are ours)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ class ActorRole(StrEnum):
 
 
 class ApiKey(IntEnum):
-    """What a message of the request log or the response log is."""
+    """Kind of a message of the request log or the response log."""
 
+    LIST_GROUPS = 16
+    DESCRIBE_CONFIGS = 32
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
     INITIALIZE_SHARE_GROUP_STATE = 83
     DELETE_SHARE_GROUP_STATE = 86
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
     LOG_OFFSETS = 10000
@@ -33,16 +37,25 @@ class ApiKey(IntEnum):
     DLQ_STATUS_CHANGED = 10006
     SHARE_GROUP_STATE_DELETED = 10007
     PROCESSOR_STARTED = 10008
+    PAUSE_SHARE_GROUP = 10009
+    MEMBER_ALIVE = 10010
+    MEMBER_ENDED = 10011
+    REDRIVE_SHARE_GROUP_RECORDS = 10012
+    STANDBY_PROBE = 10013
 
 
-RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
+RECIPIENTS: dict[int, tuple[ActorRole, ...]] = {
+    ApiKey.LIST_GROUPS: (),
+    ApiKey.DESCRIBE_CONFIGS: (ActorRole.COORDINATOR,),
     ApiKey.DELETE_GROUPS: (ActorRole.COORDINATOR,),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (ActorRole.COORDINATOR,),
-    ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR,),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.SHARE_GROUP_DESCRIBE: (ActorRole.COORDINATOR,),
     ApiKey.SHARE_FETCH: (ActorRole.LEADER,),
     ApiKey.SHARE_ACKNOWLEDGE: (ActorRole.LEADER,),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
     ApiKey.DELETE_SHARE_GROUP_STATE: (ActorRole.LEADER,),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (ActorRole.LEADER,),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: (ActorRole.COORDINATOR,),
     ApiKey.LOG_OFFSETS: (ActorRole.COORDINATOR, ActorRole.LEADER),
@@ -54,10 +67,15 @@ RECIPIENTS: dict[ApiKey, tuple[ActorRole, ...]] = {
     ApiKey.DLQ_STATUS_CHANGED: (ActorRole.LEADER,),
     ApiKey.SHARE_GROUP_STATE_DELETED: (ActorRole.COORDINATOR,),
     ApiKey.PROCESSOR_STARTED: (),
+    ApiKey.MEMBER_ALIVE: (ActorRole.LEADER,),
+    ApiKey.MEMBER_ENDED: (ActorRole.LEADER, ActorRole.COORDINATOR),
+    ApiKey.PAUSE_SHARE_GROUP: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.REDRIVE_SHARE_GROUP_RECORDS: (ActorRole.COORDINATOR, ActorRole.LEADER),
+    ApiKey.STANDBY_PROBE: (),
 }
-"""Message kind → the actors that receive it; the one that answers comes first."""
+"""Message kind → the actors that receive it; the first one refuses it for all of them."""
 
-INTERNAL_KEYS = frozenset(
+INTERNAL_KEYS: frozenset[int] = frozenset(
     {
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         ApiKey.DELETE_SHARE_GROUP_STATE,
@@ -69,9 +87,15 @@ INTERNAL_KEYS = frozenset(
         ApiKey.DLQ_STATUS_CHANGED,
         ApiKey.SHARE_GROUP_STATE_DELETED,
         ApiKey.PROCESSOR_STARTED,
+        ApiKey.MEMBER_ENDED,
     }
 )
 """Kinds of internal messages: the processor sends them to itself; they are never answered."""
 
-LATEST_VERSION: dict[ApiKey, int] = dict.fromkeys(ApiKey, 1)
+DESCRIBING_KEYS: frozenset[int] = frozenset(
+    {ApiKey.DESCRIBE_CONFIGS, ApiKey.SHARE_GROUP_DESCRIBE, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS}
+)
+"""Kinds of requests that read one group: they change nothing, and a quarantined group answers them, too."""
+
+LATEST_VERSION: dict[int, int] = dict.fromkeys(ApiKey, 1)
 """The api_version this release speaks; any other is answered UNSUPPORTED_VERSION."""

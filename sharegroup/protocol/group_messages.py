@@ -15,7 +15,7 @@ LEAVE_EPOCH = -1
 
 
 MAX_SUBSCRIBED_TOPICS = 1_000
-"""Topics that one member may subscribe to: each is state, and is looked for in the log."""
+"""Topics that one member may subscribe to: each is state, and is looked up in the log."""
 
 
 class TopicPartitions(Message):
@@ -27,13 +27,26 @@ class TopicPartitions(Message):
 
 
 class ShareGroupHeartbeatRequest(Message):
-    """Join, stay in, or leave a group. None means: unchanged since the last heartbeat."""
+    """Request to join, stay in, or leave a group. None means unchanged since the last heartbeat."""
 
     member_epoch: Int32 = Field(description="0 joins, -1 leaves, else the epoch last received.")
     rack_id: Name | None = Field(default=None, description="Rack of the member; None is unchanged.")
+    client_host: Name | None = Field(default=None, description="Host that the client runs on; None is unchanged.")
     subscribed_topic_names: list[Name] | None = Field(
         default=None, max_length=MAX_SUBSCRIBED_TOPICS, description="Topics; None is unchanged."
     )
+    may_return: bool = Field(
+        default=False,
+        description="The member has a checkpoint and may come back after any time: its locks end by time only. Counts "
+        "when it joins.",
+    )
+
+
+class MemberAlive(Message):
+    """Sign of life of a member that holds records and sends no other request; it is not answered.
+
+    Any other request of the member has the same effect.
+    """
 
 
 class ShareGroupHeartbeatResponse(ErrorResponse):
@@ -42,10 +55,11 @@ class ShareGroupHeartbeatResponse(ErrorResponse):
     member_epoch: Int32 = Field(default=0, description="To be sent with the next heartbeat.")
     heartbeat_interval_ms: Int32 = Field(default=5000, ge=0, description="Time to the next heartbeat, in ms.")
     assignment: list[TopicPartitions] | None = Field(default=None, description="None is unchanged.")
+    state_id: str = Field(default="", description="Id of the processor's state table; leader epochs of one table rise.")
 
 
 class AlterGroupConfigRequest(Message):
-    """Set or delete dynamic configuration of the group (IncrementalAlterConfigs on a GROUP resource)."""
+    """Request to set or delete dynamic configuration of the group (IncrementalAlterConfigs on a GROUP resource)."""
 
     set: dict[Name, Name] = Field(default_factory=dict, max_length=MAX_ALTERED_KEYS, description="Key to new value.")
     delete: list[Name] = Field(
@@ -53,5 +67,11 @@ class AlterGroupConfigRequest(Message):
     )
 
 
+class PauseShareGroupRequest(Message):
+    """Request to pause the group: it acquires nothing until it is resumed; locks keep running."""
+
+    reason: Name = Field(default="", description="Reason, for people.")
+
+
 class ResumeShareGroupRequest(Message):
-    """Let a quarantined group go on."""
+    """Request to resume a paused or quarantined group."""

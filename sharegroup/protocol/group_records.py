@@ -1,4 +1,4 @@
-"""Records of a group's metadata, as GroupMetadata rows hold them; each replaces what it names (KIP-932)."""
+"""Records of a group's metadata, as GroupMetadata rows hold them; each replaces the value that it names (KIP-932)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from sharegroup.protocol.imported_batches import ImportedBatch
 from sharegroup.protocol.messages import Message
 
 
@@ -17,21 +18,23 @@ class ShareGroupMetadata(Message):
 
 
 class ShareGroupMemberMetadata(Message):
-    """A member joined or changed its subscription."""
+    """Subscription of a member that joined or changed it."""
 
     type: Literal["ShareGroupMemberMetadata"] = "ShareGroupMemberMetadata"
     member_id: str = Field(description="Member.")
     client_id: str = Field(default="", description="Free name of the client.")
+    client_host: str = Field(default="", description="Host that the client runs on; empty when unknown.")
     rack_id: str = Field(default="", description="Rack of the member; empty when unknown.")
     subscribed_topic_names: list[str] = Field(description="Topics, sorted.")
+    may_return: bool = Field(default=False, description="Its locks end by time only, however long it is silent.")
 
 
 class ShareGroupMemberRemoved(Message):
-    """A member left, or its session timed out."""
+    """Removal of a member that left, or whose session timed out."""
 
     type: Literal["ShareGroupMemberRemoved"] = "ShareGroupMemberRemoved"
     member_id: str = Field(description="Member.")
-    reason: str = Field(description="left or session timeout.")
+    reason: str = Field(description="left, session timeout or process ended.")
 
 
 class ShareGroupTargetAssignment(Message):
@@ -42,7 +45,7 @@ class ShareGroupTargetAssignment(Message):
 
 
 class ShareGroupCurrentMemberAssignment(Message):
-    """What a member is assigned."""
+    """Assignment of a member."""
 
     type: Literal["ShareGroupCurrentMemberAssignment"] = "ShareGroupCurrentMemberAssignment"
     member_id: str = Field(description="Member.")
@@ -52,7 +55,7 @@ class ShareGroupCurrentMemberAssignment(Message):
 
 
 class ShareGroupStatePartitionMetadata(Message):
-    """Which share-partitions of a topic have their state, are getting it, or are losing it."""
+    """Share-partitions of a topic that have their state, are getting it, or are losing it."""
 
     type: Literal["ShareGroupStatePartitionMetadata"] = "ShareGroupStatePartitionMetadata"
     topic: str = Field(description="Topic name.")
@@ -68,17 +71,21 @@ class ShareGroupStatePartitionMetadata(Message):
         default_factory=dict,
         description="Initializing partition to the SPSO that it gets; without one share.auto.offset.reset decides.",
     )
+    state_batches: dict[int, list[ImportedBatch]] = Field(
+        default_factory=dict,
+        description="Initializing partition to the records above it that another system has delivered.",
+    )
 
 
 class ShareGroupTopicRemoved(Message):
-    """No share-partition of the topic has a state any more."""
+    """End of a topic's state: none of its share-partitions has one any more."""
 
     type: Literal["ShareGroupTopicRemoved"] = "ShareGroupTopicRemoved"
     topic_id: str = Field(description="Topic id.")
 
 
 class ShareGroupRemoved(Message):
-    """The group is dead: nothing is left of it, its dynamic configuration neither."""
+    """Removal of the group with its dynamic configuration."""
 
     type: Literal["ShareGroupRemoved"] = "ShareGroupRemoved"
     reason: str = Field(description="deleted or expired.")
@@ -86,20 +93,29 @@ class ShareGroupRemoved(Message):
 
 
 class ShareGroupConfig(Message):
-    """The group's dynamic configuration, whole."""
+    """The complete dynamic configuration of the group."""
 
     type: Literal["ShareGroupConfig"] = "ShareGroupConfig"
-    overrides: dict[str, str] = Field(description="Key to value, only what was set.")
+    overrides: dict[str, str] = Field(description="Key to value, only keys that were set.")
+
+
+class ShareGroupPaused(Message):
+    """Pause of the group by an administrator, or its end."""
+
+    type: Literal["ShareGroupPaused"] = "ShareGroupPaused"
+    is_paused: bool = Field(description="True if no record is acquired.")
+    client_id: str = Field(default="", description="Free name of the administrator's client.")
+    reason: str = Field(default="", description="Reason for the pause.")
 
 
 class ShareGroupRequestWaiting(Message):
-    """An administrator's request waits for its answer; a second record of it tells how far it is."""
+    """An administrator's request that waits for its answer; a second record of it shows its progress."""
 
     type: Literal["ShareGroupRequestWaiting"] = "ShareGroupRequestWaiting"
     api_key: int = Field(description="Kind of the request.")
     correlation_id: int = Field(description="Chosen by the sender, repeated in the answer.")
     client_id: str = Field(default="", description="Free name of the client.")
-    member_id: str = Field(description="Who sent it; with the correlation id it names the request.")
+    member_id: str = Field(description="Its sender; with the correlation id it names the request.")
     reply_partition: int = Field(description="Partition of the response log; -1 asks for no answer.")
     time_ms: int = Field(description="Append time of the request; epoch ms.")
     body: dict[str, Any] = Field(
@@ -114,10 +130,10 @@ class ShareGroupRequestWaiting(Message):
 
 
 class ShareGroupRequestAnswered(Message):
-    """An administrator's request waits no more."""
+    """Answer to an administrator's request: it no longer waits."""
 
     type: Literal["ShareGroupRequestAnswered"] = "ShareGroupRequestAnswered"
-    member_id: str = Field(description="Who sent it.")
+    member_id: str = Field(description="Its sender.")
     correlation_id: int = Field(description="Its correlation id.")
 
 
@@ -131,6 +147,7 @@ GroupRecord = (
     | ShareGroupTopicRemoved
     | ShareGroupRemoved
     | ShareGroupConfig
+    | ShareGroupPaused
     | ShareGroupRequestWaiting
     | ShareGroupRequestAnswered
 )
@@ -139,5 +156,5 @@ _ADAPTER: TypeAdapter[GroupRecord] = TypeAdapter(Annotated[GroupRecord, Field(di
 
 
 def group_record(fields: dict[str, Any]) -> GroupRecord:
-    """The record that a row's payload holds as JSON."""
+    """Return the record of a row's JSON payload."""
     return _ADAPTER.validate_python(fields)

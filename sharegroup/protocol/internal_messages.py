@@ -1,17 +1,19 @@
 """Internal messages: the processor, or one actor of a group for the other, appends them to the request log.
 
-An actor ignores one of a lower leader epoch than its own. After a takeover they are made anew, so none is missed:
+An actor ignores messages of a lower leader epoch than its own. After a takeover they are sent again, so that none is
+missed:
 
-| message | who makes it anew after a takeover |
+| message | sender after a takeover |
 |---|---|
-| InitializeShareGroupState | the coordinator in its first cut: the rows say which share-partitions are initializing |
-| DeleteShareGroupState | the coordinator in its first cut: the rows say which topics are deleting |
-| ShareGroupConfigChanged | nobody has to: a leader begins with the configuration of the rows |
+| InitializeShareGroupState | the coordinator in its first cut: the rows list the initializing share-partitions |
+| DeleteShareGroupState | the coordinator in its first cut: the rows list the topics in deletion |
+| ShareGroupConfigChanged | none: a leader begins with the configuration of the rows |
 | ShareGroupStateInitialized | the leader when the coordinator asks again |
 | ShareGroupStateDeleted | the leader when the coordinator asks again |
 | LogOffsets | the watcher: both actors begin with watches of their own |
 | Tick | the processor sends one to every known group; timers send the later ones |
-| DlqWritten, DlqStatusChanged | the dead-letter writer; they say what happened outside, so older ones count, too |
+| DlqWritten, DlqStatusChanged | the dead-letter writer; they report outside events, so older ones count, too |
+| MemberEnded | the watch of member processes; it reports an outside event, so an older one counts, too |
 | ProcessorStarted | every processor announces itself |
 """
 
@@ -19,12 +21,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from sharegroup.protocol.imported_batches import ImportedBatch
 from sharegroup.protocol.messages import Int32, Int64, Message, Name
 
 UNINITIALIZED_OFFSET = -1
 """Start offset of a share-partition that `share.auto.offset.reset` decides."""
 MAX_PARTITION_COUNT = 100_000
 """Partitions that a topic may have: each of them is state."""
+MAX_WRITTEN_RANGES = 1_000
+"""Ranges of one message: each of them is looked up in the state."""
 
 
 class PartitionLogOffsets(Message):
@@ -58,7 +63,7 @@ class LogOffsets(Message):
 
 
 class Tick(Message):
-    """Time has passed."""
+    """Timer message: time has passed."""
 
     time_ms: Int64 = Field(
         default=0,
@@ -75,6 +80,9 @@ class StatePartition(Message):
     start_offset: Int64 = Field(
         default=UNINITIALIZED_OFFSET, ge=UNINITIALIZED_OFFSET, description="SPSO; -1 asks share.auto.offset.reset."
     )
+    state_batches: list[ImportedBatch] = Field(
+        default_factory=list, description="Records above it that another system has delivered."
+    )
 
 
 class StateTopic(Message):
@@ -86,45 +94,78 @@ class StateTopic(Message):
 
 
 class InitializeShareGroupState(Message):
-    """The coordinator asks the leader to initialise share-partitions (key 83), also those that have an older state."""
+    """Request of the coordinator to initialise share-partitions (key 83), also those that have an older state."""
 
     state_epoch: Int32 = Field(description="Group epoch at the initialisation: the epoch of the new state.")
     topics: list[StateTopic] = Field(description="Topics.")
 
 
 class ShareGroupConfigChanged(Message):
-    """The coordinator tells the leader the group's dynamic configuration, whole, so that a repeat does no harm."""
+    """The complete dynamic configuration of the group, from the coordinator to the leader; a repeat has no effect."""
 
-    overrides: dict[str, str] = Field(description="Key to value, only what was set.")
+    overrides: dict[str, str] = Field(description="Key to value, only keys that were set.")
 
 
 class ShareGroupStateInitialized(Message):
-    """The leader tells the coordinator which share-partitions have their state."""
+    """Report of the leader to the coordinator: share-partitions that have their state."""
 
     state_epoch: Int32 = Field(default=0, description="The epoch that was asked for; theirs is this one or higher.")
     topics: list[StateTopic] = Field(description="Topics, with the start offset that was chosen.")
 
 
 class DeleteShareGroupState(Message):
-    """The coordinator asks the leader to delete the state of all share-partitions of some topics (key 86)."""
+    """Request of the coordinator to delete the state of all share-partitions of some topics (key 86)."""
 
     state_epoch: Int32 = Field(description="Group epoch at the deletion; a state with a higher epoch stays.")
     topic_ids: list[Name] = Field(description="Topic ids.")
 
 
 class ShareGroupStateDeleted(Message):
-    """The leader tells the coordinator that no share-partition of some topics has a state any more."""
+    """Report of the leader to the coordinator: topics whose share-partitions have no state any more."""
 
     state_epoch: Int32 = Field(description="The epoch of the request that is answered.")
     topic_ids: list[Name] = Field(description="Topic ids.")
 
 
-class ProcessorStarted(Message):
-    """A processor has taken over: older ones stop before they apply what follows, and members reopen their sessions.
+class WrittenDeadLetters(Message):
+    """Records of one share-partition whose dead-letter records are written (KIP-1191)."""
 
-    It is appended to every partition of the request log before anything is applied, and then, as an answer to nobody
-    with correlation id -1, to every partition of the response log. The leader epoch is the envelope's.
+    topic_id: Name = Field(description="Topic id of the records.")
+    partition_index: Int32 = Field(ge=0, description="Their partition.")
+    first_offset: Int64 = Field(ge=0, description="First offset, inclusive.")
+    last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
+    state_epoch: Int32 = Field(description="Epoch of the share-partition's state that gave the records up.")
+
+
+class DlqWritten(Message):
+    """Report of written dead-letter records by range. A repeat has no effect: no record there is still ARCHIVING."""
+
+    ranges: list[WrittenDeadLetters] = Field(max_length=MAX_WRITTEN_RANGES, description="Ranges of offsets.")
+
+
+class DlqStatusChanged(Message):
+    """Report that dead-letter records cannot be written after repeated attempts, or can be written again."""
+
+    failure: Name = Field(default="", description="Cause of the failure; empty when they can be written.")
+
+
+class MemberEnded(Message):
+    """End of a member's process on this machine: the member's records are released at once.
+
+    The embedded log detects it by a lock of the operating system, which ends with the process.
+    """
+
+    member_id: Name = Field(description="Member.")
+
+
+class ProcessorStarted(Message):
+    """Takeover by a processor: older ones stop before they apply later messages, and members reopen their sessions.
+
+    It is appended to every partition of the request log before any message is applied. Then it is appended, as an
+    answer without request and with correlation id -1, to every partition of the response log. The leader epoch is the
+    envelope's.
     """
 
     pid: int = Field(default=0, description="Process id.")
     host: str = Field(default="", description="Host name.")
+    state_id: str = Field(default="", description="Id of the state table; leader epochs of one table rise.")

@@ -1,4 +1,4 @@
-"""The payload of a CommitMarker row: how far the request log was applied, how it was cut, and the outbox."""
+"""The payload of a CommitMarker row: the applied offsets of the request log, its cuts, and the outbox."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ class Cut(Message):
     time_ms: int = Field(description="Time of the cut; epoch ms.")
 
 
+class GroupCut(Cut):
+    """A cut of one group's messages alone, skipped by other groups' cuts while the group was rebuilt."""
+
+    group_id: str = Field(description="Group.")
+
+
 class OutboxAnswer(Message):
     """An answer as it is appended to the response log."""
 
@@ -32,6 +38,9 @@ class CommitMarkerPayload(Message):
     row_count: int = Field(default=-1, description="Rows of the commit, this one included; -1 is unknown.")
     end_offsets: dict[int, int] = Field(description="Request partition to the offset after its last applied message.")
     cuts: list[Cut] = Field(default_factory=list, description="All cuts since the marker before, in order.")
+    group_cuts: list[GroupCut] = Field(
+        default_factory=list, description="Cuts of groups that had been rebuilt, since the marker before, in order."
+    )
     message_times_ms: dict[int, int] = Field(
         default_factory=dict,
         description="Request partition to the time of its last applied message, behind which time does not go back.",

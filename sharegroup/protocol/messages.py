@@ -1,11 +1,12 @@
 """Pydantic base of all messages, and the two envelopes.
 
 Messages are UTF-8 JSON with snake_case names as in spec 003. Unknown fields are ignored, so that an older
-release can read what a newer one writes.
+release can read messages of a newer one.
 """
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,7 +16,7 @@ from sharegroup.protocol.api_key import ApiKey
 
 ENVELOPE_VERSION = 1
 
-# Bounds by `gt` and `lt`: pydantic would let a second `ge` take the place of a field's own one.
+# Bounds by `gt` and `lt`: pydantic would let a second `ge` replace a field's own one.
 Int32 = Annotated[int, Field(gt=-(2**31) - 1, lt=2**31)]
 """Kafka's INT32."""
 Int64 = Annotated[int, Field(gt=-(2**63) - 1, lt=2**63)]
@@ -30,7 +31,7 @@ Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
 
 
 class Message(BaseModel):
-    """Base of everything that travels in a log."""
+    """Base of all messages in a log."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_enum_values=False)
 
@@ -39,7 +40,7 @@ Body = TypeVar("Body", bound=Message)
 
 
 class RequestEnvelope(Message):
-    """What every record of the request log holds, internal messages of the processor included."""
+    """Content of every record of the request log, internal messages of the processor included."""
 
     v: Int32 = Field(default=ENVELOPE_VERSION, description="Version of the envelope.")
     api_key: Int32 = Field(description="Kind of the message; our own kinds are >= 10000.")
@@ -53,29 +54,29 @@ class RequestEnvelope(Message):
     body: dict[str, Any] = Field(default_factory=dict, description="The request, by api_key.")
 
     def encoded(self) -> bytes:
-        """The record value."""
-        return self.model_dump_json().encode()
+        """Return the record value."""
+        return self.__pydantic_serializer__.to_json(self)
 
 
 class ResponseEnvelope(Message):
-    """What every record of the response log holds."""
+    """Content of every record of the response log."""
 
     v: Int32 = Field(default=ENVELOPE_VERSION, description="Version of the envelope.")
     api_key: Int32 = Field(description="Kind of the request that is answered.")
     api_version: Int32 = Field(default=1, description="Version of the body.")
-    correlation_id: Int32 = Field(description="Of the request; -1 when nobody asked (a pushed assignment).")
+    correlation_id: Int32 = Field(description="Of the request; -1 without a request (a pushed assignment).")
     group_id: str = Field(description="The share group.")
     member_id: str = Field(description="The member that is answered; empty when all members are addressed.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that answers; members drop lower ones.")
     body: dict[str, Any] = Field(default_factory=dict, description="The response, by api_key.")
 
     def encoded(self) -> bytes:
-        """The record value."""
-        return self.model_dump_json().encode()
+        """Return the record value."""
+        return self.__pydantic_serializer__.to_json(self)
 
 
 class ErrorResponse(Message):
-    """What every response body has at least."""
+    """Fields that every response body has."""
 
     error_code: int = Field(default=0, description="Error of the whole request; 0 is none.")
     error_message: str = Field(default="", description="Its text.")
@@ -92,7 +93,7 @@ def request(
     reply_partition: int = -1,
     leader_epoch: int = -1,
 ) -> RequestEnvelope:
-    """An envelope around a body."""
+    """Return an envelope around a body."""
     return RequestEnvelope(
         api_key=api_key,
         correlation_id=correlation_id,
@@ -105,20 +106,38 @@ def request(
     )
 
 
+def encoded_response(
+    api_key: int, correlation_id: int, group_id: str, member_id: str, leader_epoch: int, body: Message
+) -> str:
+    """Return a `ResponseEnvelope` as JSON.
+
+    The JSON is assembled here because each request has an answer: an envelope that holds the body as a dictionary
+    takes twice as long.
+    """
+    encoded_body = body.__pydantic_serializer__.to_json(body, exclude_defaults=True).decode()
+    return (
+        f'{{"v":{ENVELOPE_VERSION},"api_key":{api_key:d},"api_version":1,"correlation_id":{correlation_id},'
+        f'"group_id":{encode_basestring(group_id)},"member_id":{encode_basestring(member_id)},'
+        f'"leader_epoch":{leader_epoch},"body":{encoded_body}}}'
+    )
+
+
 def parsed(model: type[Body], body: dict[str, Any]) -> Body:
-    """The typed body.
+    """Return the typed body.
 
     Raises:
         InvalidRequestError: a field is missing or has a wrong type; names the first such field.
     """
     try:
-        return model.model_validate(body)
+        # As `model_validate`, which has nothing more to do for our messages and takes half as long again.
+        message: Body = model.__pydantic_validator__.validate_python(body)
     except ValidationError as error:
         raise InvalidRequestError(_first_fault(model.__name__, error)) from None
+    return message
 
 
 def decoded_request(value: bytes | None) -> RequestEnvelope:
-    """The envelope of a request-log record.
+    """Return the envelope of a request-log record.
 
     Raises:
         InvalidRequestError: the bytes are not JSON, or not an envelope.
@@ -127,7 +146,7 @@ def decoded_request(value: bytes | None) -> RequestEnvelope:
 
 
 def decoded_response(value: bytes | None) -> ResponseEnvelope:
-    """The envelope of a response-log record.
+    """Return the envelope of a response-log record.
 
     Raises:
         InvalidRequestError: the bytes are not JSON, or not an envelope.
@@ -137,9 +156,10 @@ def decoded_response(value: bytes | None) -> ResponseEnvelope:
 
 def _decoded(model: type[Body], value: bytes | None) -> Body:
     try:
-        return model.model_validate_json(value or b"")
+        message: Body = model.__pydantic_validator__.validate_json(value or b"")
     except ValidationError as error:
         raise InvalidRequestError(_first_fault(model.__name__, error)) from None
+    return message
 
 
 def _first_fault(name: str, error: ValidationError) -> str:

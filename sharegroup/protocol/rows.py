@@ -1,4 +1,4 @@
-"""Rows of the Delta state table: the durable truth that recovery and audits fold."""
+"""Rows of the Delta state table: the durable state that recovery and audits fold."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 from pydantic import Field
 
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.records import Transition
+from sharegroup.core.records import Transition, is_persisted_by_kafka
 from sharegroup.core.runs import Run
 from sharegroup.core.state_batches import StateBatch
+from sharegroup.protocol.made import made
 from sharegroup.protocol.messages import Message
 
 
 class RecordType(StrEnum):
-    """What a row of the state table is."""
+    """Kind of a row of the state table."""
 
     FENCE = "Fence"
     COMMIT_MARKER = "CommitMarker"
@@ -39,8 +40,9 @@ class StateBatchEntry(Message):
 
     @classmethod
     def of(cls, batch: StateBatch) -> StateBatchEntry:
-        """The row entry of a state batch."""
-        return cls(
+        """Return the row entry of a state batch."""
+        return made(
+            cls,
             first_offset=batch.first_offset,
             last_offset=batch.last_offset,
             delivery_state=batch.delivery_state,
@@ -54,19 +56,42 @@ class StateBatchEntry(Message):
 
 
 class TransitionEntry(Message):
-    """One transition: who, when, why, from, to, count, deadline, and the request behind it."""
+    """One transition: member, time, cause, states, count, deadline, and the request behind it."""
 
     first_offset: int = Field(description="First offset, inclusive.")
     last_offset: int = Field(description="Last offset, inclusive.")
     from_state: RecordState | None = Field(description="State before; null when not in flight.")
     to_state: RecordState = Field(description="State after.")
     delivery_count: int = Field(description="Delivery count after.")
-    member_id: str = Field(description="Who holds or held the records; empty when nobody did.")
+    member_id: str = Field(description="Member that holds or held the records; empty when none did.")
     deadline_ms: int = Field(description="Locked until (ACQUIRED), not before (AVAILABLE), else 0; epoch ms.")
-    cause: Cause = Field(description="Why.")
-    reason: str = Field(default="", description="The member's words on it, such as why a gap is a gap.")
-    time_ms: int = Field(description="When it was judged; epoch ms.")
+    cause: Cause = Field(description="Cause of the change.")
+    reason: str = Field(default="", description="Reason from the member, such as the cause of a gap.")
+    time_ms: int = Field(description="Time of the change; epoch ms.")
     request_offset: int = Field(description="Offset of the message in the request log that caused it.")
+
+    @classmethod
+    def of(cls, transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:
+        """Return the row entry of an engine's transition."""
+        return made(
+            cls,
+            first_offset=transition.first_offset,
+            last_offset=transition.last_offset,
+            from_state=transition.from_state,
+            to_state=transition.to_state,
+            delivery_count=transition.delivery_count,
+            member_id=transition.member_id,
+            deadline_ms=transition.deadline_ms,
+            cause=transition.cause,
+            reason=reason,
+            time_ms=time_ms,
+            request_offset=request_offset,
+        )
+
+    @property
+    def is_persisted_by_kafka(self) -> bool:
+        """True if Kafka's share coordinator would store it; see `Transition`."""
+        return is_persisted_by_kafka(self.to_state, self.cause)
 
     @property
     def transition(self) -> Transition:
@@ -95,8 +120,9 @@ class RunEntry(Message):
 
     @classmethod
     def of(cls, run: Run) -> RunEntry:
-        """The row entry of an engine's run."""
-        return cls(
+        """Return the row entry of an engine's run."""
+        return made(
+            cls,
             first_offset=run.first_offset,
             last_offset=run.last_offset,
             state=run.state,
@@ -121,7 +147,7 @@ class StateRow(Message):
     the order of `request_offset`.
     """
 
-    record_type: RecordType = Field(description="What the row is.")
+    record_type: RecordType = Field(description="Kind of the row.")
     date: str = Field(default="", description="UTC date of time_ms, the table's partition column.")
     commit_id: int = Field(default=-1, description="The commit; rises for the table's life; -1 outside of commits.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that wrote the row.")
@@ -137,8 +163,24 @@ class StateRow(Message):
     start_offset: int = Field(default=-1, description="SPSO after the effect.")
     delivery_complete_count: int = Field(default=-1, description="Finished records at or above the SPSO.")
     state_batches: list[StateBatchEntry] = Field(
-        default_factory=list, description="What Kafka would persist: in an update what changed, in a snapshot all."
+        default_factory=list,
+        description="Batches that Kafka would persist; an update has the changed ones.",
     )
-    transitions: list[TransitionEntry] = Field(default_factory=list, description="What happened, in order.")
-    runs: list[RunEntry] = Field(default_factory=list, description="Snapshots only: everything in flight.")
+    transitions: list[TransitionEntry] = Field(default_factory=list, description="Changes, in order.")
+    runs: list[RunEntry] = Field(default_factory=list, description="Snapshots only: all records in flight.")
     payload: dict[str, Any] = Field(default_factory=dict, description="The rest, by record type; JSON.")
+
+    @property
+    def is_imported(self) -> bool:
+        """True if another system made the state in the row."""
+        return self.payload.get("origin") is not None
+
+    @property
+    def begins_imported_state(self) -> bool:
+        """True if the row is the first one of a state that another system made."""
+        return self.is_imported and bool(self.payload["origin"].get("is_new_state", False))
+
+    def replaces_state(self, state_epoch: int) -> bool:
+        """Return True if the row begins a new state of a share-partition, whose present one has this epoch."""
+        is_new = self.state_epoch > state_epoch or self.begins_imported_state
+        return self.record_type is RecordType.SHARE_SNAPSHOT and is_new

@@ -9,18 +9,23 @@ from pydantic import Field, field_validator, model_validator
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import AcknowledgementBatch
+from sharegroup.core.runs import Run
+from sharegroup.protocol.made import made
 from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
 FINAL_EPOCH = -1
-"""Share-session epoch that closes a session and releases what it holds."""
+"""Share-session epoch that closes a session and releases its records."""
 MAX_TOPIC_ID_LENGTH = 64
 """Characters of a topic id in a request; a UUID in Kafka's base64 form has 22."""
 TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]
 """A topic id that the sender chose: it becomes part of the share session."""
 MAX_REDELIVERY_DELAY_MS = 7 * 24 * 60 * 60 * 1_000
-"""A released record can be kept away from everybody for at most a week: it holds the start offset meanwhile."""
+"""A released record can be delayed for at most a week: it holds the start offset meanwhile."""
+
+_ACKNOWLEDGE_TYPES = tuple(AcknowledgeType)
 
 
 class AcknowledgementRange(Message):
@@ -31,22 +36,29 @@ class AcknowledgementRange(Message):
     acknowledge_types: list[AcknowledgeType] = Field(
         min_length=1, description="One type for the range or one per offset; 100 is `unread`, our own."
     )
-    reason: Name = Field(default="", description="Why a gap is a gap, for the audit trail.")
+    reason: Name = Field(default="", description="Reason for a gap, for the audit trail.")
     redelivery_delay_ms: Int64 | None = Field(
         default=None,
         ge=0,
         le=MAX_REDELIVERY_DELAY_MS,
-        description="How long what is released stays away from everybody, in ms; null is the group's back-off. Ours.",
+        description="Delay before released records are available again, in ms; null is the group's back-off. Ours.",
     )
 
     @field_validator("acknowledge_types", mode="before")
     @classmethod
     def _known(cls, value: object) -> object:
         if isinstance(value, list):
-            unknown = [code for code in value if code not in AcknowledgeType.__members__.values()]
+            unknown = [code for code in value if code not in _ACKNOWLEDGE_TYPES]
             if unknown:
                 raise ValueError(f"unknown acknowledge type {unknown[0]!r}; known are 0 to 4 and 100")
         return value
+
+    @property
+    def batch(self) -> AcknowledgementBatch:
+        """The engine's form of it."""
+        return AcknowledgementBatch(
+            self.first_offset, self.last_offset, tuple(self.acknowledge_types), self.redelivery_delay_ms
+        )
 
 
 class FetchPartition(Message):
@@ -73,19 +85,19 @@ class ForgottenTopic(Message):
 
 
 class ShareFetchRequest(Message):
-    """Acquire records of the session's share-partitions, and acknowledge earlier ones on the way."""
+    """Request to acquire records of the session's share-partitions, with acknowledgements of earlier ones."""
 
     share_session_epoch: Int32 = Field(description="0 opens the session, -1 closes it, else one more than before.")
-    max_wait_ms: Int32 = Field(default=500, ge=0, description="How long the fetch may wait for records, in ms.")
+    max_wait_ms: Int32 = Field(default=500, ge=0, description="Maximum wait for records, in ms.")
     max_records: Int32 = Field(default=500, ge=0, description="Records wanted; 0 only acknowledges.")
     batch_size: Int32 = Field(default=500, ge=1, description="Most records in one acquired range.")
-    acquire_mode: AcquireMode = Field(default=AcquireMode.BATCH_OPTIMIZED, description="How strict max_records is.")
+    acquire_mode: AcquireMode = Field(default=AcquireMode.BATCH_OPTIMIZED, description="Strictness of max_records.")
     topics: list[FetchTopic] = Field(default_factory=list, description="Partitions to add, and acknowledgements.")
     forgotten_topics_data: list[ForgottenTopic] = Field(default_factory=list, description="Partitions to remove.")
 
 
 class ShareAcknowledgeRequest(Message):
-    """Acknowledge records without fetching."""
+    """Request to acknowledge records without fetching."""
 
     share_session_epoch: Int32 = Field(description="-1 closes the session, else one more than before.")
     topics: list[FetchTopic] = Field(default_factory=list, description="Acknowledgements.")
@@ -98,6 +110,11 @@ class AcquiredRecords(Message):
     last_offset: Int64 = Field(ge=0, description="Last offset, inclusive.")
     delivery_count: Int32 = Field(ge=1, description="Deliveries of each record, this one included.")
 
+    @classmethod
+    def of(cls, run: Run) -> AcquiredRecords:
+        """Return the message's form of an acquired run."""
+        return made(cls, first_offset=run.first_offset, last_offset=run.last_offset, delivery_count=run.delivery_count)
+
     @model_validator(mode="after")
     def _check_ascending(self) -> Self:
         if self.first_offset > self.last_offset:
@@ -106,15 +123,15 @@ class AcquiredRecords(Message):
 
 
 class PartitionResponse(Message):
-    """The answer for one partition; the fetch and the acknowledgements fail apart."""
+    """The answer for one partition; the fetch and the acknowledgements fail separately."""
 
     partition_index: PartitionIndex = Field(description="Partition.")
     error_code: Int32 = Field(default=0, description="Error of the fetch; 0 is none.")
     error_message: str = Field(default="", description="Its text.")
     acknowledge_error_code: Int32 = Field(default=0, description="Error of the acknowledgements; 0 is none.")
     acknowledge_error_message: str = Field(default="", description="Its text.")
-    is_acknowledged: bool = Field(default=False, description="Whether the request had acknowledgements here.")
-    acquired_records: list[AcquiredRecords] = Field(default_factory=list, description="What was acquired.")
+    is_acknowledged: bool = Field(default=False, description="True if the request had acknowledgements here.")
+    acquired_records: list[AcquiredRecords] = Field(default_factory=list, description="Acquired ranges.")
 
 
 class TopicResponse(Message):
@@ -128,10 +145,10 @@ class ShareFetchResponse(ErrorResponse):
     """The answer to a fetch or an acknowledgement."""
 
     share_session_epoch: Int32 = Field(default=0, description="Epoch of the request that is answered.")
-    acquisition_lock_timeout_ms: Int32 = Field(default=0, description="How long the locks last, in ms.")
-    lock_deadline_ms: Int64 = Field(default=0, description="When the locks end, epoch ms; 0 when nothing was acquired.")
+    acquisition_lock_timeout_ms: Int32 = Field(default=0, description="Duration of the locks, in ms.")
+    lock_deadline_ms: Int64 = Field(default=0, description="End of the locks, epoch ms; 0 when nothing was acquired.")
     isolation_level: IsolationLevel = Field(
         default=IsolationLevel.READ_UNCOMMITTED,
-        description="How the member is to read what it acquired: the group's share.isolation.level. Ours.",
+        description="Isolation level of the member's reads: the group's share.isolation.level. Ours.",
     )
     responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")

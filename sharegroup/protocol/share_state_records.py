@@ -1,7 +1,6 @@
 """The records of Kafka's topic `__share_group_state`, and their bytes (spec 002, "Persistent: ShareSnapshotValue").
 
-A key is an int16 record type and the key's fields in the older encoding; a value is an int16 version and the value's
-fields in the flexible one. A tombstone has the key of a snapshot.
+A tombstone has the key of a snapshot.
 """
 
 from __future__ import annotations
@@ -10,24 +9,26 @@ from dataclasses import dataclass
 
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.state_batches import StateBatch
-from sharegroup.errors import KafkaRecordError, UnsupportedFormatVersionError
+from sharegroup.errors import KafkaRecordError
+from sharegroup.protocol.kafka_coordinator_records import CoordinatorRecord, CoordinatorRecordCodec, RecordSchema
 from sharegroup.protocol.kafka_encoding import (
     INT16,
     INT32,
     INT64,
     STRING,
+    UINT16,
     UUID,
     Array,
-    BytesReader,
     Field,
     Struct,
+    UnknownTaggedField,
     enumeration,
 )
 
-VALUE_VERSION = 0
-"""The only version of a value that Kafka has."""
+STATE_TOPIC = "__share_group_state"
+"""Kafka's topic of the records."""
 UNKNOWN_COUNT = -1
-"""Delivery-complete count that nobody has told."""
+"""Delivery-complete count that is not known."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,8 +50,8 @@ class ShareSnapshot:
         leader_epoch: epoch of the share-partition's leader.
         start_offset: the SPSO; -1 when it is not known yet.
         delivery_complete_count: finished records at or above the SPSO (KIP-1226); -1 when not known.
-        create_timestamp: when the state was created; epoch ms.
-        write_timestamp: when it was written, or rewritten because it was cold; epoch ms.
+        create_timestamp: when the state was created; epoch ms, -1 when not known.
+        write_timestamp: when it was written, or rewritten because it was cold; epoch ms, -1 when not known.
         state_batches: ascending, at or above the SPSO.
     """
 
@@ -59,14 +60,14 @@ class ShareSnapshot:
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int = UNKNOWN_COUNT
-    create_timestamp: int
-    write_timestamp: int
+    create_timestamp: int = -1
+    write_timestamp: int = -1
     state_batches: tuple[StateBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareUpdate:
-    """What changed since the record before; the fields mean what those of a snapshot do.
+    """Changes since the previous record; the fields have the meaning of those of a snapshot.
 
     Attributes:
         snapshot_epoch: that of the last snapshot.
@@ -85,10 +86,19 @@ class ShareUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ShareStateRecord:
-    """A record of the topic; without a value it says that the state is deleted."""
+    """A record of the topic; without a value it deletes the state.
+
+    Attributes:
+        key: the share-partition.
+        value: its state, or what changed of it.
+        unknown_tagged_fields: tagged fields of a later release of Kafka.
+        is_early: True if Kafka 4.0 wrote it, without times and with other bytes.
+    """
 
     key: SharePartitionKey
     value: ShareSnapshot | ShareUpdate | None
+    unknown_tagged_fields: tuple[UnknownTaggedField, ...] = ()
+    is_early: bool = False
 
 
 _KEY = Struct(
@@ -131,51 +141,55 @@ _UPDATE = Struct(
         Field("state_batches", Array(_STATE_BATCH)),
     ),
 )
+_EARLY_SNAPSHOT = Struct(
+    ShareSnapshot,
+    (
+        Field("snapshot_epoch", UINT16),
+        Field("state_epoch", INT32),
+        Field("leader_epoch", INT32),
+        Field("start_offset", INT64),
+        Field("state_batches", Array(_STATE_BATCH)),
+    ),
+)
+_EARLY_UPDATE = Struct(
+    ShareUpdate,
+    (
+        Field("snapshot_epoch", UINT16),
+        Field("leader_epoch", INT32),
+        Field("start_offset", INT64),
+        Field("state_batches", Array(_STATE_BATCH)),
+    ),
+)
 _SNAPSHOT_TYPE, _UPDATE_TYPE = 0, 1
-_VALUES = {_SNAPSHOT_TYPE: _SNAPSHOT, _UPDATE_TYPE: _UPDATE}
+_CODEC = CoordinatorRecordCodec(
+    "the share-group state",
+    {
+        _SNAPSHOT_TYPE: RecordSchema(_KEY, _SNAPSHOT, _EARLY_SNAPSHOT),
+        _UPDATE_TYPE: RecordSchema(_KEY, _UPDATE, _EARLY_UPDATE),
+    },
+)
 
 
 def encoded(record: ShareStateRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as Kafka writes them; the value of a tombstone is None.
+    """Return key and value as Kafka writes them; the value of a tombstone is None.
 
     Raises:
         KafkaRecordError: a value does not fit its field; names the field.
     """
     record_type = _UPDATE_TYPE if isinstance(record.value, ShareUpdate) else _SNAPSHOT_TYPE
-    key = INT16.encode(record_type, is_flexible=False) + _KEY.encode(record.key, is_flexible=False)
-    if record.value is None:
-        return key, None
-    version = INT16.encode(VALUE_VERSION, is_flexible=True)
-    return key, version + _VALUES[record_type].encode(record.value, is_flexible=True)
+    return _CODEC.encode(
+        CoordinatorRecord(record_type, record.key, record.value, record.unknown_tagged_fields, record.is_early)
+    )
 
 
 def decoded(key: bytes, value: bytes | None) -> ShareStateRecord:
-    """The record that Kafka wrote as these bytes.
+    """Return the record that Kafka wrote as these bytes.
 
     Raises:
         UnsupportedFormatVersionError: the type of the record or the version of its value is not known.
         KafkaRecordError: the bytes do not follow the schema.
     """
-    key_reader = BytesReader(key)
-    record_type = INT16.decode(key_reader, is_flexible=False)
-    if record_type not in _VALUES:
-        raise UnsupportedFormatVersionError(f"Record type {record_type} of the share-group state is not known.")
-    partition_key: SharePartitionKey = _KEY.decode(key_reader, is_flexible=False)
-    key_reader.check_end()
-    return ShareStateRecord(partition_key, _decoded_value(record_type, value))
-
-
-def _decoded_value(record_type: int, value: bytes | None) -> ShareSnapshot | ShareUpdate | None:
-    if value is None:
-        if record_type != _SNAPSHOT_TYPE:
-            raise KafkaRecordError("An update has no value; what deletes a state has the key of a snapshot.")
-        return None
-    reader = BytesReader(value)
-    version = INT16.decode(reader, is_flexible=True)
-    if version != VALUE_VERSION:
-        raise UnsupportedFormatVersionError(
-            f"A value of the share-group state has version {version}; this release reads {VALUE_VERSION}."
-        )
-    state: ShareSnapshot | ShareUpdate = _VALUES[record_type].decode(reader, is_flexible=True)
-    reader.check_end()
-    return state
+    record = _CODEC.decode(key, value)
+    if record.value is None and record.record_type != _SNAPSHOT_TYPE:
+        raise KafkaRecordError("An update has no value; a tombstone has the key of a snapshot.")
+    return ShareStateRecord(record.key, record.value, record.unknown_tagged_fields, record.is_early)

@@ -1,46 +1,170 @@
-"""From acquired ranges of offsets to their records as a DataFrame."""
+"""The records of acquired ranges as a DataFrame, and their number from the job that reads them."""
 
 from __future__ import annotations
 
+import functools
 import json
-from bisect import bisect_left, bisect_right
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.acquisition import HeldRange
-from sharegroup.client.record_reader import MISSING_REASONS
+from sharegroup.client.held_records import HeldRange
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.port import Log, PartitionOffsets
-from sharegroup.spark.kafka_records import kafka_records
 from sharegroup.spark.local_log_source import FORMAT
+from sharegroup.spark.session import check_kafka_source
+
+MAX_READS = 8
+"""Most spans of one partition: each is a read of its own, with a look-up in the cluster and a task."""
+SKIPPED_OFFSETS = 10_000
+"""The largest gap between two ranges that is read along with them."""
+
+_FORMAT = "kafka"
+_SETTINGS = {
+    # A topic that was deleted must not be created again with a broker's defaults: it would be another one.
+    "kafka.allow.auto.create.topics": "false",
+    # A task asks for offsets that exist. Its consumer also fetches beyond them in advance; such a fetch would wait for
+    # new records at the broker, half a second by default, and the next request on that connection behind it.
+    "kafka.fetch.max.wait.ms": "10",
+}
+_SCHEMA = (
+    "topic string, partition int, offset bigint, delivery_count smallint, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, timestamp timestamp"
+)
+_COLUMNS = ("topic", "partition", "offset", "delivery_count", "key", "value", "headers", "timestamp")
+
+Partition = tuple[str, int]
+"""Topic and partition."""
+
+Span = tuple[int, int]
+"""First offset, and the one after the last."""
 
 
-def acquired_records(spark: SparkSession, log: str | KafkaConfig, held: Sequence[HeldRange]) -> DataFrame:
-    """The records of held ranges of one acquisition as a DataFrame.
+def kafka_records(spark: SparkSession, config: KafkaConfig, ranges: Sequence[HeldRange]) -> DataFrame:
+    """Return the records of held ranges of one acquisition; offsets without a record have no row.
 
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
-    Args:
-        spark: the session that reads them.
-        log: path or address of the log, or the Kafka cluster that it is in.
-        held: the ranges.
+    Raises:
+        EnvironmentNotReadyError: Spark's Kafka source is on no class path.
+        ConfigurationError: a PEM file cannot be read.
+    """
+    if not ranges:
+        return spark.createDataFrame([], _SCHEMA)
+    options = {**_read_options(config), "kafka.isolation.level": ranges[0].isolation_level.value}
+    # 1. Read the spans that cover the ranges.
+    spans = spans_of(ranges)
+    reads = [_read(spark, options, round_of_spans) for round_of_spans in _rounds(spans)]
+    records = functools.reduce(DataFrame.unionAll, reads)
+    # 2. Add delivery counts; a join with the ranges also drops the gaps between them.
+    counts = {held.delivery_count for held in ranges}
+    if len(counts) == 1 and not _has_gaps(spans, ranges):
+        counted = records.withColumn("delivery_count", F.lit(counts.pop()).cast("smallint"))
+    else:
+        counted = records.join(F.broadcast(_delivery_counts(spark, ranges)), ["topic", "partition", "offset"])
+    return counted.select(*_COLUMNS)
+
+
+def spans_of(ranges: Iterable[HeldRange]) -> dict[Partition, list[Span]]:
+    """Return ascending spans of offsets that cover the ranges of each partition; at most MAX_READS of each.
+
+    The gaps within a span are read in vain, so spans end at the largest gaps.
+    """
+    by_partition: dict[Partition, list[HeldRange]] = defaultdict(list)
+    for held in sorted(ranges, key=attrgetter("first_offset")):
+        by_partition[held.topic, held.partition].append(held)
+    return {partition: _spans(of_partition) for partition, of_partition in by_partition.items()}
+
+
+def _read_options(config: KafkaConfig) -> dict[str, str]:
+    """Return the options of every read of a cluster; they may hold secrets."""
+    check_kafka_source()
+    return _SETTINGS | {f"kafka.{key}": value for key, value in config.java_client_properties().items()}
+
+
+def _spans(ranges: Sequence[HeldRange]) -> list[Span]:
+    gaps = [
+        (after.first_offset - before.last_offset - 1, index)
+        for index, (before, after) in enumerate(pairwise(ranges), start=1)
+    ]
+    largest = sorted(gaps, reverse=True)[: MAX_READS - 1]
+    bounds = [0, *sorted(index for gap, index in largest if gap > SKIPPED_OFFSETS), len(ranges)]
+    return [(ranges[start].first_offset, ranges[end - 1].last_offset + 1) for start, end in pairwise(bounds)]
+
+
+def _rounds(spans: Mapping[Partition, Sequence[Span]]) -> Iterator[dict[Partition, Span]]:
+    """Return one span of each partition for each read: the first spans, the second ones, and so on."""
+    for number in range(max(map(len, spans.values()))):
+        yield {
+            partition: of_partition[number] for partition, of_partition in spans.items() if number < len(of_partition)
+        }
+
+
+def _read(spark: SparkSession, options: Mapping[str, str], spans: Mapping[Partition, Span]) -> DataFrame:
+    partitions: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, partition), (start, end) in spans.items():
+        partitions[topic].append(partition)
+        starts[topic][str(partition)], ends[topic][str(partition)] = start, end
+    return (
+        spark.read.format(_FORMAT)
+        .options(**options)
+        .option("assign", json.dumps(partitions))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("includeHeaders", "true")
+        # Records that were deleted since have no row; the caller determines which offsets have none.
+        .option("failOnDataLoss", "false")
+        .load()
+        .drop("timestampType")
+    )
+
+
+def _has_gaps(spans: Mapping[Partition, Sequence[Span]], ranges: Iterable[HeldRange]) -> bool:
+    covered = sum(end - start for of_partition in spans.values() for start, end in of_partition)
+    return covered != sum(held.record_count for held in ranges)
+
+
+def _delivery_counts(spark: SparkSession, ranges: Sequence[HeldRange]) -> DataFrame:
+    """Return one row for each offset of the ranges."""
+    table = pa.table(
+        {
+            "topic": [held.topic for held in ranges],
+            "partition": pa.array([held.partition for held in ranges], pa.int32()),
+            "first_offset": pa.array([held.first_offset for held in ranges], pa.int64()),
+            "last_offset": pa.array([held.last_offset for held in ranges], pa.int64()),
+            "delivery_count": pa.array([held.delivery_count for held in ranges], pa.int16()),
+        }
+    )
+    offsets = F.explode(F.sequence("first_offset", "last_offset")).alias("offset")
+    return spark.createDataFrame(table).select("topic", "partition", "delivery_count", offsets)
+
+
+_COUNT = "count"
+_COUNT_TIMEOUT_S = 1.0
+"""Spark reports a count within milliseconds after the job."""
+_COUNT_POLL_S = 0.005
+
+
+def acquired_records(spark: SparkSession, log: str | KafkaConfig, ranges: Sequence[HeldRange]) -> DataFrame:
+    """Return the records of held ranges of one acquisition as a DataFrame.
+
+    Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
     """
     if isinstance(log, KafkaConfig):
-        return kafka_records(spark, log, held)
-    ranges = [[r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count] for r in held]
+        return kafka_records(spark, log, ranges)
+    stored = [[r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count] for r in ranges]
     return (
         spark.read.format(FORMAT)
         .option("path", log)
-        .option("ranges", json.dumps(ranges))
+        .option("ranges", json.dumps(stored))
         .load()
         .select(
             "topic",
@@ -55,83 +179,37 @@ def acquired_records(spark: SparkSession, log: str | KafkaConfig, held: Sequence
     )
 
 
-def readable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
-    """What of acquired ranges can be read, and what cannot: it was deleted from the log since, or is not there yet.
-
-    Ranges of a topic that was deleted, or created again, are dropped: their records do not exist any more.
-    """
-    ranges = list(ranges)
-    offsets = _offsets(log, {(found.topic, found.topic_id) for found in ranges})
-    held: list[HeldRange] = []
-    missing: list[Acknowledgement] = []
-    for found in ranges:
-        if found.topic not in offsets:
-            continue
-        start = offsets[found.topic][found.partition].start_offset
-        end = max(start, offsets[found.topic][found.partition].readable_end(found.isolation_level))
-        not_yet = f"{MISSING_REASONS[found.isolation_level][1]} {end}"
-        for first, last, kind, reason in (
-            (0, start - 1, AcknowledgeType.GAP, f"deleted: the log starts at offset {start}"),
-            (end, found.last_offset, AcknowledgeType.UNREAD, not_yet),
-        ):
-            if part := _part(found, first, last):
-                missing.append(part.acknowledgement(kind, reason))
-        if part := _part(found, start, end - 1):
-            held.append(part)
-    return held, missing
-
-
-def without_gaps(
-    held: Iterable[HeldRange], offsets: Mapping[tuple[str, int], Sequence[int]]
-) -> tuple[list[HeldRange], list[Acknowledgement]]:
-    """Held ranges cut down to the offsets that have records, and the gaps between those.
-
-    Args:
-        held: ranges that can be read, as `readable` says.
-        offsets: (topic, partition) → the offsets of its records, in ascending order.
-    """
-    parts: list[HeldRange] = []
-    gaps: list[Acknowledgement] = []
-    for found in held:
-        of_partition = offsets.get((found.topic, found.partition), ())
-        low = bisect_left(of_partition, found.first_offset)
-        present = of_partition[low : bisect_right(of_partition, found.last_offset, lo=low)]
-        if len(present) == found.record_count:
-            parts.append(found)
-            continue
-        runs = [tuple(run) for _, run in groupby(enumerate(present), lambda item: item[1] - item[0])]
-        bounds = [(run[0][1], run[-1][1]) for run in runs]
-        parts += [replace(found, first_offset=first, last_offset=last) for first, last in bounds]
-        edges = [(0, found.first_offset - 1), *bounds, (found.last_offset + 1, 0)]
-        for (_, before), (after, _) in pairwise(edges):
-            if gap := _part(found, before + 1, after - 1):
-                gaps.append(gap.acknowledgement(AcknowledgeType.GAP, MISSING_REASONS[found.isolation_level][0]))
-    return parts, gaps
-
-
 def record_offsets(records: DataFrame) -> dict[tuple[str, int], list[int]]:
-    """(topic, partition) → the offsets of its records, in ascending order; a Spark job that reads them all."""
+    """Return (topic, partition) → the offsets of its records, in ascending order; a Spark job that reads them all."""
     table: pa.Table = records.select("topic", "partition", "offset").toArrow()
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
-    columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
-    for topic, partition, offset in sorted(zip(*columns, strict=True)):
-        found[topic, partition].append(offset)
-    return found
-
-
-def _part(held: HeldRange, first_offset: int, last_offset: int) -> HeldRange | None:
-    """What a range has within these bounds."""
-    first, last = max(held.first_offset, first_offset), min(held.last_offset, last_offset)
-    return replace(held, first_offset=first, last_offset=last) if first <= last else None
-
-
-def _offsets(log: Log, topics: Iterable[tuple[str, str]]) -> dict[str, dict[int, PartitionOffsets]]:
-    """Offsets of the topics (name, id) that are still there."""
-    offsets: dict[str, dict[int, PartitionOffsets]] = {}
-    for topic, topic_id in topics:
-        try:
-            if log.describe_topic(topic).topic_id == topic_id:
-                offsets[topic] = log.offsets(topic)
-        except UnknownTopicError:
-            continue
+    offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    for topic, partition, offset in sorted(rows):
+        offsets[topic, partition].append(offset)
     return offsets
+
+
+class CountedRecords:
+    """Counts records in the first job that reads them; a job of its own would read them all again.
+
+    Attributes:
+        records: the records to read.
+    """
+
+    def __init__(self, records: DataFrame) -> None:
+        self._observation = Observation()
+        self.records = records.observe(self._observation, F.count("*").alias(_COUNT))
+
+    def count(self) -> int | None:
+        """Return the number of records that the first action read.
+
+        None if no action reports it, as those on `rdd` and `foreach` do not.
+        """
+        observed = self._observation._jo
+        assert observed is not None
+        give_up_at_s = time.monotonic() + _COUNT_TIMEOUT_S
+        while not observed.future().isCompleted():
+            if time.monotonic() >= give_up_at_s:
+                return None
+            threading.Event().wait(_COUNT_POLL_S)
+        return int(self._observation.get[_COUNT])

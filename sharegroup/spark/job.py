@@ -1,4 +1,9 @@
-"""The common part of the programs for spark-submit: flags, signals, the session, the log, and the exit code."""
+"""The common part of the programs for spark-submit: flags, signals, the session, the log, and the exit code.
+
+The first SIGTERM or SIGINT asks a program to drain and end, the second one ends it at once. spark-submit is the JVM,
+and Python its child. A signal may be sent to the one, to the other or to both, so both handle it, and the JVM passes it
+on to Python instead of ending.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,112 @@ import argparse
 import importlib
 import logging
 import os
+import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from sharegroup.errors import ConfigurationError, ShareGroupError
 from sharegroup.event_log import Event, log_events
 from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
-from sharegroup.spark.session import build_session, is_running
-from sharegroup.spark.stop_signals import StopSignals
-from sharegroup.spark.worker import Handler
+from sharegroup.spark.session import build_session, check_jars, is_running
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Handles signals from its creation, by the main thread, until `close`.
+
+    Attributes:
+        requested: set when the program should drain and end.
+        signal_name: the first signal; empty before it.
+    """
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self.signal_name = ""
+        self._lock = threading.Lock()
+        self._receivers: set[str] = set()
+        # A signal handler that sets an event can deadlock with the thread that it interrupts; a thread cannot.
+        self._received, self._sent = socket.socketpair()
+        self._sent.setblocking(False)
+        self._handlers_before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._wakeup_before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
+
+    def listen_in_jvm(self) -> None:
+        """Handle the signals of the JVM, too; start it unless spark-submit did."""
+        SparkContext._ensure_initialized()
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark does not type it
+        java_signals = gateway.jvm.sun.misc.Signal
+        for number in _SIGNALS:
+            java_signals.handle(java_signals(number.name.removeprefix("SIG")), _JvmListener(self))
+
+    def close(self) -> None:
+        """Restore the earlier signal handlers of this process."""
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        # Ends the thread, which closes its own end of the pair.
+        self._sent.close()
+
+    def receive(self, receiver: str, number: int) -> None:
+        """Handle a signal to one of the program's processes.
+
+        Args:
+            receiver: the process; a signal to the whole process group reaches each of them once.
+            number: the signal.
+        """
+        with self._lock:
+            if receiver in self._receivers:
+                os._exit(128 + number)
+            self._receivers.add(receiver)
+            self.signal_name = self.signal_name or signal.Signals(number).name
+        self.requested.set()
+
+    def _listen(self) -> None:
+        with self._received:
+            while number := self._received.recv(1):
+                if number[0] in _SIGNALS:
+                    self.receive("python", number[0])
+
+
+class _JvmListener:
+    """A `sun.misc.SignalHandler`."""
+
+    def __init__(self, signals: StopSignals) -> None:
+        self._signals = signals
+
+    def handle(self, java_signal: object) -> None:
+        """Pass a signal on; the JVM calls this in a thread of its own."""
+        self._signals.receive("jvm", java_signal.getNumber())  # type: ignore[attr-defined]  # a Java object
+
+    class Java:
+        """The Java interface, for py4j."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+
+if TYPE_CHECKING:
+    from sharegroup.spark.handler_calls import Handler
 
 logger = logging.getLogger(__name__)
 
 
 def job_parser(description: str, once: str, wait: str, wait_s: float) -> argparse.ArgumentParser:
-    """A parser with the flags that all jobs have.
+    """Return a parser with the flags of all jobs.
 
     Args:
-        description: what the job does.
+        description: description of the job.
         once: help of the flag `--once`.
         wait: help of the flag `--wait`, without its default.
         wait_s: default of the flag `--wait`.
@@ -40,7 +128,7 @@ def job_parser(description: str, once: str, wait: str, wait_s: float) -> argpars
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--wait", type=float, default=wait_s, metavar="SECONDS", help=f"{wait} (default %(default)g)")
-    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and what Spark logs")
+    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and the events of Spark")
     return parser
 
 
@@ -48,11 +136,11 @@ class Job:
     """A program for spark-submit, from its flags to its exit code.
 
     Attributes:
-        stop: set when the program shall drain and end.
+        stop: set when the program should drain and end.
 
     Args:
         app_name: name of the Spark application.
-        is_verbose: whether to log everything.
+        is_verbose: log every commit or batch, and the events of Spark.
     """
 
     def __init__(self, app_name: str, is_verbose: bool) -> None:
@@ -63,16 +151,24 @@ class Job:
         self.stop = self._signals.requested
         log_events(is_verbose)
 
-    def session(self) -> SparkSession:
-        """The job's Spark session; from now on signals to its JVM are heard."""
+    def start_jvm(self) -> None:
+        """Start the JVM, handle its signals from now on, and check its class path.
+
+        Raises:
+            EnvironmentNotReadyError: a class of the session's settings is on no class path.
+        """
         self._signals.listen_in_jvm()
+        check_jars()
+
+    def session(self) -> SparkSession:
+        """Return the job's Spark session; `start_jvm` comes before."""
         self._spark = build_session(self._app_name)
         if self._is_verbose:
             self._spark.sparkContext.setLogLevel("INFO")
         return self._spark
 
     def run(self, work: Callable[[Job], None]) -> int:
-        """Do the work, log how it ended, and return the exit code."""
+        """Do the work, log its end, and return the exit code."""
         try:
             work(self)
             code = ExitCode.OK
@@ -90,7 +186,7 @@ class Job:
 
 
 def end_process(code: int) -> NoReturn:
-    """End this process, even if a handler of a worker does not end: its thread would keep the interpreter."""
+    """End this process, even if the thread of a worker's handler does not end: it would keep the interpreter alive."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         sys.stdout.flush()
         os._exit(code)
@@ -98,10 +194,10 @@ def end_process(code: int) -> NoReturn:
 
 
 def load_handler(name: str) -> Handler:
-    """The function `package.module:function`, from the working directory or from what is installed.
+    """Import the function `package.module:function` from the working directory or an installed package.
 
     Raises:
-        ConfigurationError: there is no such function.
+        ConfigurationError: the module cannot be imported, or has no such function.
     """
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
@@ -113,10 +209,10 @@ def load_handler(name: str) -> Handler:
     except Exception as error:
         raise ConfigurationError(
             f"The handler {name} cannot be loaded: import of {module_name}: {type(error).__name__}: {error}.",
-            f"Modules are looked for in {os.getcwd()} and in what is installed.",
+            f"Modules are searched in {os.getcwd()} and in installed packages.",
         ) from error
     handler = getattr(module, function_name, None)
     if not callable(handler):
         problem = "has no" if handler is None else "is not callable:"
         raise ConfigurationError(f"The handler {name} cannot be loaded: {module.__file__} {problem} {function_name}.")
-    return handler  # type: ignore[no-any-return]  # what it takes and returns shows when it is called
+    return handler  # type: ignore[no-any-return]  # its signature is checked when it is called

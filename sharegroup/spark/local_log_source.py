@@ -1,26 +1,29 @@
-"""The local log as a Spark data source, `sharegroup_log`: batches of a topic, or of exact offset ranges.
+"""The embedded log as a Spark data source, `sharegroup_log`: batches of a topic, or of exact offset ranges.
 
 Options:
-    path: the local log's file.
+    path: the embedded log's file.
     topic: the topic to read.
     ranges: instead of `topic`, JSON [[topic, partition, first_offset, last_offset, delivery_count], ...], both
-        offsets inclusive; adds the column `delivery_count`. Offsets that do not exist give no row.
+        offsets inclusive; adds the column `delivery_count`. Offsets that do not exist have no row.
     numPartitions: tasks that share the work evenly (default 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sharegroup.client.held_records import HeldRange
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import RECORD_SCHEMA, read_arrow
-from sharegroup.spark.offset_ranges import OffsetRange, parse_ranges, split_evenly
+from sharegroup.spark import cluster
+from sharegroup.spark.held_ranges import split_evenly
 
 FORMAT = "sharegroup_log"
 """Name for `spark.read.format`."""
@@ -30,81 +33,132 @@ _COLUMNS = (
     "headers array<struct<key: string, value: binary>>"
 )
 _DELIVERY_COUNT = pa.field("delivery_count", pa.int16())
+_MAX_DELIVERY_COUNT = 32_767
 
 _OPTIONS = ("path", "topic", "ranges", "numPartitions")
+_RANGE_FIELDS = ("topic", "partition", "first_offset", "last_offset", "delivery_count")
+
+_ABSENT = ""
+"""Topic id of ranges that are read by their topic's name."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `sharegroup_log` known to a session."""
-    spark.dataSource.register(LocalLogDataSource)
+    """Make `sharegroup_log` known to a session; one on a cluster refuses it."""
+    spark.dataSource.register(LocalLogOnCluster if cluster.is_cluster(spark) else LocalLogDataSource)
 
 
 class LocalLogDataSource(DataSource):
-    """Entry point for Spark: names the format, tells its columns and makes readers."""
+    """Entry point for Spark: the format's name, its columns and its readers."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """Columns as DDL; `delivery_count` only when ranges are given."""
+        """Return the columns as DDL; `delivery_count` only with the option `ranges`."""
         return f"{_COLUMNS}, delivery_count smallint" if "ranges" in self.options else _COLUMNS
 
     def reader(self, schema: StructType) -> LocalLogBatchReader:
-        """The reader of a batch query; raises `ConfigurationError`."""
-        _refuse_unknown(self.options)
+        """Return the reader of a batch query.
+
+        Raises:
+            ConfigurationError: an option is unknown or missing, or its value is invalid.
+        """
+        _check_names(self.options)
         return LocalLogBatchReader(self.options)
 
 
-class RangesPartition(InputPartition):
-    """What one Spark task reads."""
+class LocalLogOnCluster(LocalLogDataSource):
+    """The format in a session on a cluster, whose tasks cannot read the file."""
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def schema(self) -> str:
+        """Refuse the format.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise cluster.embedded_log_refused(_required(self.options, "path"))
+
+
+class RangesPartition(InputPartition):
+    """A Spark partition: the ranges of one task."""
+
+    def __init__(self, ranges: Iterable[HeldRange]) -> None:
         super().__init__(tuple(ranges))
 
     @property
-    def ranges(self) -> tuple[OffsetRange, ...]:
+    def ranges(self) -> tuple[HeldRange, ...]:
         """The ranges, in reading order."""
         return tuple(self.value)
 
 
 class LocalLogBatchReader(DataSourceReader):
-    """Reads a whole topic, or exactly the offset ranges that it is given."""
+    """Reads a whole topic, or exact offset ranges."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._path = _required(options, "path")
-        self._task_count = _at_least(1, options, "numPartitions", 2) or 1
+        self._task_count = _positive(options, "numPartitions", 2)
         if ("ranges" in options) == ("topic" in options):
             raise ConfigurationError("A batch reads either a topic or ranges.", "Give exactly one of the two options.")
         self._ranges = parse_ranges(options["ranges"]) if "ranges" in options else None
         self._topic = options.get("topic", "")
 
     def partitions(self) -> list[InputPartition]:
-        """Tasks with even shares of the offsets."""
+        """Return tasks with even shares of the offsets."""
         ranges = self._topic_ranges() if self._ranges is None else self._ranges
-        # Spark takes no tasks at all to mean one task without a value.
+        # For Spark an empty list means one task without a value.
         return [RangesPartition(share) for share in split_evenly(ranges, self._task_count)] or [RangesPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's records."""
-        return _read(self._path, partition)
-
-    def _topic_ranges(self) -> list[OffsetRange]:
+        assert isinstance(partition, RangesPartition)
         with LocalLog(self._path) as log:
-            offsets = log.offsets(self._topic)
+            for held in partition.ranges:
+                for batch in read_arrow(log, held.topic, held.partition, held.first_offset, held.last_offset + 1):
+                    yield batch if self._ranges is None else _with_delivery_count(batch, held.delivery_count)
+
+    def _topic_ranges(self) -> list[HeldRange]:
+        with LocalLog(self._path) as log:
+            partitions = log.offsets(self._topic)
         return [
-            OffsetRange(self._topic, partition, found.start_offset, found.end_offset)
-            for partition, found in offsets.items()
+            HeldRange(_ABSENT, self._topic, partition, offsets.start_offset, offsets.end_offset - 1, delivery_count=0)
+            for partition, offsets in partitions.items()
         ]
 
 
-def _read(path: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    assert isinstance(partition, RangesPartition)
-    with LocalLog(path) as log:
-        for wanted in partition.ranges:
-            for batch in read_arrow(log, wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset):
-                yield batch if wanted.delivery_count is None else _with_delivery_count(batch, wanted.delivery_count)
+def parse_ranges(text: str) -> list[HeldRange]:
+    """Parse JSON [[topic, partition, first_offset, last_offset, delivery_count], ...], both offsets inclusive.
+
+    Raises:
+        ConfigurationError: it is not such JSON, or a range is empty or negative.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"ranges is not JSON: {error}.", f"Give [[{', '.join(_RANGE_FIELDS)}], ...]."
+        ) from error
+    if not isinstance(entries, list):
+        raise ConfigurationError("ranges is not a JSON list.", f"Give [[{', '.join(_RANGE_FIELDS)}], ...].")
+    return [_parse_range(index, entry) for index, entry in enumerate(entries)]
+
+
+def _parse_range(index: int, entry: object) -> HeldRange:
+    match entry:
+        case [
+            str(topic),
+            int(partition),
+            int(first_offset),
+            int(last_offset),
+            int(delivery_count),
+        ] if partition >= 0 and 0 <= first_offset <= last_offset and 0 <= delivery_count <= _MAX_DELIVERY_COUNT:
+            return HeldRange(_ABSENT, topic, partition, first_offset, last_offset, delivery_count)
+    raise ConfigurationError(
+        f"ranges[{index}] is {json.dumps(entry)}.",
+        f"Give [{', '.join(_RANGE_FIELDS)}] with first_offset <= last_offset and a delivery count up to "
+        f"{_MAX_DELIVERY_COUNT}.",
+    )
 
 
 def _with_delivery_count(batch: pa.RecordBatch, delivery_count: int) -> pa.RecordBatch:
@@ -112,7 +166,7 @@ def _with_delivery_count(batch: pa.RecordBatch, delivery_count: int) -> pa.Recor
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=RECORD_SCHEMA.append(_DELIVERY_COUNT))
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
+def _check_names(options: Mapping[str, str]) -> None:
     # Spark passes option names in lower case.
     unknown = sorted(options.keys() - {name.lower() for name in _OPTIONS})
     if unknown:
@@ -128,10 +182,8 @@ def _required(options: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _at_least(bound: int, options: Mapping[str, str], name: str, default: int | None) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or int(text) < bound:
-        raise ConfigurationError(f"The option {name} is {text!r}.", f"It must be a whole number from {bound} on.")
+def _positive(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"The option {name} is {text!r}.", "It must be a whole number from 1 on.")
     return int(text)

@@ -1,10 +1,10 @@
 """The stream that hosts the processor: ranges of offsets of the request log, one row a range, never the messages.
 
-Each row has the loop's figures, too, as they are when a batch's rows are read: the job that reads them carries them in
-a local property, so that the query's progress can show them (an observation made inside `foreachBatch` is not shown).
+Each row also has the loop's figures at the time when a batch's rows are read. The job that reads them carries them in a
+local property, so that the query's progress shows them; it does not show observations from inside `foreachBatch`.
 
-Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and where the log is: `log.path`, or options that
-begin with `kafka.`.
+Options: `topic`, `startingOffsets` (JSON {"partition": offset}), and the log: `log.path`, or options that begin with
+`kafka.`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ Range = tuple[str, int, int, int]
 
 def source_options(log: str | KafkaConfig, topic: str, start_offsets: Mapping[int, int]) -> dict[str, str]:
     """Return the options of a stream that begins at these offsets; they may hold secrets."""
-    where = {"log.path": log} if isinstance(log, str) else log.client_properties()
-    prefix = "" if isinstance(log, str) else _KAFKA_PREFIX
+    if isinstance(log, str):
+        address = {"log.path": log}
+    else:
+        address = {f"{_KAFKA_PREFIX}{key}": value for key, value in log.client_properties().items()}
     return {
-        **{f"{prefix}{key}": value for key, value in where.items()},
+        **address,
         "topic": topic,
         "startingOffsets": json.dumps({str(partition): offset for partition, offset in start_offsets.items()}),
     }
@@ -87,7 +89,7 @@ class RequestRangesReader(DataSourceStreamReader):
         self._log: Log | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """Return where the query begins."""
+        """Return the offsets at which the query begins."""
         return self._start_offsets
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -96,11 +98,11 @@ class RequestRangesReader(DataSourceStreamReader):
             sys.excepthook = _report
             self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
         ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
-        # The log may lack what the state table has seen; a stream does not go back.
+        # The log may end before the offsets of the state table; a stream does not go back.
         return {partition: max(offset, ends.get(partition, 0)) for partition, offset in start.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return that a micro-batch has all ranges: the loop bounds what is applied at once."""
+        """Put no limit on a micro-batch: the loop limits its cuts itself."""
         return ReadAllAvailable()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -121,6 +123,6 @@ class RequestRangesReader(DataSourceStreamReader):
 
 
 def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Report what ends the process of a reader, unless that Spark, which started it, is gone."""
+    """Report the error that ends the process of a reader, unless Spark, which started it, has ended."""
     if not issubclass(kind, EOFError | ConnectionError):
         sys.__excepthook__(kind, error, traceback)

@@ -1,26 +1,27 @@
-"""The Spark session, with the settings that make small, frequent micro-batches fast (docs/design.md, "Measured")."""
+"""The Spark session, with the settings that make small, frequent micro-batches fast (docs/measured.md)."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
-from sharegroup.spark import local_log_source
+from sharegroup.spark import cluster, local_log_source
+from sharegroup.spark.source import stream_reader
 
 CONTROL_POOL = "control"
-"""FAIR pool of the processor's query, with a minimum share, so that data tasks never starve it."""
+"""FAIR pool of the processor's query, with a minimum share, so that it never waits for data tasks."""
 
 WORKER_POOL = "workers"
-"""FAIR pool of the jobs that handlers start."""
+"""FAIR pool of the handlers' jobs."""
 
-_FAIR_POOLS = Path(__file__).parent / "fair_pools.xml"
+_FAIR_POOLS = cluster.package_file("spark/fair_pools.xml")
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -30,6 +31,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.collect": "false",
+    # Spark's default without kafka: the first version of that source turns each record into a row and back again.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -38,7 +41,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
 }
-"""Of every session made here; what spark-submit, its flags or its defaults file have set wins."""
+"""Settings of a new session; those of spark-submit, its flags or its defaults file win."""
 
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -48,41 +51,54 @@ LOCAL_SETTINGS: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""For a master on this machine, where checkpoints are on a local path; no file permissions are set."""
+"""More settings for a local master: its checkpoints are on a local path. They set no file permissions."""
 
-_KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+"""Class of the jars of set kafka."""
+
 _LOADED_CLASSES = ("spark.sql.extensions", "spark.hadoop.fs.file.impl")
-"""Settings that name a class of a jar that PySpark does not bring."""
+"""Settings that name a class of a jar that is not part of PySpark."""
 
 
 def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session that a notebook or a cluster has made already, as it is; else a new one with the settings above.
+    """Return the active session of a notebook or a cluster unchanged, or a new one with the settings above.
 
     Master, class path and Java's options come from spark-submit or from the defaults file that `make setup` writes:
     they must be known before the JVM starts.
 
     Args:
         app_name: name of the application.
-        settings: settings of a new session that win over all others; those for a JVM count if none runs yet.
+        settings: settings of a new session that win over all others; those of the JVM need one that is not running yet.
+
+    Raises:
+        EnvironmentNotReadyError: a class of the settings is on no class path, or the executors of a cluster lack it.
+    """
+    builder = SparkSession.builder
+    is_new = SparkContext._active_spark_context is None
+    if is_new:
+        for key, value in _new_settings(app_name, settings or {}).items():
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if is_new and cluster.is_cluster(spark):
+        cluster.send_package(spark.sparkContext)
+        cluster.check_executors(spark, SETTINGS[_LOADED_CLASSES[0]].split(","))
+    local_log_source.register(spark)
+    stream_reader.register(spark)
+    return spark
+
+
+def check_jars() -> None:
+    """Check that a new session finds its classes; start the JVM if there is none.
 
     Raises:
         EnvironmentNotReadyError: a class of the settings is on no class path.
     """
-    builder = SparkSession.builder
     if SparkContext._active_spark_context is None:
-        for key, value in _new_settings(app_name, settings or {}).items():
-            builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    local_log_source.register(spark)
-    # Imported here because the source reads acquired records as a worker does, with this module's check for Kafka.
-    from sharegroup.spark import share_group_source
-
-    share_group_source.register(spark)
-    return spark
+        _new_settings("", {})
 
 
 def is_running(spark: SparkSession) -> bool:
-    """Whether the session can still be used; it cannot when somebody has stopped it or its JVM is gone."""
+    """Return False if the session was stopped or its JVM has ended."""
     java_context = spark.sparkContext._jsc
     try:
         return java_context is not None and not java_context.sc().isStopped()
@@ -91,43 +107,70 @@ def is_running(spark: SparkSession) -> bool:
 
 
 def check_running(spark: SparkSession) -> None:
-    """As `is_running`, for who needs it.
+    """Check that the session can still be used.
 
     Raises:
-        SparkEndedError: the session has ended.
+        SparkEndedError: it was stopped, or its JVM has ended.
     """
     if not is_running(spark):
         raise SparkEndedError("The Spark session was stopped, or its JVM ended.", "Start the program again.")
 
 
 def check_kafka_source() -> None:
-    """Whether the session can read from Kafka.
+    """Check that the driver has Spark's Kafka source.
 
     Raises:
-        EnvironmentNotReadyError: the jars of Spark's Kafka source are on no class path.
+        EnvironmentNotReadyError: its jars are on no class path.
     """
-    if not _is_loadable(_KAFKA_SOURCE):
+    if not _is_loadable(KAFKA_SOURCE):
         raise EnvironmentNotReadyError(
-            f"The jars for Kafka are missing: class {_KAFKA_SOURCE} is not on the driver's class path.",
+            f"The jars for Kafka are missing: class {KAFKA_SOURCE} is not on the driver's class path.",
             "Run: make setup. With a Spark of your own, give it the jars of set kafka in conf/ivy.xml.",
         )
 
 
+def check_log(spark: SparkSession, log: str | KafkaConfig) -> None:
+    """Check that the tasks of a session can read a log: it is theirs to read what a member has acquired.
+
+    Args:
+        spark: the session.
+        log: path or address of the embedded log, or the Kafka cluster.
+
+    Raises:
+        ConfigurationError: the log is embedded, and the executors are on other machines.
+        EnvironmentNotReadyError: driver or executors lack the jars of Spark's Kafka source.
+    """
+    if isinstance(log, str):
+        if cluster.is_cluster(spark):
+            raise cluster.embedded_log_refused(log)
+        return
+    check_kafka_source()
+    cluster.check_executors(spark, [KAFKA_SOURCE])
+
+
 def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """What is to be set beside what is set already."""
-    # Starts the JVM, or finds the one of spark-submit; only then is it known what is set.
+    """Return the settings of a new session, without those that spark-submit or its defaults file have set."""
+    # 1. Start the JVM, or connect to the one of spark-submit: it knows the defaults.
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
-    given = SparkConf().setAll(list(settings.items()))
-    wanted = dict(SETTINGS)
-    if given.get("spark.master", "local").startswith("local"):
-        wanted |= LOCAL_SETTINGS
-        # Without it the workers run whatever `python3` is first in the path.
+    existing = SparkConf().setAll(list(settings.items()))
+    # 2. Add the settings that are missing.
+    added = dict(SETTINGS)
+    is_local = not cluster.is_cluster_master(existing.get("spark.master", "local"))
+    if is_local:
+        added |= LOCAL_SETTINGS
+        # By default Python workers run the first `python3` of the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = {key: value for key, value in wanted.items() if not given.contains(key)}
+    added = {key: value for key, value in added.items() if not existing.contains(key)}
+    # 3. Check their classes.
     for key in _LOADED_CLASSES:
-        if key in wanted:
-            _check_class(key, wanted[key])
-    return {**wanted, **settings, "spark.app.name": app_name}
+        if key in added:
+            _check_class(key, added[key])
+    # 4. Send executors the driver's jars.
+    if not is_local:
+        class_path = existing.get("spark.driver.extraClassPath", "")
+        if jars := cluster.jars_to_send(existing.get("spark.jars", ""), class_path):
+            added["spark.jars"] = jars
+    return {**added, **settings, "spark.app.name": app_name}
 
 
 def _check_class(key: str, name: str) -> None:

@@ -1,51 +1,65 @@
-"""The Spark worker: a member of a share group that gets its acquired records as DataFrames."""
+"""The Spark worker: a member of a share group that processes its acquired records as DataFrames."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.acquisition import Acquisition, HeldRange
-from sharegroup.client.consumer_settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, channel_topics, log_address
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.session_events import Acknowledged
-from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
+from sharegroup.client.held_records import Acquisition
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
+from sharegroup.client.settings import (
+    CHANNEL_TOPIC_KEYS,
+    LOG_KEYS,
+    ChannelTopics,
+    FetchSettings,
+    MemberSettings,
+    channel_topics,
+    log_address,
+)
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.config.worker import WorkerConfig
+from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.offset_ranges import intersect
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import GroupQuarantinedError, LogUnavailableError, UnknownTopicError
+from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
-from sharegroup.spark.acknowledgement_frame import acknowledgements_of
-from sharegroup.spark.acquired_records import acquired_records, readable, record_offsets, without_gaps
-from sharegroup.spark.counted_records import CountedRecords
-from sharegroup.spark.session import WORKER_POOL, check_running, is_running
-from sharegroup.spark.worker_end import EndWhenAsked, EndWhenDrained
+from sharegroup.metrics.exposition import CANCELLED, PAUSES, WorkerMetrics
+from sharegroup.spark.acquired_records import acquired_records
+from sharegroup.spark.handler_calls import Handler, HandlerCalls, Outcome
+from sharegroup.spark.lock_renewals import LockRenewals
+from sharegroup.spark.session import WORKER_POOL, check_log, check_running, is_running
+from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
+
+__all__ = ["CHANNEL_KEYS", "Handler", "process"]
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[DataFrame], DataFrame | None]
-"""Takes acquired records; returns acknowledgements for those that are not simply accepted, or nothing."""
-
 CHANNEL_KEYS = (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)
-"""What a worker must be told of the processor's configuration."""
+"""Keys of the processor's configuration that a worker needs."""
 
-_TAKE_TIMEOUT_MS = 200
-_TOPIC_LOOK_S = 0.5
-_WAITING_LINE_EVERY_S = 30
+_POLL_TIMEOUT_MS = 200
+_PROCESSOR_POLL_S = 0.5
+_WAITING_EVENT_INTERVAL_S = 30
 _HANDLER_TIMEOUT_S = 10
-"""What a handler has not finished so long after the end was asked for is given back."""
+"""How long handlers may finish after a stop; then their Spark jobs are cancelled."""
 _CANCEL_TIMEOUT_S = 2
 _CLOSE_TIMEOUT_MS = 10_000
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_RENEWED_DELAY_S = 1.0
+"""After this time the handler receives records again that it renewed."""
 
 
 def process(
@@ -57,207 +71,298 @@ def process(
 ) -> None:
     """Work as a member of a share group until `stop` is set; without it, for ever.
 
-    The handler gets a DataFrame (topic, partition, offset, delivery_count, key, value, headers, timestamp). It
-    returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release` or `reject`; records
-    that it leaves out are accepted, and so are all when it returns None. A column redelivery_delay_ms may say how
-    long a record that is released stays away from everybody. A handler that raises releases its range.
-    It is called by several threads at once (`worker.ranges.in.flight`); while it works, the next range is acquired
-    and the last one's acknowledgements are sent. A worker may be started before any processor was, and goes on when
-    the processor is started again.
+    The handler receives a DataFrame (topic, partition, offset, delivery_count, key, value, headers, timestamp). It
+    returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release`, `reject` or `renew`;
+    records that it leaves out are accepted, and so are all if it returns None. An optional column redelivery_delay_ms
+    sets how long a released record stays unavailable. Renewed records stay locked by this worker, and the handler
+    receives them again about a second later.
+
+    A handler that raises is called again with halves of its records, down to single ones, in at most 64 calls
+    (`worker.bisect.on.error`): it may see a record several times in one delivery. Single records with which it fails
+    are released. If it fails for a cause that no record has (a class is missing, the sink denies access, an executor
+    is lost), or with each of the first 16 single records, the others are returned unread, and the worker pauses before
+    it acquires again: 1 s, doubling up to 60 s.
+
+    Several threads call the handler at once (`worker.ranges.in.flight`). While it works, its locks are renewed
+    (`worker.renew.max.ms`), the next range is acquired and earlier acknowledgements are sent. A worker may be started
+    before any processor was, and continues when the processor is started again.
 
     Args:
         spark: the session that reads the records.
         config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS
             where they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
-        handler: what to do with the records.
-        stop: ends the work: ranges at hand are finished, or given back when that takes too long; those not begun are
-            given back unread.
-        once_timeout_s: not for ever, but until there is nothing to acquire; how long to wait for a processor's answer.
+        handler: processes the records.
+        stop: ends the work: active handlers may finish for a while, then their records are released; acquisitions that
+            no handler has received are returned unread.
+        once_timeout_s: end when there is nothing left to acquire; the longest wait for a processor's answer.
 
     Raises:
-        ConfigurationError: a key or value of the configuration is wrong.
+        ConfigurationError: a key or value of the configuration is wrong, or the session's executors are on other
+            machines than an embedded log.
+        EnvironmentNotReadyError: the session cannot read from Kafka: its driver or its executors lack jars.
+        HandlerFailedError: with `once_timeout_s`, the handler fails for a cause that no record has.
         RequestTimedOutError: no processor answered in time.
-        ShareGroupError: what ended the membership.
+        ApiError: the group refuses this member for good; with `once_timeout_s`, also for a cause that an
+            administrator can remove, such as a quarantine.
+        ShareGroupError: the cause that ended the membership.
     """
-    properties = {key: value for key, value in config.items() if key not in CHANNEL_KEYS}
-    address = log_address(config)
-    topics = channel_topics(config)
+    address, topics = log_address(config), channel_topics(config)
+    worker_config = WorkerConfig.from_mapping({key: value for key, value in config.items() if key not in CHANNEL_KEYS})
+    check_log(spark, address)
     stop = stop or threading.Event()
-    end = EndWhenAsked(stop) if once_timeout_s is None else EndWhenDrained(stop, once_timeout_s)
+    condition = StopOnRequest(stop) if once_timeout_s is None else StopWhenDrained(stop, once_timeout_s)
+    metrics = WorkerMetrics(worker_config.group_id)
     with open_log(address) as log:
-        _Worker(spark, log, address, WorkerConfig.from_mapping(properties), topics, handler, end).run()
+        if worker_config.worker_metrics_port:
+            metrics.serve(worker_config.worker_metrics_host, worker_config.worker_metrics_port)
+        member = _join(spark, log, worker_config, topics, condition)
+        if member is not None:
+            _Worker(spark, log, address, worker_config, handler, member, condition, metrics).run()
+
+
+def _join(
+    spark: SparkSession, log: Log, config: WorkerConfig, topics: ChannelTopics, stop_condition: StopOnRequest
+) -> GroupMember | None:
+    """Create the member once a processor has created the topics between them; return None if it stops before."""
+    fetch = FetchSettings(
+        max_records=config.max_poll_records,
+        # One range for one Spark task: to split it would only cost.
+        batch_size=config.max_poll_records,
+        acquire_mode=AcquireMode(config.share_acquire_mode),
+        max_wait_ms=stop_condition.max_fetch_wait_ms,
+    )
+    settings = MemberSettings(
+        group_id=config.group_id, client_id=config.client_id, fetch=fetch, prefetch_count=1, topics=topics
+    )
+    next_event_s = 0.0
+    while not stop_condition.is_requested:
+        try:
+            return GroupMember(log, settings)
+        except (UnknownTopicError, LogUnavailableError) as unavailable:
+            if time.monotonic() >= next_event_s:
+                next_event_s = time.monotonic() + _WAITING_EVENT_INTERVAL_S
+                ids = {"group": config.group_id, "client": config.client_id or None}
+                logger.info(Event("waiting_for_processor", **ids, reason=unavailable.message))
+        check_running(spark)
+        stop_condition.wait(_PROCESSOR_POLL_S)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _RenewedRecords:
+    """Records that the handler renewed.
+
+    Attributes:
+        acquisition: the records.
+        due_s: time at which the handler receives them again, on the monotonic clock.
+        give_up_at_ms: time at which the handler has had `worker.renew.max.ms`; epoch ms.
+    """
+
+    acquisition: Acquisition
+    due_s: float
+    give_up_at_ms: int
 
 
 class _Worker:
+    """One membership and the threads that call the handler; `run` works in the caller's thread."""
+
     def __init__(
         self,
         spark: SparkSession,
         log: Log,
         log_address: str | KafkaConfig,
         config: WorkerConfig,
-        topics: ChannelTopics,
         handler: Handler,
-        end: EndWhenAsked,
+        member: GroupMember,
+        stop_condition: StopOnRequest,
+        metrics: WorkerMetrics,
     ) -> None:
         self._spark = spark
         self._log = log
         self._log_address = log_address
         self._config = config
-        self._topics = topics
-        self._handler = handler
-        self._end = end
-        self._running: set[Future[None]] = set()
+        self._member = member
+        self._stop_condition = stop_condition
+        self._metrics = metrics
+        self._event = partial(Event, group=config.group_id, client=config.client_id or None, member=member.member_id)
+        self._calls = HandlerCalls(
+            spark, log, log_address, handler, config.worker_bisect_on_error, metrics, self._event
+        )
+        self._renewals = LockRenewals(config.worker_renew_max_ms)
+        self._renewed: list[_RenewedRecords] = []
+        self._running: set[Future[Outcome]] = set()
+        self._job_tag = f"share-worker-{member.member_id}"
+        self._call_numbers = itertools.count(1)
+        self._pause_s = 0.0
+        self._paused_until_s = 0.0
 
     def run(self) -> None:
-        member = self._new_member()
-        if member is None:
-            return
-        self._member = member
-        self._job_tag = f"share-worker-{member.member_id}"
+        """Process records until the stop condition is reached, and leave the group."""
         threads = ThreadPoolExecutor(self._config.worker_ranges_in_flight, self._job_tag)
         try:
             # The first read of a session starts Python workers and compiles plans; no lock should wait for that.
             acquired_records(self._spark, self._log_address, []).count()
             self._member.subscribe(self._config.topics)
             logger.info(self._event("started", topics=",".join(self._config.topics)))
-            self._take(threads)
+            while not self._stop_condition.is_reached(self._member, is_busy=bool(self._running or self._renewed)):
+                check_running(self._spark)
+                self._dispatch(threads)
+                self._collect_outcomes()
+                self._renew_locks()
         finally:
-            self._finish()
+            self._finish_handlers()
             threads.shutdown(wait=False, cancel_futures=True)
-            self._log_failures(self._member.close(_CLOSE_TIMEOUT_MS))
+            self._log_refusals(self._member.close(_CLOSE_TIMEOUT_MS))
             logger.info(self._event("left"))
 
-    def _new_member(self) -> GroupMember | None:
-        """The member, once a processor has made the topics between them; None when the end comes first."""
-        fetch = FetchSettings(
-            max_records=self._config.max_poll_records,
-            # One range for one Spark task: a split would only cost.
-            batch_size=self._config.max_poll_records,
-            acquire_mode=AcquireMode(self._config.share_acquire_mode),
-            max_wait_ms=self._end.longest_fetch_ms,
-        )
-        settings = MemberSettings(
-            group_id=self._config.group_id,
-            client_id=self._config.client_id,
-            fetch=fetch,
-            prefetch_count=1,
-            topics=self._topics,
-        )
-        next_line_s = 0.0
-        while not self._end.is_asked_for:
-            try:
-                return GroupMember(self._log, settings)
-            except (UnknownTopicError, LogUnavailableError) as missing:
-                if time.monotonic() >= next_line_s:
-                    next_line_s = time.monotonic() + _WAITING_LINE_EVERY_S
-                    fields = {"group": self._config.group_id, "client": self._config.client_id or None}
-                    logger.info(Event("waiting_for_processor", **fields, reason=missing.message))
-            check_running(self._spark)
-            self._end.wait_unanswered(_TOPIC_LOOK_S)
-        return None
+    # The steps of the loop, in the caller's thread.
 
-    def _take(self, threads: ThreadPoolExecutor) -> None:
-        while not self._end.is_reached(self._member, is_busy=bool(self._running)):
-            check_running(self._spark)
-            if len(self._running) >= self._config.worker_ranges_in_flight:
-                wait(self._running, _TAKE_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
-            elif taken := self._next_acquisition():
-                self._running.add(threads.submit(self._work, taken))
-            self._running = {future for future in self._running if not _is_done(future)}
-            self._log_failures(self._member.take_results())
+    def _dispatch(self, threads: ThreadPoolExecutor) -> None:
+        """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
+        if len(self._running) >= self._config.worker_ranges_in_flight:
+            wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
+        elif self._renewed and time.monotonic() >= self._renewed[0].due_s:
+            renewed = self._renewed.pop(0)
+            self._running.add(threads.submit(self._process, renewed.acquisition, renewed.give_up_at_ms))
+        elif self._is_paused:
+            self._stop_condition.wait(_POLL_TIMEOUT_MS / 1000)
+        elif acquisition := self._next_acquisition():
+            self._running.add(threads.submit(self._process, acquisition))
 
-    def _finish(self) -> None:
-        """Let handlers end; cancel the jobs of those that take too long, and leave those that still do not end."""
+    def _next_acquisition(self) -> Acquisition | None:
+        try:
+            return self._member.next_acquisition(_POLL_TIMEOUT_MS)
+        except ApiError as error:
+            if self._member.is_ended or isinstance(self._stop_condition, StopWhenDrained):
+                raise
+            # The member stays in the group, and resumes when an administrator has removed the cause.
+            logger.warning(self._event("member_refused", error=error.name, reason=error))
+            return None
+
+    def _collect_outcomes(self) -> None:
+        done = {future for future in self._running if future.done()}
+        self._running -= done
+        for future in done:
+            outcome = future.result()
+            if outcome.is_broken:
+                self._pause(outcome)
+            elif not self._is_paused:
+                self._pause_s = 0.0
+
+    @property
+    def _is_paused(self) -> bool:
+        return time.monotonic() < self._paused_until_s
+
+    def _pause(self, outcome: Outcome) -> None:
+        """Acquire nothing for a while: the handler would fail with other records, too."""
+        if isinstance(self._stop_condition, StopWhenDrained):
+            raise HandlerFailedError(
+                f"The handler fails for a cause that no record has: {_first_line(outcome.error)}.",
+                "Repair the handler or the system it depends on; its records were returned without a delivery.",
+            ) from outcome.error
+        if self._is_paused:
+            return
+        if not self._pause_s:
+            logger.error(self._event("handler_broken", reason=_first_line(outcome.error)))
+        self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._paused_until_s = time.monotonic() + self._pause_s
+        self._metrics.count(PAUSES)
+        self._member.return_waiting("the handler fails for a cause that no record has")
+
+    def _renew_locks(self) -> None:
+        """Renew the locks of active acquisitions, and cancel handlers that have taken too long."""
+        # 1. Refused renewals end the locks of their acquisition.
+        results = self._member.take_results()
+        self._renewals.settle(results)
+        self._log_refusals(results)
+        # 2. Renew.
+        now_ms = self._log.now_ms()
+        if renewals := self._renewals.take_due(now_ms):
+            self._member.acknowledge(renewals)
+        # 3. Cancel, and release the records.
+        for overdue in self._renewals.take_overdue(now_ms):
+            self._spark.sparkContext.cancelJobsWithTag(overdue.job_tag)
+            self._member.acknowledge(overdue.acknowledgements(AcknowledgeType.RELEASE))
+            self._metrics.count(CANCELLED)
+            fields = {"ranges": len(overdue.ranges), "ms": self._config.worker_renew_max_ms}
+            logger.warning(self._event("handler_cancelled", **fields))
+
+    def _finish_handlers(self) -> None:
+        """Let handlers finish, cancel the jobs of slow ones, and abandon those that do not end even so."""
         wait(self._running, _HANDLER_TIMEOUT_S)
         if any(not future.done() for future in self._running) and is_running(self._spark):
             self._spark.sparkContext.cancelJobsWithTag(self._job_tag)
-            late = wait(self._running, _CANCEL_TIMEOUT_S).not_done
-            logger.warning(self._event("handler_too_slow", seconds=_HANDLER_TIMEOUT_S, abandoned=len(late)))
+            abandoned = wait(self._running, _CANCEL_TIMEOUT_S).not_done
+            logger.warning(self._event("handler_too_slow", seconds=_HANDLER_TIMEOUT_S, abandoned=len(abandoned)))
         for future in self._running:
             if future.done() and (failure := future.exception()) is not None:
                 logger.warning(self._event("range_lost", reason=failure))
 
-    def _next_acquisition(self) -> Acquisition | None:
-        try:
-            return self._member.next_acquisition(_TAKE_TIMEOUT_MS)
-        except GroupQuarantinedError as error:
-            # The member stays in the group, and goes on when an administrator resumes it.
-            logger.warning(self._event("group_quarantined", reason=error))
-            return None
+    # The work of a handler's thread.
 
-    def _work(self, acquisition: Acquisition) -> None:
-        """Hand an acquisition to the handler, and acknowledge it as the handler says."""
+    def _process(self, acquisition: Acquisition, give_up_at_ms: int | None = None) -> Outcome:
+        """Call the handler with an acquisition while its locks are renewed, and acknowledge its records."""
+        started_s = time.monotonic()
+        # 1. Tag the handler's Spark jobs, so that they can be cancelled.
         context = self._spark.sparkContext
+        job_tag = f"{self._job_tag}-{next(self._call_numbers)}"
         context.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
         context.addJobTag(self._job_tag)
-        started = time.monotonic()
-        held: list[HeldRange] = list(acquisition.ranges)
-        acknowledgements: list[Acknowledgement] = []
-        try:
-            held, acknowledgements = readable(self._log, held)
-            if held:
-                acknowledgements += self._handled(held)
-        except Exception as error:
-            logger.error(self._event("handler_failed", ranges=len(held)), exc_info=error)
-            acknowledgements += self._released(held)
-        self._member.acknowledge(acknowledgements)
-        self._log_acknowledgements(acknowledgements, time.monotonic() - started)
+        context.addJobTag(job_tag)
+        # 2. Call it.
+        active = self._renewals.begin(acquisition, job_tag, self._log.now_ms(), give_up_at_ms)
+        outcome = self._calls.process(
+            acquisition, is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested
+        )
+        context.removeJobTag(job_tag)
+        if not self._renewals.end(active):
+            return Outcome(error=outcome.error)
+        # 3. Acknowledge.
+        self._keep_renewed(outcome, acquisition, active.give_up_at_ms)
+        self._member.acknowledge(outcome.acknowledgements)
+        self._log_acknowledgements(outcome.acknowledgements, time.monotonic() - started_s)
+        return outcome
 
-    def _handled(self, held: list[HeldRange]) -> list[Acknowledgement]:
-        """What the handler says of records, and the offsets that turn out to have none."""
-        records = acquired_records(self._spark, self._log_address, held)
-        if not isinstance(self._log_address, KafkaConfig):
-            return acknowledgements_of(self._handler(records), held)
-        counted = CountedRecords(records)
-        said = self._handler(counted.records)
-        gaps: list[Acknowledgement] = []
-        if counted.count() != sum(found.record_count for found in held):
-            held, gaps = without_gaps(held, record_offsets(records))
-        return gaps + (acknowledgements_of(said, held) if held else [])
+    def _keep_renewed(self, outcome: Outcome, acquisition: Acquisition, give_up_at_ms: int) -> None:
+        """Keep the records that the handler renewed for another call."""
+        ranges = tuple(
+            part
+            for renewal in outcome.acknowledgements
+            if renewal.acknowledge_type is AcknowledgeType.RENEW
+            for part in intersect(acquisition.ranges, renewal.first_offset, renewal.last_offset)
+            if part.key == renewal.key
+        )
+        if ranges:
+            deadline_ms = self._log.now_ms() + acquisition.lock_timeout_ms
+            renewed = Acquisition(ranges, deadline_ms, acquisition.lock_timeout_ms)
+            self._renewed.append(_RenewedRecords(renewed, time.monotonic() + _RENEWED_DELAY_S, give_up_at_ms))
 
-    def _released(self, held: list[HeldRange]) -> list[Acknowledgement]:
-        """Give records back that the handler failed with, but not offsets that have none."""
-        gaps: list[Acknowledgement] = []
-        if isinstance(self._log_address, KafkaConfig) and held and not self._end.is_asked_for:
-            try:
-                records = acquired_records(self._spark, self._log_address, held)
-                held, gaps = without_gaps(held, record_offsets(records))
-            except Exception as error:
-                logger.warning(self._event("gaps_not_looked_for", ranges=len(held), reason=error))
-        return gaps + [found.acknowledgement(AcknowledgeType.RELEASE) for found in held]
+    # Log events.
 
     def _log_acknowledgements(self, acknowledgements: Iterable[Acknowledgement], seconds: float) -> None:
-        """One line for each share-partition."""
+        """Log one event for each share-partition."""
         counts: dict[tuple[str, int], Counter[str]] = {}
-        for found in acknowledgements:
-            counter = counts.setdefault((found.topic, found.partition), Counter())
-            counter[AcknowledgeType(found.acknowledge_type).name.lower()] += found.last_offset - found.first_offset + 1
+        for ack in acknowledgements:
+            counter = counts.setdefault((ack.topic, ack.partition), Counter())
+            counter[ack.acknowledge_type.name.lower()] += len(ack.offsets)
         epoch = self._member.standing().member_epoch
         for (topic, partition), by_type in sorted(counts.items()):
-            place = f"{topic}-{partition}"
-            fields = {"share_partition": place, "epoch": epoch, **by_type, "seconds": f"{seconds:.3f}"}
-            logger.info(self._event("records_acknowledged", **fields))
+            ids = {"share_partition": f"{topic}-{partition}", "epoch": epoch}
+            logger.info(self._event("records_acknowledged", **ids, **by_type, seconds=f"{seconds:.3f}"))
 
-    def _log_failures(self, results: Iterable[Acknowledged]) -> None:
+    def _log_refusals(self, results: Iterable[Acknowledged]) -> None:
         for result in results:
             if result.error is not None:
-                failed = self._event(
+                event = self._event(
                     "acknowledgement_failed",
                     share_partition=f"{result.topic}-{result.partition}",
                     epoch=self._member.standing().member_epoch,
-                    first_offset=min(found.first_offset for found in result.acknowledgements),
-                    last_offset=max(found.last_offset for found in result.acknowledgements),
+                    first_offset=min(ack.first_offset for ack in result.acknowledgements),
+                    last_offset=max(ack.last_offset for ack in result.acknowledgements),
                     reason=result.error,
                 )
-                logger.warning(failed)
-
-    def _event(self, name: str, **fields: object) -> Event:
-        client_id = self._config.client_id or None
-        return Event(name, group=self._config.group_id, client=client_id, member=self._member.member_id, **fields)
+                logger.warning(event)
 
 
-def _is_done(future: Future[None]) -> bool:
-    if not future.done():
-        return False
-    future.result()
-    return True
+def _first_line(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,1 +1,1 @@
-"""The Delta state table: one atomic append a micro-batch, and the one fold that recovery and audits share."""
+"""The Delta state table: one atomic append for each micro-batch, and the fold that recovery and audits share."""

@@ -1,20 +1,30 @@
-"""Data files of the state table: Parquet, on the disk before any commit names them."""
+"""The data files of the state table: Parquet, and durable before any commit names them.
+
+The file of a commit is made in memory and written at once, and its statistics come from Python's own minimum: each call
+into the operating system or into Arrow's functions releases the interpreter's lock, and beside a thread that applies
+messages it is acquired again only after a switch interval.
+"""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import groupby
 from typing import Any, Self
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.parquet.core import ParquetReader
 
-from sharegroup.state.commit_log import Action
-from sharegroup.state.durable_files import sync_file, sync_folder
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
+from sharegroup.state.table_storage import storage_of
+
+Action = Mapping[str, Any]
+"""One line of a commit file, such as `{"add": …}`."""
 
 STATISTICS_COLUMNS = (
     "record_type",
@@ -25,29 +35,37 @@ STATISTICS_COLUMNS = (
     "request_offset",
     "time_ms",
 )
-"""Columns by whose values a reader passes files over."""
+"""Columns whose statistics let a reader skip files."""
 
 ROWS_PER_ROW_GROUP = 8_192
-"""Rows lie in the order of time: small row groups let a reader skip what is older than it needs."""
+"""Rows are ordered by time: small row groups let a reader skip rows that are older than it needs."""
 
-_FILE_SCHEMA = pa.schema([field for field in STATE_TABLE_SCHEMA if field.name != PARTITION_COLUMN])
+FILE_SCHEMA = pa.schema([field for field in STATE_TABLE_SCHEMA if field.name != PARTITION_COLUMN])
+"""Columns of a data file: the partition column is in its path."""
+
 _LONGEST_TEXT = 64
-"""Characters of a text in the statistics; a maximum that is longer is left out."""
+"""Characters of a text in the statistics; a longer maximum is left out."""
 
-_SMALL = {"use_dictionary": False, "compression": "none", "write_statistics": False, "store_schema": False}
-"""A commit has a few rows: writing them takes 1.5 ms so, and 3 with what only a large file gains from."""
+_SMALL = {
+    "use_dictionary": False,
+    "compression": "none",
+    "write_statistics": False,
+    "store_schema": False,
+    "write_page_checksum": True,
+}
+"""Writer options of a commit's few rows: writing them takes 1.5 ms, and 3 ms with the options of a large file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file that is on the disk, and that no commit names yet.
+    """A durable data file that no commit names yet.
 
     Attributes:
         path: its path within the table.
         date: the value of the partition column.
         size_bytes: its size.
-        modified_ms: when it was written; epoch ms.
-        statistics: minimum and maximum of some columns, JSON as Delta has it.
+        modified_ms: time of the write; epoch ms.
+        statistics: minimum and maximum of some columns, JSON in Delta's form.
     """
 
     path: str
@@ -56,15 +74,19 @@ class DataFile:
     modified_ms: int
     statistics: str
 
-    def add_action(self) -> Action:
-        """Return the action by which a commit adds the file."""
+    def add_action(self, *, has_new_rows: bool = True) -> Action:
+        """Return the action with which a commit adds the file.
+
+        Args:
+            has_new_rows: False if its rows were in the table before, in other files.
+        """
         return {
             "add": {
                 "path": self.path,
                 "partitionValues": {PARTITION_COLUMN: self.date},
                 "size": self.size_bytes,
                 "modificationTime": self.modified_ms,
-                "dataChange": True,
+                "dataChange": has_new_rows,
                 "stats": self.statistics,
             }
         }
@@ -74,38 +96,67 @@ def write_data_files(path: str, rows: pa.Table) -> list[DataFile]:
     """Write the rows of one commit, one file a date.
 
     Args:
-        path: the table's folder.
+        path: the table's folder or address.
         rows: rows with the columns of `STATE_TABLE_SCHEMA`.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the disk or the store failed.
     """
-    dates = pc.unique(rows[PARTITION_COLUMN]).to_pylist()
+    storage = storage_of(path)
+    dates = list(dict.fromkeys(rows[PARTITION_COLUMN].to_pylist()))
     files = []
     for date in dates:
         of_date = rows if len(dates) == 1 else rows.filter(pc.equal(rows[PARTITION_COLUMN], date))
-        name = _new_name(path, date)
-        pq.write_table(of_date.drop_columns([PARTITION_COLUMN]), Path(path, name), **_SMALL)
+        name = _new_name(date)
+        content = pa.BufferOutputStream()
+        pq.write_table(of_date.drop_columns([PARTITION_COLUMN]), content, **_SMALL)
+        buffer = content.getvalue()
+        storage.write(name, memoryview(buffer))
         statistics = _Statistics()
-        statistics.add(of_date)
-        files.append(_synced(path, name, date, statistics))
+        statistics.add_few(of_date)
+        files.append(DataFile(name, date, buffer.size, time.time_ns() // 1_000_000, statistics.to_json()))
     return files
 
 
-class LargeDataFile:
-    """A data file of one date that is written piece by piece. It is left behind unnamed unless `close` is called.
+def read_data_file(path: str, name: str) -> pa.Table:
+    """Read a data file; its columns have the types of its writer.
 
     Args:
-        path: the table's folder.
+        path: the table's folder or address.
+        name: the file's path within the table.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    # `ParquetFile` would take twice as long: it builds an index of all nested columns for each file.
+    reader = ParquetReader()
+    reader.open(pa.BufferReader(storage_of(path).read(name)), use_memory_map=False)
+    return reader.read_all(use_threads=False)
+
+
+def concatenated(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return the rows of several data files with the columns of `FILE_SCHEMA`."""
+    # Files of one writer have the same schema: a cast for each would take as long as reading it.
+    alike = [pa.concat_tables(group) for _, group in groupby(tables, lambda table: table.schema)]
+    return pa.concat_tables([table.select(FILE_SCHEMA.names).cast(FILE_SCHEMA) for table in alike])
+
+
+class LargeDataFile:
+    """A data file of one date that is written piece by piece; it becomes a file of the table only by `close`.
+
+    Args:
+        path: the table's folder or address.
         date: the value of the partition column.
     """
 
     def __init__(self, path: str, date: str) -> None:
         self._path = path
         self._date = date
-        self._name = _new_name(path, date)
+        self._name = _new_name(date)
         self._statistics = _Statistics()
-        self._writer = pq.ParquetWriter(Path(path, self._name), _FILE_SCHEMA, compression="zstd")
+        # Compressed it is a small part of the rows that its writer has in memory.
+        self._content = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(self._content, FILE_SCHEMA, compression="zstd", write_page_checksum=True)
 
     def __enter__(self) -> Self:
         return self
@@ -115,30 +166,33 @@ class LargeDataFile:
 
     @property
     def row_count(self) -> int:
-        """Return how many rows were written."""
+        """Return the number of rows written."""
         return self._statistics.row_count
 
     def write(self, rows: pa.Table) -> None:
         """Write rows of this date.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk or the store failed.
         """
-        self._writer.write_table(rows.select(_FILE_SCHEMA.names), row_group_size=ROWS_PER_ROW_GROUP)
+        self._writer.write_table(rows.select(FILE_SCHEMA.names), row_group_size=ROWS_PER_ROW_GROUP)
         self._statistics.add(rows)
 
     def close(self) -> DataFile:
-        """Finish the file and sync it.
+        """Finish the file and make it durable.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the disk or the store failed.
         """
         self._writer.close()
-        return _synced(self._path, self._name, self._date, self._statistics)
+        buffer = self._content.getvalue()
+        storage_of(self._path).write(self._name, memoryview(buffer))
+        now_ms = time.time_ns() // 1_000_000
+        return DataFile(self._name, self._date, buffer.size, now_ms, self._statistics.to_json())
 
 
 class _Statistics:
-    """Minimum and maximum of the columns that files are chosen by."""
+    """Minimum and maximum of the columns by which readers choose files."""
 
     def __init__(self) -> None:
         self.row_count = 0
@@ -150,8 +204,18 @@ class _Statistics:
         self.row_count += rows.num_rows
         for name in STATISTICS_COLUMNS:
             bounds = pc.min_max(rows[name]).as_py()
-            low, high = self._bounds.get(name, (bounds["min"], bounds["max"]))
-            self._bounds[name] = (min(low, bounds["min"]), max(high, bounds["max"]))
+            self._widen(name, bounds["min"], bounds["max"])
+
+    def add_few(self, rows: pa.Table) -> None:
+        """Add the few rows of a commit; see `add`."""
+        self.row_count += rows.num_rows
+        for name in STATISTICS_COLUMNS:
+            values = rows[name].to_pylist()
+            self._widen(name, min(values), max(values))
+
+    def _widen(self, name: str, least: Any, greatest: Any) -> None:
+        low, high = self._bounds.get(name, (least, greatest))
+        self._bounds[name] = (min(low, least), max(high, greatest))
 
     def to_json(self) -> str:
         return json.dumps(
@@ -169,17 +233,5 @@ def _shortened(value: Any) -> Any:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else value
 
 
-def _new_name(path: str, date: str) -> str:
-    folder = f"{PARTITION_COLUMN}={date}"
-    if not Path(path, folder).is_dir():
-        Path(path, folder).mkdir(exist_ok=True)
-        sync_folder(Path(path))
-    return f"{folder}/part-{uuid4().hex}.parquet"
-
-
-def _synced(path: str, name: str, date: str, statistics: _Statistics) -> DataFile:
-    file = Path(path, name)
-    sync_file(file)
-    sync_folder(file.parent)
-    status = file.stat()
-    return DataFile(name, date, status.st_size, status.st_mtime_ns // 1_000_000, statistics.to_json())
+def _new_name(date: str) -> str:
+    return f"{PARTITION_COLUMN}={date}/part-{uuid4().hex}.parquet"

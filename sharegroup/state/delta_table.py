@@ -1,33 +1,39 @@
-"""The Delta library at the edge: create, open, look at the highest leader epoch, translate its errors."""
+"""Access to the Delta library: create and open the table, read its highest leader epoch, translate errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.state.commit_log import commits_after, sync_commits
+from sharegroup.state.commit_log import OWN_MARK, commits_after, sync_commits
 from sharegroup.state.data_files import STATISTICS_COLUMNS
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
+from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, reason_of, storage_options
 
 NO_LEADER_EPOCH = 0
-"""Highest leader epoch of a table that no processor has opened; the first processor takes 1."""
+"""Highest leader epoch of a table that no processor has opened; the first processor gets 1."""
 
-LOG_RETENTION_MS = 60_000
-"""Age up to which commit files are kept: at least twice the time that a commit may take."""
+LOG_RETENTION_MS = 40_000
+"""Age up to which commit files are kept: at least twice the maximum duration of a commit."""
 
 _LISTINGS = 10
 _GAP = "found gap"
 
 WITHOUT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""A checkpoint that fails after its commit is in would make the commit look failed, and none is synced."""
+"""No checkpoint with a commit: if it failed, the commit would seem to have failed; and checkpoints are not synced."""
 
+OWN_COMMIT = CommitProperties(custom_metadata={OWN_MARK: "upkeep"})
+"""Marks a commit of delta-rs as this package's: any other that rewrites rows is a finding of the live auditor."""
+
+_LISTED_COLUMNS = 3
 _WRITER_VERSION = 2
-"""Highest protocol of a table that commits are written for here: it is append-only, and has no other feature."""
+"""Highest protocol of a table that this package commits to: it is append-only, and has no other feature."""
 
 _APPEND_ONLY = "delta.appendOnly"
 
@@ -46,15 +52,35 @@ _REMEDIES = {
     "Operation not permitted": "Give this user the right to read and write the folder.",
     "Read-only file system": "Choose a folder on a disk that can be written.",
     "Not a directory": "Choose a folder; part of this path is a file.",
+    ".parquet not found": (
+        "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
+        "for what is left. Restore the file from a copy."
+    ),
+}
+
+
+_STORE_REMEDIES: Mapping[tuple[str, ...], str] = {
+    ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"): "Create the bucket, or correct state.table.path.",
+    (
+        *("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "AuthorizationFailure"),
+        *("AccessDenied", "403 Forbidden", "401 Unauthorized", "169.254.169.254", "CredentialsNotLoaded"),
+    ): "Check the credentials in state.table.storage.* or in the environment, and that they may read, write, list and "
+    "delete below the table's prefix.",
+    ("500 ", "502 ", "503 ", "SlowDown", "ServerBusy"): "The store fails or is overloaded: start the processor again "
+    "when it has recovered; a greater processor.commit.interval.ms needs fewer requests.",
+    (
+        *("error sending request", "timed out", "deadline", "connect", "HTTP error", "error decoding response"),
+    ): "Check that the store can be reached from here (endpoint, network, proxy), then start the processor again; "
+    "state.table.storage.timeout bounds one request.",
 }
 
 
 def open_table(path: str) -> DeltaTable:
-    """The newest version of the state table.
+    """Open the newest version of the state table.
 
     Raises:
         StateTableError: there is no table, or it cannot be read.
-        UnsupportedFormatVersionError: it is a table, but not with the columns of this release.
+        UnsupportedFormatVersionError: the table does not have the columns of this release.
     """
     with translated(path, "read"):
         try:
@@ -67,46 +93,87 @@ def open_table(path: str) -> DeltaTable:
     return table
 
 
+def newest(table: DeltaTable | None, path: str) -> DeltaTable:
+    """Return the newest version of a table: update an open one, which takes a fraction of the time, or open it.
+
+    Raises:
+        StateTableError: there is no table, or it cannot be read.
+        UnsupportedFormatVersionError: the table does not have the columns of this release.
+    """
+    if table is not None:
+        with suppress(DeltaError):
+            table.update_incremental()
+            return table
+    return open_table(path)
+
+
 def _opened(path: str) -> DeltaTable:
-    # A listing of a folder may miss a file that is created meanwhile and show a younger one: the log seems to have a
+    # A listing of a folder may miss a file that is created meanwhile and contain a younger one: the log seems to have a
     # gap. Another listing does not.
     for _ in range(_LISTINGS - 1):
         try:
-            return DeltaTable(path)
+            return _delta_table(path)
         except DeltaError as error:
             if _GAP not in str(error):
                 raise
-    return DeltaTable(path)
+    return _delta_table(path)
+
+
+def _delta_table(path: str) -> DeltaTable:
+    return DeltaTable(path, storage_options=_library_options(path))
+
+
+def _library_options(path: str) -> dict[str, str] | None:
+    """Return the options of a table's store for delta-rs; None on a local disk."""
+    return {**TIMEOUT_DEFAULTS, **storage_options(path)} if is_in_store(path) else None
+
+
+def table_exists(path: str) -> bool:
+    """Return True if there is a Delta table.
+
+    Raises:
+        DeltaError, OSError: this cannot be found out.
+    """
+    return DeltaTable.is_deltatable(path, storage_options=_library_options(path))
 
 
 def create_or_open_table(path: str) -> DeltaTable:
-    """The newest version of the state table, created if need be, by whichever of several callers is first.
+    """Open the newest version of the state table; create it if it is missing. Concurrent callers create one table.
 
     Raises:
-        StateTableError: it can neither be read nor created.
-        UnsupportedFormatVersionError: a table is there, but not with the columns of this release.
+        StateTableError: the table can neither be read nor created.
+        UnsupportedFormatVersionError: the table does not have the columns of this release.
     """
     with translated(path, "created"):
-        if not DeltaTable.is_deltatable(path):
+        if not table_exists(path):
             try:
                 DeltaTable.create(
-                    path, STATE_TABLE_SCHEMA, partition_by=[PARTITION_COLUMN], configuration=dict(_CONFIGURATION)
+                    path,
+                    STATE_TABLE_SCHEMA,
+                    partition_by=[PARTITION_COLUMN],
+                    configuration=dict(_CONFIGURATION),
+                    storage_options=_library_options(path),
                 )
             except DeltaError:
-                if not DeltaTable.is_deltatable(path):
+                if not table_exists(path):
                     raise
     return open_table(path)
 
 
-def highest_leader_epoch(table: DeltaTable) -> int:
-    """The highest leader epoch of any row of this version, from the statistics of its files.
+def data_files(table: DeltaTable) -> pa.Table:
+    """Return the data files of this version with their statistics, in delta-rs's form."""
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
 
-    It needs no commit history, so that the retention of the log cannot hide a fence.
+
+def highest_leader_epoch(table: DeltaTable) -> int:
+    """Return the highest leader epoch of all rows of this version, from the statistics of its files.
+
+    The commit history is not needed, so the retention of the log cannot hide a fence.
     """
-    # Imported here because it takes as long as all of Arrow, and programs that only look at groups do not need it.
+    # Imported here because it takes as long as all of Arrow, and programs that only describe groups do not need it.
     import pyarrow.compute as pc
 
-    files = pa.table(table.get_add_actions(flatten=True))
+    files = data_files(table)
     statistic = "max.leader_epoch"
     if statistic in files.column_names and not files[statistic].null_count:
         highest = pc.max(files[statistic]).as_py()
@@ -115,13 +182,18 @@ def highest_leader_epoch(table: DeltaTable) -> int:
     return NO_LEADER_EPOCH if highest is None else int(highest)
 
 
+def is_protected_from_deletion(table: DeltaTable) -> bool:
+    """Return True if no program may delete rows of this version."""
+    return table.metadata().configuration.get(_APPEND_ONLY) == "true"
+
+
 def protect_from_deletion(table: DeltaTable) -> None:
-    """Let no program delete rows: a pruning that was killed may have left that open."""
+    """Forbid the deletion of rows: a pruning that was killed may have left it allowed."""
     _set_append_only(table, "true")
 
 
 def allow_deletion(table: DeltaTable) -> None:
-    """Let rows be deleted, until `protect_from_deletion`."""
+    """Allow the deletion of rows, until `protect_from_deletion`."""
     _set_append_only(table, "false")
 
 
@@ -132,11 +204,14 @@ def _set_append_only(table: DeltaTable, value: str) -> None:
 
 @contextmanager
 def synced(path: str) -> Iterator[None]:
-    """Wait at the end until what delta-rs has committed meanwhile is on the disk.
+    """Sync at the end the commits that delta-rs has made meanwhile.
 
     Args:
         path: the table's folder.
     """
+    if is_in_store(path):
+        yield
+        return
     version = open_table(path).version()
     yield
     sync_commits(path, list(commits_after(path, version)))
@@ -144,24 +219,31 @@ def synced(path: str) -> Iterator[None]:
 
 @contextmanager
 def translated(path: str, verb: str) -> Iterator[None]:
-    """Turn errors of the libraries into `StateTableError`.
+    """Translate errors of the libraries into `StateTableError`.
 
     Args:
         path: the table, for the message.
-        verb: what could not be done to it, for the message.
+        verb: the failed action, for the message.
     """
     try:
         yield
     except (DeltaError, pa.ArrowException, OSError) as error:
         text = str(error)
+        if is_in_store(path):
+            raise StateTableError(
+                f"State table {path} cannot be {verb}: {reason_of(error)}.", _store_remedy(text)
+            ) from error
         reason = text.splitlines()[0].rstrip(".")
         raise StateTableError(f"State table {path} cannot be {verb}: {reason}.", _remedy(text)) from error
 
 
 def _check_columns(table: DeltaTable, path: str) -> None:
-    found = {field.name for field in table.schema().fields}
-    unlike = ", ".join(sorted(found.symmetric_difference(STATE_TABLE_SCHEMA.names)))
-    if unlike:
+    columns = {field.name for field in table.schema().fields}
+    names = sorted(columns.symmetric_difference(STATE_TABLE_SCHEMA.names))
+    if names:
+        # A table of something else differs in all of them.
+        more = len(names) - _LISTED_COLUMNS
+        unlike = ", ".join(names[:_LISTED_COLUMNS]) + (f" and {more} more" if more > 0 else "")
         raise UnsupportedFormatVersionError(
             f"The Delta table at {path} is not a state table of this release; it differs in columns {unlike}.",
             "Correct the path, or use the release that wrote the table.",
@@ -173,6 +255,15 @@ def _check_columns(table: DeltaTable, path: str) -> None:
             f"{_WRITER_VERSION}.",
             "Another program has added a table feature to it: restore it from a copy.",
         )
+
+
+def _store_remedy(text: str) -> str:
+    for fragments, remedy in _STORE_REMEDIES.items():
+        if any(fragment in text for fragment in fragments):
+            return remedy
+    return (
+        "Check the store and the table's prefix with the store's own tools; restore the table if objects are missing."
+    )
 
 
 def _remedy(text: str) -> str:

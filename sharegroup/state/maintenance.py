@@ -1,4 +1,4 @@
-"""Upkeep of the state table: few large files in place of many small ones, and nothing kept that no version needs.
+"""Maintenance of the state table: merge small files, take snapshots, and delete files that no version needs.
 
 Rows only move from file to file, so upkeep may run beside a processor; their order comes from their columns.
 """
@@ -8,38 +8,44 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from sharegroup.state.commit import try_commit_snapshot
+from sharegroup.config.table_location import is_in_store
+from sharegroup.state.commit_log import LOG_FOLDER, try_commit_snapshot, version_of
 from sharegroup.state.data_files import ROWS_PER_ROW_GROUP
-from sharegroup.state.delta_table import WITHOUT_HOOKS, highest_leader_epoch, open_table, synced, translated
-from sharegroup.state.durable_files import sync_file, sync_folder
+from sharegroup.state.delta_table import (
+    LOG_RETENTION_MS,
+    OWN_COMMIT,
+    WITHOUT_HOOKS,
+    highest_leader_epoch,
+    open_table,
+    synced,
+    translated,
+)
+from sharegroup.state.file_merge import PATIENCE_S, merge_up_to, reorganizing
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.reorganization import PATIENCE_S, reorganizing
 from sharegroup.state.schema import PARTITION_COLUMN
-from sharegroup.state.table_snapshot import table_snapshot_rows, write_table_snapshot
+from sharegroup.state.table_snapshot import table_snapshot, write_table_snapshot
+from sharegroup.state.table_storage import StoredFile, TableStorage, storage_of
 
-UPKEEP_FILE_BYTES = 2 * 1024 * 1024
-"""Size that a processor's upkeep merges files up to: each merge takes the last small file again."""
 FILE_BYTES = 64 * 1024 * 1024
-"""Size that maintenance beside it merges files up to."""
+"""Size up to which maintenance merges files; the processor's upkeep makes smaller ones."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FileCount:
-    """Some files.
+    """Number and size of some files.
 
     Attributes:
-        files: how many.
-        size_bytes: their size together.
+        files: number of files.
+        size_bytes: their total size.
     """
 
     files: int = 0
@@ -48,7 +54,7 @@ class FileCount:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """What a state table takes on the disk.
+    """Disk usage of a state table.
 
     Attributes:
         live: data files of the newest version.
@@ -62,18 +68,19 @@ class TableSize:
 
 
 def table_size(path: str) -> TableSize:
-    """The size of the table.
+    """Return the size of the table.
 
     Raises:
         StateTableError: there is no table, or it cannot be read.
     """
     table = open_table(path)
     with translated(path, "read"):
+        files = list(storage_of(path).files(""))
         live: list[int] = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
         return TableSize(
             live=FileCount(len(live), sum(live)),
-            data=_counted(Path(path).glob("date=*/*.parquet")),
-            log=_counted(Path(path, "_delta_log").iterdir()),
+            data=_counted(file for file in files if file.name.startswith(f"{PARTITION_COLUMN}=")),
+            log=_counted(file for file in files if file.name.startswith(f"{LOG_FOLDER}/")),
         )
 
 
@@ -83,10 +90,10 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     Args:
         path: the table's folder.
         before_ms: it is due when the last one is older than this, and something was committed since; epoch ms.
-        is_dry_run: only tell what would be written.
+        is_dry_run: only return the number of rows that would be written.
 
     Returns:
-        How many rows it has; 0 when none was taken.
+        The number of its rows; 0 when none was taken.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
@@ -102,10 +109,10 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     marker = recovery.last_marker
     if marker is None or marker == recovery.snapshot_marker:
         return 0
-    # The time tells snapshots apart, so it must rise even when the clock does not.
+    # Snapshots are identified by their time, so it must rise even when the clock does not.
     time_ms = max(marker.time_ms, 0 if last_ms is None else last_ms + 1)
     if is_dry_run:
-        return sum(1 for _ in table_snapshot_rows(recovery.rows, marker, time_ms))
+        return sum(piece.num_rows for piece in table_snapshot(recovery.rows, marker, time_ms, leader_epoch))
     with translated(path, "written"):
         file, row_count = write_table_snapshot(path, recovery, marker, time_ms, leader_epoch)
         if not try_commit_snapshot(path, table.version(), file, leader_epoch, time_ms):
@@ -122,11 +129,11 @@ def compact(
     Args:
         path: the table's folder.
         target_bytes: the size to merge files up to.
-        patience_s: how long to wait for another process that is at it.
-        is_dry_run: only tell what would be merged.
+        patience_s: how long to wait for another process that merges or prunes.
+        is_dry_run: only return the number of files that would be merged.
 
     Returns:
-        How many files were merged; 0 when another process was at it all the time.
+        The number of merged files; 0 when another process rewrote files all the time.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
@@ -134,6 +141,9 @@ def compact(
     if is_dry_run:
         return _mergeable(path, target_bytes)
     open_table(path)
+    if is_in_store(path):
+        # delta-rs does not notice that another process merges the same files, and no lock reaches that process.
+        return merge_up_to(path, target_bytes)
     with translated(path, "compacted"), reorganizing(path, patience_s) as is_mine:
         if not is_mine:
             _logger.info("State table %s is being reorganized by another process.", path)
@@ -143,10 +153,11 @@ def compact(
                 metrics = open_table(path).optimize.compact(
                     target_size=target_bytes,
                     writer_properties=WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP),
+                    commit_properties=OWN_COMMIT,
                     post_commithook_properties=WITHOUT_HOOKS,
                 )
         except CommitFailedError as error:
-            # The table's properties were changed meanwhile, as a processor does that takes over.
+            # A processor that takes over changed the table's properties meanwhile.
             _logger.info("The files of state table %s are merged another time: %s", path, error)
             return 0
     return int(metrics["numFilesRemoved"])
@@ -157,14 +168,17 @@ def vacuum(path: str, *, is_full: bool = True, is_dry_run: bool = False) -> File
 
     Args:
         path: the table's folder.
-        is_full: look for files that no commit names, too, as a process leaves them that is killed before its commit.
-        is_dry_run: only tell what would be deleted.
+        is_full: also delete files that no commit names, which a process leaves that is killed before its commit.
+        is_dry_run: only return the files that would be deleted.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
     with translated(path, "vacuumed"):
-        deleted = _counted(Path(path, file) for file in open_table(path).vacuum(dry_run=True, full=is_full))
+        unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=is_full)}
+        deleted = (
+            _counted(file for file in storage_of(path).files("") if file.name in unneeded) if unneeded else FileCount()
+        )
         if deleted.files and not is_dry_run:
             with synced(path):
                 open_table(path).vacuum(dry_run=False, full=is_full, post_commithook_properties=WITHOUT_HOOKS)
@@ -172,19 +186,40 @@ def vacuum(path: str, *, is_full: bool = True, is_dry_run: bool = False) -> File
 
 
 def clean_log(path: str) -> None:
-    """Write a checkpoint, then delete the commit files before it whose retention is over.
+    """Write a checkpoint, then delete expired commit files and checkpoints before the last one.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
+    table = open_table(path)
     with translated(path, "written"):
-        table = open_table(path)
         table.create_checkpoint()
-        folder = Path(path, "_delta_log")
-        for file in (*folder.glob(f"{table.version():020}.checkpoint*.parquet"), folder / "_last_checkpoint"):
-            sync_file(file)
-        sync_folder(folder)
-        open_table(path).cleanup_metadata()
+        storage, version = storage_of(path), table.version()
+        if not is_in_store(path):
+            new = [
+                name for name in storage.names(LOG_FOLDER) if name.endswith(".parquet") and version_of(name) == version
+            ]
+            storage.sync([*new, f"{LOG_FOLDER}/_last_checkpoint", LOG_FOLDER])
+        _delete_expired(storage)
+
+
+def _delete_expired(storage: TableStorage) -> None:
+    """Delete, oldest first, the files that no reader needs which listed the log within the retention.
+
+    Such a reader begins with the newest checkpoint of that time, or with a younger one. A writer takes a version whose
+    name is free only while the version before has its file: so the order matters.
+    """
+    expired_ms = storage.now_ms() - LOG_RETENTION_MS
+    files = {file.name: file for file in storage.files(LOG_FOLDER)}
+    of_versions = {name: version for name in files if (version := version_of(name)) is not None}
+    checkpoints = {name: version for name, version in of_versions.items() if name.endswith(".parquet")}
+    oldest_needed = max(
+        (version for name, version in checkpoints.items() if files[name].modified_ms <= expired_ms), default=0
+    )
+    commits = sorted(name for name in of_versions if name not in checkpoints)
+    for name in (*commits, *checkpoints):
+        if of_versions[name] < oldest_needed:
+            storage.delete(name)
 
 
 def _mergeable(path: str, target_bytes: int) -> int:
@@ -195,10 +230,6 @@ def _mergeable(path: str, target_bytes: int) -> int:
     return sum(count for count in small.values() if count > 1)
 
 
-def _counted(files: Iterable[Path]) -> FileCount:
-    sizes = []
-    for file in files:
-        # Another process may delete files meanwhile.
-        with suppress(FileNotFoundError):
-            sizes.append(file.stat().st_size)
+def _counted(files: Iterable[StoredFile]) -> FileCount:
+    sizes = [file.size_bytes for file in files]
     return FileCount(len(sizes), sum(sizes))

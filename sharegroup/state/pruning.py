@@ -1,4 +1,4 @@
-"""Pruning: delete the rows that a table snapshot has superseded and no audit asks for any more.
+"""Pruning: deletion of rows that a table snapshot has superseded and that are older than the audit retention.
 
 The table then begins with a table snapshot, from which recoveries and audits can follow everything after it.
 """
@@ -12,15 +12,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
+from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError
+from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.table_snapshot import PrunedPayload, TableSnapshotPayload
-from sharegroup.state.commit import try_commit
-from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, write_data_files
+from sharegroup.state.commit_log import AddedFile, try_commit, try_commit_merge
+from sharegroup.state.data_files import (
+    ROWS_PER_ROW_GROUP,
+    DataFile,
+    LargeDataFile,
+    concatenated,
+    read_data_file,
+    write_data_files,
+)
 from sharegroup.state.delta_table import (
+    OWN_COMMIT,
     WITHOUT_HOOKS,
     allow_deletion,
     highest_leader_epoch,
@@ -29,8 +39,8 @@ from sharegroup.state.delta_table import (
     synced,
     translated,
 )
+from sharegroup.state.file_merge import PATIENCE_S, LiveFiles, reorganizing
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.reorganization import PATIENCE_S, reorganizing
 from sharegroup.state.schema import rows_to_table, utc_date
 
 _TRIES = 20
@@ -40,7 +50,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What was pruned.
+    """The pruned rows.
 
     Attributes:
         row_count_by_type: record type → rows; empty when there was nothing to prune.
@@ -56,14 +66,14 @@ class Pruning:
 def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_run: bool = False) -> Pruning:
     """Delete the rows older than a time that a table snapshot has superseded.
 
-    Whole commits go, up to the last commit of a table snapshot which is wholly older than the time. That snapshot and
-    all that follows it stay, and the fences of the processor that wrote it. A Pruned row says so first.
+    Whole commits are deleted, up to the last commit of a table snapshot which is wholly older than the time. That
+    snapshot and all rows after it stay, and the fences of the processor that wrote it. A Pruned row is appended first.
 
     Args:
         path: the table's folder.
         before_ms: end of the audit retention; younger rows stay. Epoch ms.
         patience_s: how long to wait for another process that rewrites files.
-        is_dry_run: only tell what would be pruned.
+        is_dry_run: only return the rows that would be pruned.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
@@ -77,30 +87,41 @@ def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_r
                 f"State table {path} was being reorganized by another process for {patience_s:g} s.",
                 "Wait for the other maintenance to end, or stop it.",
             )
-        # Whoever pruned before may have been killed on the way.
+        # An earlier pruning may have been killed halfway.
         _repeated(path, protect_from_deletion)
         first_kept, pruning = _prunable(path, before_ms)
         if first_kept is not None and pruning.row_count_by_type:
             _announce(path, first_kept.last_commit, before_ms, pruning)
-            _delete(path, first_kept.superseded(before_ms))
+            if is_in_store(path):
+                _delete_in_store(path, first_kept, before_ms)
+            else:
+                _delete(path, first_kept.superseded(before_ms))
         return pruning
 
 
 @dataclass(frozen=True, slots=True)
 class _FirstKept:
-    """The table snapshot that the pruned table begins with."""
+    """The first table snapshot that the pruned table keeps."""
 
     time_ms: int
     last_commit: TableSnapshotPayload
 
     def superseded(self, before_ms: int) -> str:
-        """The rows that are in the snapshot, as far as they are older than a time."""
+        """Return the condition of the rows that the snapshot supersedes and that are older than a time."""
         last = self.last_commit
-        # Rows that belong to no commit go with their leader epoch: the fence of the snapshot's epoch stays.
+        # Rows that belong to no commit are deleted by their leader epoch: the fence of the snapshot's epoch stays.
         without_commit = f"commit_id < 0 AND leader_epoch < {last.leader_epoch}"
         with_commit = f"commit_id >= 0 AND commit_id <= {last.commit_id}"
         own = f"record_type = '{RecordType.TABLE_SNAPSHOT.value}' AND time_ms = {self.time_ms}"
         return f"time_ms < {before_ms} AND (({without_commit}) OR ({with_commit})) AND NOT ({own})"
+
+    def keeps(self, before_ms: int) -> pc.Expression:
+        """Return the opposite of `superseded`, for Arrow."""
+        last, commit_id = self.last_commit, pc.field("commit_id")
+        without_commit = (commit_id < 0) & (pc.field("leader_epoch") < last.leader_epoch)
+        with_commit = (commit_id >= 0) & (commit_id <= last.commit_id)
+        own = (pc.field("record_type") == RecordType.TABLE_SNAPSHOT.value) & (pc.field("time_ms") == self.time_ms)
+        return ~((pc.field("time_ms") < before_ms) & (without_commit | with_commit) & ~own)
 
 
 def _prunable(path: str, before_ms: int) -> tuple[_FirstKept | None, Pruning]:
@@ -150,7 +171,7 @@ def _scanned(path: str, columns: list[str], predicate: str) -> Iterator[pa.Recor
 
 
 def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pruning) -> None:
-    """Say what is about to be pruned: should the deletion be cut short, no row is missing unannounced."""
+    """Append the Pruned row: if the deletion is cut short, no row is missing without a record of it."""
     payload = PrunedPayload(
         leader_epoch=last.leader_epoch,
         commit_id=last.commit_id,
@@ -172,7 +193,7 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
     started = time.monotonic()
     _repeated(path, announce)
     if time.monotonic() - started > _ANNOUNCEMENT_S:
-        # A commit that stood still until the log of its version was cleaned up only seems to have succeeded.
+        # A commit that paused until the log of its version was cleaned up only seems to have succeeded.
         raise StateTableError(
             f"The announcement of a pruning took longer than {_ANNOUNCEMENT_S:g} s; nothing was pruned.",
             "Look for a slow disk; then run the maintenance again.",
@@ -184,7 +205,42 @@ def _delete(path: str, predicate: str) -> None:
         allow_deletion(table)
         properties = WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP)
         with synced(path):
-            open_table(path).delete(predicate, writer_properties=properties, post_commithook_properties=WITHOUT_HOOKS)
+            open_table(path).delete(
+                predicate,
+                writer_properties=properties,
+                commit_properties=OWN_COMMIT,
+                post_commithook_properties=WITHOUT_HOOKS,
+            )
+
+    try:
+        _repeated(path, delete)
+    finally:
+        _repeated(path, protect_from_deletion)
+
+
+def _delete_in_store(path: str, first_kept: _FirstKept, before_ms: int) -> None:
+    """Rewrite the files with superseded rows in one commit, which fails if another process rewrote one of them."""
+
+    def delete(table: DeltaTable) -> None:
+        allow_deletion(table)
+        live = LiveFiles(path)
+        live.follow()
+        rewritten: list[AddedFile] = []
+        rests: list[DataFile] = []
+        for file in live:
+            if file.first_commit_id > first_kept.last_commit.commit_id:
+                continue
+            rows = concatenated([read_data_file(path, file.path)])
+            rest = rows.filter(first_kept.keeps(before_ms))
+            if rest.num_rows == rows.num_rows:
+                continue
+            rewritten.append(file)
+            if rest.num_rows:
+                with LargeDataFile(path, file.date) as written:
+                    written.write(rest.combine_chunks())
+                    rests.append(written.close())
+        if rewritten and not try_commit_merge(path, live.version, rewritten, rests, deletes_rows=True):
+            raise CommitFailedError("another process has rewritten the same files")
 
     try:
         _repeated(path, delete)
@@ -193,7 +249,7 @@ def _delete(path: str, predicate: str) -> None:
 
 
 def _repeated(path: str, action: Callable[[DeltaTable], None]) -> None:
-    """Do something to the newest version of the table, again when another process commits meanwhile."""
+    """Apply an action to the newest version of the table; retry when another process commits meanwhile."""
     for _ in range(_TRIES):
         with translated(path, "pruned"):
             try:

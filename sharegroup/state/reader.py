@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
+from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.table_snapshot import TableSnapshotPayload
-from sharegroup.state.commit import SNAPSHOT_TRANSACTION
-from sharegroup.state.delta_table import NO_LEADER_EPOCH, highest_leader_epoch, open_table, translated
-from sharegroup.state.fold import SHARE_PARTITION_TYPES
-from sharegroup.state.schema import STATE_TABLE_SCHEMA, utc_date
-from sharegroup.state.stored_rows import StoredRows, decoded
+from sharegroup.state.commit_log import NO_COMMIT, SNAPSHOT_TRANSACTION
+from sharegroup.state.data_files import STATISTICS_COLUMNS, concatenated, read_data_file
+from sharegroup.state.delta_table import (
+    NO_LEADER_EPOCH,
+    data_files,
+    highest_leader_epoch,
+    newest,
+    table_exists,
+    translated,
+)
+from sharegroup.state.fold import CHANGE_TYPES
+from sharegroup.state.partition_rows import rows_by_partition
+from sharegroup.state.row_filter import RowFilter
+from sharegroup.state.row_scan import read_schema, scanned
+from sharegroup.state.schema import (
+    ORDER_COLUMNS,
+    PARTITION_COLUMN,
+    PARTITION_KEY_COLUMNS,
+    STATE_TABLE_SCHEMA,
+    StoredRows,
+    decoded,
+)
+from sharegroup.state.table_storage import storage_of
 
-_RECOVERY_TYPES = SHARE_PARTITION_TYPES | {
-    RecordType.GROUP_METADATA,
-    RecordType.GROUP_STATUS,
-}
+_DATE = f"partition.{PARTITION_COLUMN}"
+_STATISTICS = [f"{end}.{column}" for column in STATISTICS_COLUMNS for end in ("min", "max")]
+_FILE_COLUMNS = ["path", _DATE, *_STATISTICS]
+_BATCH_BYTES = 16 * 1024 * 1024
+_ANY_COMMIT = 1 << 63
+
+_File = Mapping[str, Any]
+"""A data file: its path, the value of its partition column, and its statistics, some of which may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +56,7 @@ class CommitMarkerInfo:
     """The marker of a commit.
 
     Attributes:
-        commit_id: id of the commit; rises for the table's life.
+        commit_id: id of the commit; rises for the lifetime of the table.
         leader_epoch: epoch of the processor that committed it.
         time_ms: time of its last cut; epoch ms.
         payload: end offsets, cuts, outbox and the rest of the marker.
@@ -50,13 +75,13 @@ class CommitMarkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """All that decides the present state of the table's groups.
+    """All rows that decide the present state of the table's groups.
 
     Attributes:
         rows: the last table snapshot and what follows it, in fold order; their fold equals the fold of all rows.
         last_marker: marker of the last commit; None when there is none yet.
         snapshot_marker: marker of the last commit in the table snapshot; None when there is no snapshot yet.
-        takeovers_since_marker: Fence rows that follow the last marker, or that there are without a marker.
+        takeovers_since_marker: Fence rows after the last marker; all Fence rows when there is no marker.
         files: paths of the data files that had to be read.
         file_count: data files of the whole table.
     """
@@ -70,7 +95,7 @@ class Recovery:
 
 
 class _Decisive(NamedTuple):
-    """A recovery without its files, whose look-up takes as long as half of the reading."""
+    """A recovery without its files, whose look-up takes half as long as the reading."""
 
     rows: StoredRows
     last_marker: CommitMarkerInfo | None
@@ -79,17 +104,21 @@ class _Decisive(NamedTuple):
 
 
 class StateTableReader:
-    """Reads the newest version of the table, anew with each call.
+    """Reads the newest version of the table with each call.
 
     Every call raises StateTableError when there is no table or it cannot be read, and
-    UnsupportedFormatVersionError when another release wrote it in a way unknown here.
+    UnsupportedFormatVersionError when another release wrote it in a format unknown here.
 
     Args:
         path: the table's folder.
+        stays_open: open the table once, and follow its log to the newest version with each call, which takes a
+            fraction of the time. For callers that read a table several times while nobody replaces it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, stays_open: bool = False) -> None:
         self._path = path
+        self._stays_open = stays_open
+        self._table: DeltaTable | None = None
 
     @property
     def path(self) -> str:
@@ -97,9 +126,9 @@ class StateTableReader:
         return self._path
 
     def exists(self) -> bool:
-        """Whether there is a table; the only call that does not raise when there is none."""
+        """Return True if there is a table; the only call that does not raise when there is none."""
         with translated(self._path, "read"):
-            return DeltaTable.is_deltatable(self._path)
+            return table_exists(self._path)
 
     def rows(
         self,
@@ -108,7 +137,7 @@ class StateTableReader:
         since_ms: int | None = None,
         before_ms: int | None = None,
     ) -> list[StateRow]:
-        """Rows in fold order.
+        """Return rows in fold order.
 
         Args:
             record_types: only rows of these types.
@@ -116,109 +145,187 @@ class StateTableReader:
             since_ms: only rows whose time is this or later.
             before_ms: only rows whose time is earlier than this.
         """
-        conditions = []
-        if record_types is not None:
-            conditions.append(_is_any_of("record_type", record_types))
-        if group_id is not None:
-            conditions.append(f"group_id = {_literal(group_id)}")
-        if since_ms is not None:
-            conditions.append(f"time_ms >= {since_ms} AND date >= {_literal(utc_date(since_ms))}")
-        if before_ms is not None:
-            conditions.append(f"time_ms < {before_ms} AND date <= {_literal(utc_date(before_ms))}")
-        return list(StoredRows(self._scanned(open_table(self._path), conditions)))
+        until_ms = None if before_ms is None else before_ms - 1
+        return list(
+            self.stored(RowFilter(record_types=record_types, group_id=group_id, since_ms=since_ms, until_ms=until_ms))
+        )
+
+    def stored(self, row_filter: RowFilter, without: Collection[str] = ()) -> StoredRows:
+        """Return rows in fold order, as columns: each iteration decodes them.
+
+        Args:
+            row_filter: conditions of the rows.
+            without: data files that are not read, since they are lost; see `lost_files`.
+        """
+        pieces = list(self._pieces(row_filter, without, ORDER_COLUMNS))
+        return StoredRows(pa.concat_tables(pieces) if pieces else read_schema(row_filter, ORDER_COLUMNS).empty_table())
+
+    def by_partition(self, row_filter: RowFilter, without: Collection[str] = ()) -> Iterator[Iterator[StateRow]]:
+        """Yield the rows of each share-partition, in fold order, in memory that does not grow with their number.
+
+        Args:
+            row_filter: conditions of the rows; those of no share-partition are left out.
+            without: data files that are not read, since they are lost; see `lost_files`.
+        """
+        with translated(self._path, "read"):
+            size_bytes = pc.sum(data_files(self._newest())["size_bytes"]).as_py() or 0
+        pieces = self._pieces(row_filter, without, (*ORDER_COLUMNS, *PARTITION_KEY_COLUMNS))
+        yield from rows_by_partition(pieces, size_bytes)
+
+    def lost_files(self) -> dict[str, tuple[int, int]]:
+        """Return the data files that the table has and the disk does not: path → first and last commit id."""
+        lost = [file for file in self._files(self._newest()) if not self._is_present(file)]
+        return {file["path"]: (file.get("min.commit_id") or NO_COMMIT, _highest_commit_id(file)) for file in lost}
+
+    def files_without(self, lost: Collection[str]) -> list[str]:
+        """Return the full paths, or the addresses, of all data files but some.
+
+        Args:
+            lost: data files that are left out, see `lost_files`.
+        """
+        files = self._files(self._newest())
+        return [f"{self._path}/{file['path']}" for file in files if file["path"] not in lost]
+
+    def version(self) -> int:
+        """Return the newest version of the table: while it is the same, all other calls return the same."""
+        return self._newest().version()
 
     def recovery(self, group_id: str | None = None) -> Recovery:
-        """All that decides the present state: the last table snapshot and what follows it.
+        """Return all rows that decide the present state: the last table snapshot and the rows after it.
 
         Args:
             group_id: only rows of this group.
         """
-        table = open_table(self._path)
-        decisive = self._decisive(table, group_id)
+        table = self._newest()
+        files = self._files(table)
+        decisive = self._decisive(table, files, group_id)
+        decisive_files = _recovery_files(files, decisive.snapshot_ms, decisive.snapshot_marker)
         return Recovery(
             rows=decisive.rows,
             last_marker=decisive.last_marker,
             snapshot_marker=decisive.snapshot_marker,
             takeovers_since_marker=self._takeovers_since(table, decisive.last_marker),
-            files=self._recovery_files(table, decisive.snapshot_ms, decisive.snapshot_marker),
-            file_count=len(table.file_uris()),
+            files=tuple(file["path"] for file in decisive_files),
+            file_count=len(files),
         )
 
     def recovery_rows(self, group_id: str | None = None) -> list[StateRow]:
-        """The rows that decide the present state, in fold order: their fold equals the fold of all rows.
+        """Return the rows that decide the present state, in fold order: their fold equals the fold of all rows.
 
         Args:
             group_id: only rows of this group.
         """
-        return list(self._decisive(open_table(self._path), group_id).rows)
+        table = self._newest()
+        return list(self._decisive(table, self._files(table), group_id).rows)
 
     def last_marker(self) -> CommitMarkerInfo | None:
         """Return the marker of the last commit; None when there is none yet."""
-        table = open_table(self._path)
-        snapshot_ms = self._snapshot_ms(table)
-        return self._last_marker(table, self._snapshot_marker(table, snapshot_ms))
+        table = self._newest()
+        files = self._files(table)
+        return self._last_marker(files, self._snapshot_marker(files, self._snapshot_ms(table)))
 
     def last_fence(self) -> StateRow | None:
-        """The Fence of the processor that took the table over last; None when none has."""
-        table = open_table(self._path)
+        """Return the Fence of the last takeover; None when there is none."""
+        table = self._newest()
         with translated(self._path, "read"):
             leader_epoch = highest_leader_epoch(table)
-        is_fence = _is_any_of("record_type", [RecordType.FENCE])
-        # The commit id tells the statistics of files apart: no commit of a processor has it.
-        fences = list(StoredRows(self._scanned(table, [is_fence, f"leader_epoch = {leader_epoch}", "commit_id = -1"])))
+        files = [file for file in self._files(table) if _may_be(file, "leader_epoch", leader_epoch)]
+        is_fence = (pc.field("record_type") == RecordType.FENCE.value) & (pc.field("leader_epoch") == leader_epoch)
+        # The commit id selects files by their statistics: no commit of a processor has it.
+        of_takeovers = [file for file in files if _may_be(file, "commit_id", NO_COMMIT)]
+        fences = list(StoredRows(self._read(of_takeovers, is_fence)))
         return fences[-1] if fences else None
 
     def last_snapshot_ms(self) -> int | None:
-        """The time of the last table snapshot; None when there is none yet."""
-        return self._snapshot_ms(open_table(self._path))
+        """Return the time of the last table snapshot, epoch ms; None when there is none yet."""
+        return self._snapshot_ms(self._newest())
 
-    def row_counts(self) -> tuple[int, int]:
-        """Return how many rows the last table snapshot has, and how many of those that recovery needs follow it."""
-        table = open_table(self._path)
-        snapshot_ms = self._snapshot_ms(table)
-        following = [_is_any_of("record_type", _RECOVERY_TYPES), _follows(self._snapshot_marker(table, snapshot_ms))]
-        count = self._scanned(table, following, ["commit_id"]).num_rows
-        if snapshot_ms is None:
-            return 0, count
-        return self._scanned(table, [_is_snapshot_of(snapshot_ms)], ["commit_id"]).num_rows, count
+    def row_count(self) -> int | None:
+        """Return the number of rows, from the statistics of the data files; None if a file has none."""
+        table = self._newest()
+        with translated(self._path, "read"):
+            counts = data_files(table)["num_records"]
+        return None if counts.null_count else int(pc.sum(counts).as_py() or 0)
+
+    def state_id(self) -> str:
+        """Return the id of the table; one that is deleted and created again has another."""
+        table = self._newest()
+        with translated(self._path, "read"):
+            return str(table.metadata().id)
 
     def leader_epoch(self) -> int:
-        """The epoch of the processor that took the table over last; 0 when none has."""
-        table = open_table(self._path)
+        """Return the leader epoch of the last takeover; 0 when there is none."""
+        table = self._newest()
         with translated(self._path, "read"):
             return highest_leader_epoch(table)
 
-    def _decisive(self, table: DeltaTable, group_id: str | None) -> _Decisive:
+    def _newest(self) -> DeltaTable:
+        table = newest(self._table, self._path)
+        self._table = table if self._stays_open else None
+        return table
+
+    def _decisive(self, table: DeltaTable, files: Sequence[_File], group_id: str | None) -> _Decisive:
         snapshot_ms = self._snapshot_ms(table)
-        before = self._snapshot_marker(table, snapshot_ms)
-        of_group = "group_id <> ''" if group_id is None else f"group_id = {_literal(group_id)}"
-        following = self._scanned(table, [_is_any_of("record_type", _RECOVERY_TYPES), _follows(before), of_group])
-        parts = [following]
+        before = self._snapshot_marker(files, snapshot_ms)
+        of_group = pc.field("group_id") != "" if group_id is None else pc.field("group_id") == group_id
+        is_decisive = pc.field("record_type").isin([kind.value for kind in sorted(CHANGE_TYPES)])
+        if before is not None:
+            is_decisive &= pc.field("commit_id") > before.commit_id
         if snapshot_ms is not None:
-            parts.append(self._scanned(table, [_is_snapshot_of(snapshot_ms), of_group]))
+            is_decisive |= _is_snapshot_of(snapshot_ms)
+        to_read = _recovery_files(files, snapshot_ms, before)
+        if group_id is not None:
+            to_read = [file for file in to_read if _may_be(file, "group_id", group_id)]
         return _Decisive(
-            rows=StoredRows(pa.concat_tables(parts)),
-            last_marker=self._last_marker(table, before),
+            rows=StoredRows(self._read(to_read, is_decisive & of_group)),
+            last_marker=self._last_marker(files, before),
             snapshot_marker=before,
             snapshot_ms=snapshot_ms,
         )
 
-    def _scanned(self, table: DeltaTable, conditions: Sequence[str], columns: Sequence[str] = ()) -> pa.Table:
-        names = list(columns) or STATE_TABLE_SCHEMA.names
-        predicate = " AND ".join(f"({condition})" for condition in conditions if condition) or None
+    def _files(self, table: DeltaTable) -> list[_File]:
+        """Return the table's data files, with their statistics."""
         with translated(self._path, "read"):
-            batches = pa.RecordBatchReader.from_stream(table.scan(columns=names, predicate=predicate))
-            schema = pa.schema([STATE_TABLE_SCHEMA.field(name) for name in names])
-            return batches.read_all().cast(schema)
+            files = data_files(table)
+        listed: list[_File] = files.select([name for name in _FILE_COLUMNS if name in files.column_names]).to_pylist()
+        return listed
+
+    def _read(self, files: Iterable[_File], condition: pc.Expression) -> pa.Table:
+        """Read the rows of some files that fulfil a condition.
+
+        Most files have a commit's few rows: delta-rs, which scans them as one table, takes three times as long.
+        """
+        pieces = [STATE_TABLE_SCHEMA.empty_table()]
+        with translated(self._path, "read"):
+            for date, of_date in groupby(files, lambda file: file[_DATE]):
+                for batch in _bounded(read_data_file(self._path, file["path"]) for file in of_date):
+                    rows = concatenated(batch).filter(condition)
+                    dated = rows.append_column(PARTITION_COLUMN, pa.repeat(date, rows.num_rows))
+                    pieces.append(dated.select(STATE_TABLE_SCHEMA.names))
+        return pa.concat_tables(pieces)
+
+    def _pieces(self, row_filter: RowFilter, lost: Collection[str], added: Collection[str]) -> Iterator[pa.Table]:
+        with translated(self._path, "read"):
+            if lost and is_in_store(self._path):
+                present = [file for file in self._files(self._newest()) if file["path"] not in lost]
+                rows = self._read(present, row_filter.expression(pc.field))
+                yield rows.select(read_schema(row_filter, added).names)
+            else:
+                yield from scanned(self._newest(), row_filter, added, self.files_without(lost) if lost else None)
+
+    def _is_present(self, file: _File) -> bool:
+        return storage_of(self._path).exists(file["path"])
 
     def _snapshot_ms(self, table: DeltaTable) -> int | None:
         with translated(self._path, "read"):
             return table.transaction_version(SNAPSHOT_TRANSACTION)
 
-    def _snapshot_marker(self, table: DeltaTable, snapshot_ms: int | None) -> CommitMarkerInfo | None:
+    def _snapshot_marker(self, files: Sequence[_File], snapshot_ms: int | None) -> CommitMarkerInfo | None:
         if snapshot_ms is None:
             return None
-        first = next(decoded(self._scanned(table, [_is_snapshot_of(snapshot_ms), "group_id = ''"])), None)
+        is_first = _is_snapshot_of(snapshot_ms) & (pc.field("group_id") == "")
+        files = [file for file in files if _may_be(file, "time_ms", snapshot_ms) and _may_be(file, "group_id", "")]
+        first = next(decoded(self._read(files, is_first)), None)
         if first is None:
             raise StateTableError(
                 f"State table {self._path} lacks its table snapshot of {snapshot_ms}.",
@@ -226,18 +333,23 @@ class StateTableReader:
             )
         return self._parsed(first, _snapshot_info)
 
-    def _last_marker(self, table: DeltaTable, before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
-        """Return the last marker; only its own payload is read, since a marker may have megabytes of answers."""
-        is_marker = _is_any_of("record_type", [RecordType.COMMIT_MARKER])
-        commit_ids = self._scanned(table, [is_marker, _follows(before)], ["commit_id"])["commit_id"]
-        if not len(commit_ids):
-            return before
-        last = max(commit_ids.to_pylist())
-        (*_, marker) = decoded(self._scanned(table, [is_marker, f"commit_id = {last}"]))
-        return self._parsed(marker, _marker_info)
+    def _last_marker(self, files: Sequence[_File], before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
+        """Return the last marker: each commit has one, unless it is older than the table snapshot."""
+        least = before.commit_id if before is not None else NO_COMMIT
+        last: StateRow | None = None
+        files = [file for file in files if _may_be(file, "record_type", RecordType.COMMIT_MARKER)]
+        for file in sorted(files, key=_highest_commit_id, reverse=True):
+            if _highest_commit_id(file) <= least:
+                break
+            is_later = (pc.field("record_type") == RecordType.COMMIT_MARKER.value) & (pc.field("commit_id") > least)
+            markers = self._read([file], is_later)
+            if markers.num_rows:
+                least = pc.max(markers["commit_id"]).as_py()
+                (*_, last) = decoded(markers.filter(pc.field("commit_id") == least))
+        return before if last is None else self._parsed(last, _marker_info)
 
     def _takeovers_since(self, table: DeltaTable, marker: CommitMarkerInfo | None) -> int:
-        """Return how many Fences follow a marker: each takes the leader epoch above the one before."""
+        """Return the number of Fences after a marker: each has the leader epoch above the one before."""
         with translated(self._path, "read"):
             return highest_leader_epoch(table) - (marker.leader_epoch if marker is not None else NO_LEADER_EPOCH)
 
@@ -250,39 +362,44 @@ class StateTableReader:
                 f"Read state table {self._path} with the release that wrote it, or a later one.",
             ) from None
 
-    def _recovery_files(
-        self, table: DeltaTable, snapshot_ms: int | None, before: CommitMarkerInfo | None
-    ) -> tuple[str, ...]:
-        """The files whose statistics say that they may hold a row of the recovery."""
-        with translated(self._path, "read"):
-            files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        return tuple(file["path"] for file in files if _may_hold(file, snapshot_ms, before))
+
+def _recovery_files(files: Iterable[_File], snapshot_ms: int | None, before: CommitMarkerInfo | None) -> list[_File]:
+    """Return the files that, by their statistics, may hold a row of the recovery."""
+    if before is None or snapshot_ms is None:
+        return list(files)
+    return [
+        file for file in files if _highest_commit_id(file) > before.commit_id or _may_be(file, "time_ms", snapshot_ms)
+    ]
 
 
-def _is_any_of(column: str, values: Collection[str]) -> str:
-    return f"{column} IN ({', '.join(map(_literal, sorted(values)))})" if values else "FALSE"
+def _may_be(file: _File, column: str, value: Any) -> bool:
+    """Return False if the statistics of a file show that none of its rows has a value."""
+    least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return (least is None or least <= value) and (greatest is None or value <= greatest)
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _highest_commit_id(file: _File) -> int:
+    """Return the highest commit id that a file may hold."""
+    commit_id = file.get("max.commit_id")
+    return _ANY_COMMIT if commit_id is None else int(commit_id)
 
 
-def _is_snapshot_of(snapshot_ms: int) -> str:
-    date = _literal(utc_date(snapshot_ms))
-    return f"date = {date} AND time_ms = {snapshot_ms} AND record_type = {_literal(RecordType.TABLE_SNAPSHOT)}"
+def _bounded(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    """Yield tables in batches: a marker may have megabytes of answers, and not all need to be in memory together."""
+    batch: list[pa.Table] = []
+    size_bytes = 0
+    for table in tables:
+        batch.append(table)
+        size_bytes += table.nbytes
+        if size_bytes > _BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
 
 
-def _follows(before: CommitMarkerInfo | None) -> str:
-    """Return the condition of rows of later commits."""
-    return "" if before is None else f"commit_id > {before.commit_id}"
-
-
-def _may_hold(file: Mapping[str, Any], snapshot_ms: int | None, before: CommitMarkerInfo | None) -> bool:
-    statistics = [file.get(name) for name in ("max.commit_id", "min.time_ms", "max.time_ms")]
-    if before is None or snapshot_ms is None or None in statistics:
-        return True
-    commit_id, earliest_ms, latest_ms = map(int, statistics)  # type: ignore[arg-type]  # none is None
-    return commit_id > before.commit_id or earliest_ms <= snapshot_ms <= latest_ms
+def _is_snapshot_of(snapshot_ms: int) -> pc.Expression:
+    return (pc.field("record_type") == RecordType.TABLE_SNAPSHOT.value) & (pc.field("time_ms") == snapshot_ms)
 
 
 def _marker_info(row: StateRow) -> CommitMarkerInfo:

@@ -1,24 +1,30 @@
-"""Table snapshots: the state of all groups in one commit, so that a reader needs nothing that is older.
+"""Table snapshots: the state of all groups in one commit, so that a reader needs no older rows.
 
-Whatever a group does, and however long a share-partition has been cold, its state is in each of them. The table
-remembers the time of the last one as the version of an application transaction, so that finding it costs nothing.
+Each of them has the state of all share-partitions, however long they have been cold. The table stores the time of the
+last one as the version of an application transaction, so that finding it costs nothing.
 
-A snapshot is made share-partition by share-partition, and written as it is made: only the rows that it rests on are in
-memory, as Arrow columns.
+A snapshot is written while it is computed: only the rows that it depends on are in memory, as Arrow columns. Most
+share-partitions have one row only, their last snapshot: it is copied as columns. The others are folded, one after
+the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Set
 from itertools import groupby, islice
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharegroup.coordinator.share_coordinator import share_partition_row
+from sharegroup.protocol.made import changed, made
+from sharegroup.protocol.row_payloads import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.table_snapshot import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
-from sharegroup.state.data_files import DataFile, LargeDataFile
+from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, DataFile, LargeDataFile
 from sharegroup.state.fold import (
     FoldedGroup,
     FoldedPartition,
@@ -26,10 +32,20 @@ from sharegroup.state.fold import (
     note_last_requests,
 )
 from sharegroup.state.reader import CommitMarkerInfo, Recovery
-from sharegroup.state.schema import rows_to_table, utc_date
-from sharegroup.state.stored_rows import StoredRows, decoded
+from sharegroup.state.schema import (
+    PARTITION_COLUMN,
+    PARTITION_KEY_COLUMNS,
+    STATE_TABLE_SCHEMA,
+    StoredRows,
+    decoded,
+    partition_key,
+    rows_to_table,
+    utc_date,
+)
 
 _ROWS_AT_ONCE = 4_096
+_EMPTY_COLUMNS = ("state_batches", "transitions")
+"""Types of rows with the history of a state, which snapshots do not contain."""
 _GROUP_COLUMNS = (
     "record_type",
     "commit_id",
@@ -49,7 +65,7 @@ def write_table_snapshot(
 
     Args:
         path: the table's folder.
-        recovery: all that decides the state.
+        recovery: all rows that decide the state.
         marker: marker of the last commit in it.
         time_ms: the snapshot's time; epoch ms.
         leader_epoch: highest leader epoch of the table.
@@ -58,56 +74,132 @@ def write_table_snapshot(
         The file, which no commit names yet, and its number of rows.
 
     Raises:
-        StateTableError: rows do not fit each other.
-        OSError: the disk refuses.
+        StateTableError: a row contradicts the rows before it.
+        OSError: the disk failed.
     """
-    rows = table_snapshot_rows(recovery.rows, marker, time_ms)
     with LargeDataFile(path, utc_date(time_ms)) as file:
-        while piece := list(islice(rows, _ROWS_AT_ONCE)):
-            file.write(rows_to_table(piece, marker.commit_id, leader_epoch))
+        for piece in table_snapshot(recovery.rows, marker, time_ms, leader_epoch):
+            file.write(piece)
         return file.close(), file.row_count
 
 
-def table_snapshot_rows(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int) -> Iterator[StateRow]:
-    """Yield the rows of a snapshot of everything up to a commit.
+def table_snapshot(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int, leader_epoch: int) -> Iterator[pa.Table]:
+    """Yield a snapshot of everything up to a commit, in pieces.
 
     Args:
-        rows: all that decides the state.
+        rows: all rows that decide the state.
         marker: marker of the last commit in it.
         time_ms: the snapshot's time; epoch ms.
+        leader_epoch: highest leader epoch of the table.
 
     Raises:
-        StateTableError: rows do not fit each other.
+        StateTableError: a row contradicts the rows before it.
     """
+    table = rows.table.filter(pc.greater_equal(rows.table["partition"], 0))
+    # The sort is stable: the rows of a share-partition stay in fold order.
+    ordered = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in PARTITION_KEY_COLUMNS]))
+    is_final = _is_final(ordered)
+    final = ordered.filter(is_final)
+    addresses = _last_requests(rows.table)
+    groups = _groups(rows, addresses)
+    folded = _folded_rows(
+        groups, ordered.filter(pc.invert(is_final)), set(final["group_id"].to_pylist()), marker, time_ms
+    )
+    while piece := list(islice(folded, _ROWS_AT_ONCE)):
+        yield rows_to_table(piece, marker.commit_id, leader_epoch)
+    stamp = {
+        "record_type": RecordType.TABLE_SNAPSHOT,
+        "time_ms": time_ms,
+        "commit_id": marker.commit_id,
+        "leader_epoch": leader_epoch,
+    }
+    for start in range(0, final.num_rows, ROWS_PER_ROW_GROUP):
+        yield _passed_on(final.slice(start, ROWS_PER_ROW_GROUP), addresses, stamp)
+
+
+def _folded_rows(
+    groups: Mapping[str, FoldedGroup],
+    of_partitions: pa.Table,
+    with_final_rows: Set[str],
+    marker: CommitMarkerInfo,
+    time_ms: int,
+) -> Iterator[StateRow]:
+    """Yield the first row, the rows of share-partitions with several rows, and those of groups."""
     first = TableSnapshotPayload(
         leader_epoch=marker.leader_epoch,
         commit_id=marker.commit_id,
         commit_time_ms=marker.time_ms,
         marker=marker.payload,
     )
-    stamp: dict[str, Any] = {
-        "record_type": RecordType.TABLE_SNAPSHOT,
-        "time_ms": time_ms,
-        "commit_id": marker.commit_id,
-    }
-    yield StateRow(**stamp, payload=first.model_dump(mode="json"))
-    groups = _groups(rows)
-    with_partitions = set()
-    for row in _partition_rows(rows):
-        group = groups[row.group_id]
-        with_partitions.add(row.group_id)
-        address = {"request_partition": group.request_partition, "request_offset": group.request_offset}
-        yield row.model_copy(update={**stamp, **address})
+    payload = first.model_dump(mode="json")
+    yield made(StateRow, record_type=RecordType.TABLE_SNAPSHOT, time_ms=time_ms, payload=payload)
+    with_partitions = set(with_final_rows)
+    for group_id, partition in _partitions(of_partitions):
+        with_partitions.add(group_id)
+        yield _partition_row(groups[group_id], partition, time_ms)
     for group in groups.values():
         if not group.is_gone or group.group_id in with_partitions:
-            yield _group_row(group).model_copy(update=stamp)
+            yield _group_row(group, time_ms)
 
 
-def _groups(rows: StoredRows) -> dict[str, FoldedGroup]:
-    """Return all groups without their share-partitions, dead ones included."""
+def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
+    """Return for each row whether it is the only one of its share-partition, and a snapshot that can be copied."""
+    if not ordered.num_rows:
+        return pa.chunked_array([], pa.bool_())
+    keys = [ordered[name] for name in PARTITION_KEY_COLUMNS]
+    differs = [pc.not_equal(key.slice(1), key.slice(0, len(key) - 1)).combine_chunks() for key in keys]
+    is_border = functools.reduce(pc.or_, differs)
+    edge = pa.array([True])
+    is_single = pc.and_(pa.concat_arrays([edge, is_border]), pa.concat_arrays([is_border, edge]))
+    # Rejected records may have been finished since.
+    has_no_rejected = pc.invert(pc.match_substring(ordered["payload"], '"rejected": [['))
+    is_share_snapshot = pc.and_(pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), has_no_rejected)
+    is_snapshot = pc.or_(pc.equal(ordered["record_type"], RecordType.TABLE_SNAPSHOT.value), is_share_snapshot)
+    return pc.and_(is_single, is_snapshot)
+
+
+def _passed_on(piece: pa.Table, addresses: pa.Table, stamp: Mapping[str, Any]) -> pa.Table:
+    """Return rows that are snapshots of share-partitions as rows of the table snapshot."""
+    count = piece.num_rows
+    group = pc.index_in(piece["group_id"], addresses["group_id"].combine_chunks())
+    columns = {
+        **{name: piece[name] for name in STATE_TABLE_SCHEMA.names},
+        **{name: addresses[f"{name}_max"].take(group) for name in ("request_partition", "request_offset")},
+        **{name: pa.repeat(value, count) for name, value in stamp.items()},
+        PARTITION_COLUMN: pa.repeat(utc_date(stamp["time_ms"]), count),
+        **{name: pa.array([[]] * count, STATE_TABLE_SCHEMA.field(name).type) for name in _EMPTY_COLUMNS},
+        "payload": _snapshot_payloads(piece),
+    }
+    return pa.table(columns).select(STATE_TABLE_SCHEMA.names).cast(STATE_TABLE_SCHEMA)
+
+
+def _snapshot_payloads(piece: pa.Table) -> pa.ChunkedArray:
+    """Return the payload of each row: that of a ShareSnapshot is different, and is determined by its columns."""
+    example = PartitionSnapshotPayload(updates_since_snapshot=0, request_offset=-2, snapshot_time_ms=-3)
+    before, between, after = re.split("-[23]", json.dumps(example.model_dump(mode="json")))
+    offsets, times_ms = (pc.cast(piece[name], pa.string()) for name in ("request_offset", "time_ms"))
+    of_share_snapshot = pc.binary_join_element_wise(before, offsets, between, times_ms, after, "")
+    return pc.if_else(
+        pc.equal(piece["record_type"], RecordType.TABLE_SNAPSHOT.value), piece["payload"], of_share_snapshot
+    )
+
+
+def _last_requests(table: pa.Table) -> pa.Table:
+    """Return request partition and offset of the last message reflected in each group's rows."""
+    # One thread, so that the groups are in the order of their first rows; most tables have few.
+    by_group = table.group_by("group_id", use_threads=False)
+    return by_group.aggregate([("request_partition", "max"), ("request_offset", "max")])
+
+
+def _groups(rows: StoredRows, last_requests: pa.Table) -> dict[str, FoldedGroup]:
+    """Return all groups without their share-partitions, dead ones included.
+
+    Args:
+        rows: all rows that decide the state.
+        last_requests: result of `_last_requests` for them.
+    """
     table = rows.table
-    lasts = table.group_by("group_id").aggregate([("request_partition", "max"), ("request_offset", "max")])
-    groups = {group_id: FoldedGroup(group_id) for group_id in lasts["group_id"].to_pylist()}
+    groups = {group_id: FoldedGroup(group_id) for group_id in last_requests["group_id"].to_pylist()}
     is_of_partition = pc.greater_equal(table["partition"], 0)
     has_requests = pc.match_substring(table["payload"], '"last_requests": [{')
     for row in decoded(table.select(_GROUP_COLUMNS).filter(pc.or_(pc.invert(is_of_partition), has_requests))):
@@ -117,42 +209,32 @@ def _groups(rows: StoredRows) -> dict[str, FoldedGroup]:
                 groups[row.group_id] = FoldedGroup(row.group_id)
         else:
             note_last_requests(groups[row.group_id], row)
-    for group_id, partition, offset in zip(*(column.to_pylist() for column in lasts.columns), strict=True):
+    for group_id, partition, offset in zip(*(column.to_pylist() for column in last_requests.columns), strict=True):
         groups[group_id].request_partition, groups[group_id].request_offset = partition, offset
     return groups
 
 
-def _partition_rows(rows: StoredRows) -> Iterator[StateRow]:
-    """Yield the row of each share-partition that has a state."""
-    table = rows.table.filter(pc.greater_equal(rows.table["partition"], 0))
-    # The sort is stable: the rows of a share-partition stay in fold order.
-    keys = [(name, "ascending") for name in ("group_id", "topic_id", "partition")]
-    ordered = decoded(table.take(pc.sort_indices(table, sort_keys=keys)))
-    for (group_id, topic_id, partition), of_partition in groupby(ordered, _partition_key):
+def _partitions(ordered: pa.Table) -> Iterator[tuple[str, FoldedPartition]]:
+    """Yield each share-partition that has a state, with its group's id."""
+    for (group_id, topic_id, partition), of_partition in groupby(decoded(ordered), partition_key):
         group = FoldedGroup(group_id)
-        first, *others = of_partition
-        if first.record_type is RecordType.TABLE_SNAPSHOT and not others:
-            yield first
-            continue
-        for row in (first, *others):
+        for row in of_partition:
             advance_group(group, row)
         folded = group.partitions.get((topic_id, partition))
         if folded is not None:
-            yield _partition_row(group_id, folded)
+            yield group_id, folded
 
 
-def _partition_key(row: StateRow) -> tuple[str, str, int]:
-    return row.group_id, row.topic_id, row.partition
-
-
-def _group_row(group: FoldedGroup) -> StateRow:
+def _group_row(group: FoldedGroup, time_ms: int) -> StateRow:
     payload = GroupSnapshotPayload(
         records=[record.model_dump(mode="json") for record in group.metadata.records()],
         status=list(group.status.values()),
         last_requests=list(group.last_requests.values()),
     )
-    return StateRow(
+    return made(
+        StateRow,
         record_type=RecordType.TABLE_SNAPSHOT,
+        time_ms=time_ms,
         group_id=group.group_id,
         request_partition=group.request_partition,
         request_offset=group.request_offset,
@@ -160,21 +242,30 @@ def _group_row(group: FoldedGroup) -> StateRow:
     )
 
 
-def _partition_row(group_id: str, partition: FoldedPartition) -> StateRow:
+def partition_payload(partition: FoldedPartition) -> dict[str, Any]:
+    """Return the payload of a share-partition's row in a table snapshot."""
     payload = PartitionSnapshotPayload(
-        updates_since_snapshot=partition.updates_since_snapshot,
+        updates_since_snapshot=partition.epochs.updates_since_snapshot,
         request_offset=partition.request_offset,
         snapshot_time_ms=partition.snapshot_time_ms,
         rejected=partition.rejected.ranges(partition.share_partition.runs),
     )
-    row = share_partition_row(RecordType.SHARE_SNAPSHOT, partition.snapshot_epoch, partition.share_partition, [])
-    return row.model_copy(
-        update={
-            "group_id": group_id,
-            "topic_id": partition.topic_id,
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "state_batches": [],
-            "payload": payload.model_dump(mode="json"),
-        }
+    return payload.model_dump(mode="json")
+
+
+def _partition_row(group: FoldedGroup, partition: FoldedPartition, time_ms: int) -> StateRow:
+    row = share_partition_row(
+        RecordType.SHARE_SNAPSHOT,
+        partition.epochs.snapshot_epoch,
+        partition.share_partition,
+        [],
+        group_id=group.group_id,
+        topic_id=partition.topic_id,
+        topic=partition.topic,
+        partition=partition.partition,
+        request_partition=group.request_partition,
+        request_offset=group.request_offset,
+        time_ms=time_ms,
+        payload=partition_payload(partition),
     )
+    return changed(row, record_type=RecordType.TABLE_SNAPSHOT, state_batches=[])

@@ -1,8 +1,18 @@
-"""Upkeep of the state table in a process of its own: a Python-busy thread would double the time of an append.
+"""Upkeep of the state table in a separate process: a busy Python thread would double the duration of an append.
 
     python -m sharegroup.state.upkeep PATH [--snapshot-interval-ms MS]
 
 The process prints a line of JSON for each round. It ends when its standard input is closed, so with its parent.
+A round, as far as it is due:
+
+1. Merge small files (`file_merge`).
+2. Write a checkpoint and clean up the log: it is opened once for both, and the next steps open it cheaply.
+3. Take a table snapshot, when as many rows follow the last one as it has: its cost is a constant for each row.
+4. Vacuum (every ten minutes).
+
+Commit files are kept for `LOG_RETENTION_MS`, twice the maximum duration of a commit. So their number follows the rate
+of commits: 2,500 are kept at 50 commits/s. Only an opening of the table takes longer with more of them: an append does
+not list the log.
 """
 
 from __future__ import annotations
@@ -16,30 +26,141 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sharegroup.config.table_location import TableLocation, is_in_store, location_of
 from sharegroup.errors import ShareGroupError
-from sharegroup.state.upkeep_round import COMMITS_PER_ROUND, Upkeep, UpkeepReport
+from sharegroup.state.commit_log import log_folder, versions
+from sharegroup.state.delta_table import translated
+from sharegroup.state.file_merge import LiveFiles, merge_small_files
+from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
 
 SNAPSHOT_INTERVAL_MS = 300_000
 
+COMMITS_PER_ROUND = 500
+"""Commits per round; opening the table takes about 0.2 s more for as many commits since the last round."""
+
+MIN_ROWS_PER_SNAPSHOT = 20_000
+"""Rows that a recovery folds in less than a second: a table with fewer rows needs no snapshot."""
+
+_VACUUM_INTERVAL_S = 600.0
+_NO_AGE_LIMIT_MS = 2**62
+
 _LOOK_INTERVAL_S = 1.0
+_STORE_LOOK_INTERVAL_S = 15.0
+"""Each look is a request, which is paid for."""
+_STORAGE_VARIABLE = "_SHAREGROUP_UPKEEP_STORAGE"
 _PAUSE_AFTER_FAILURE_S = 10.0
 _STOP_PATIENCE_S = 5.0
-_NICENESS = 5
+_NICENESS = 19
+_PAUSE_PER_CPU_S = 10
+_LONGEST_PAUSE_S = 20.0
+_FEW_THREADS = {"TOKIO_WORKER_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Environment of the process: otherwise delta-rs and Arrow would use all cores of the processor."""
 
 logger = logging.getLogger("sharegroup.state")
 
 
+@dataclass(frozen=True, slots=True)
+class UpkeepReport:
+    """The result of a round of upkeep, or its error.
+
+    Attributes:
+        merged_files: files that were merged.
+        snapshot_rows: rows of the table snapshot; 0 when none was due.
+        deleted_files: data files that no version needs any more.
+        duration_ms: duration of the round.
+        error: reason of its failure; "" when it succeeded.
+    """
+
+    merged_files: int = 0
+    snapshot_rows: int = 0
+    deleted_files: int = 0
+    duration_ms: int = 0
+    error: str = ""
+
+
+class Upkeep:
+    """Runs the upkeep of a table that is due.
+
+    Args:
+        path: the table's folder.
+        snapshot_interval_ms: age at which a snapshot is due if anything was committed since.
+        commits_per_round: commits after which a round is due.
+        monotonic_s: a clock for durations, in seconds.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        snapshot_interval_ms: int,
+        commits_per_round: int = COMMITS_PER_ROUND,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._snapshot_interval_s = snapshot_interval_ms / 1_000
+        self._commits_per_round = commits_per_round
+        self._monotonic_s = monotonic_s
+        # An earlier process may have been killed before its round.
+        self._version = -1
+        self._live = LiveFiles(path)
+        self._changed_ns = 0
+        self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
+        self._vacuum_at_s = monotonic_s()
+
+    def run_if_due(self) -> UpkeepReport | None:
+        """Run the upkeep that is due; return None when nothing is.
+
+        A look at an idle table costs one stat call on its log folder, or one list of the newest commits of a store.
+
+        Raises:
+            StateTableError: the table cannot be read or written.
+        """
+        is_cold = self._monotonic_s() >= self._snapshot_at_s
+        with translated(self._path, "read"):
+            if not is_in_store(self._path):
+                changed_ns = log_folder(self._path).stat().st_mtime_ns
+                if changed_ns == self._changed_ns and not is_cold:
+                    return None
+                self._changed_ns = changed_ns
+            newest = max(versions(self._path, after=self._version), default=self._version)
+        commits = newest - self._version
+        if commits < self._commits_per_round and not (is_cold and commits):
+            if is_cold:
+                self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
+            return None
+        return self._run(is_cold)
+
+    def _run(self, is_cold: bool) -> UpkeepReport:
+        started_s = self._monotonic_s()
+        merged_files = merge_small_files(self._path, self._live)
+        clean_log(self._path)
+        snapshot_rows = 0
+        if is_cold or self._is_snapshot_due():
+            snapshot_rows = take_snapshot(self._path, _NO_AGE_LIMIT_MS)
+            self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
+        deleted_files = 0
+        if self._monotonic_s() >= self._vacuum_at_s:
+            deleted_files = vacuum(self._path, is_full=False).files
+            self._vacuum_at_s = self._monotonic_s() + _VACUUM_INTERVAL_S
+        with translated(self._path, "read"):
+            self._version = max(versions(self._path, after=self._version), default=self._version)
+        duration_ms = round((self._monotonic_s() - started_s) * 1_000)
+        return UpkeepReport(merged_files, snapshot_rows, deleted_files, duration_ms)
+
+    def _is_snapshot_due(self) -> bool:
+        return self._live.following_rows >= max(self._live.snapshot_rows, MIN_ROWS_PER_SNAPSHOT)
+
+
 class UpkeepProcess:
-    """Starts the upkeep's process, starts it again when it ends, and passes its reports on. It never fails itself.
+    """Starts the upkeep process, restarts it when it ends, and passes its reports on. It never fails itself.
 
     Args:
         path: the table's folder.
         snapshot_interval_ms: age at which a table snapshot is due if anything was committed since.
         commits_per_round: commits after which a round is due.
-        on_report: is called with each report, from a thread of its own.
+        on_report: called with each report, from a separate thread.
     """
 
     def __init__(
@@ -54,6 +175,8 @@ class UpkeepProcess:
             *(sys.executable, "-m", "sharegroup.state.upkeep", path),
             *("--snapshot-interval-ms", str(snapshot_interval_ms), "--commits-per-round", str(commits_per_round)),
         ]
+        # Other users can read the command line of a process, but not its environment.
+        self._storage = {_STORAGE_VARIABLE: json.dumps(dict(location_of(path).options))}
         self._on_report = on_report or _log_report
         self._is_stopping = threading.Event()
         self._lock = threading.Lock()
@@ -73,7 +196,7 @@ class UpkeepProcess:
         self._supervisor.start()
 
     def stop(self) -> None:
-        """End the process, in the middle of a round, too: a killed round costs nothing but its own work."""
+        """End the process, also in the middle of a round: a killed round loses only its own work."""
         self._is_stopping.set()
         with self._lock:
             process = self._process
@@ -96,7 +219,7 @@ class UpkeepProcess:
                 return
             self._process = subprocess.Popen(
                 self._command,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, **_FEW_THREADS, **self._storage, "PYTHONPATH": os.pathsep.join(paths)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -125,17 +248,20 @@ class UpkeepProcess:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Look at the table every second, and do what is due."""
+    """Look at the table regularly, and run the upkeep that is due."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", metavar="PATH", help="folder of the state table")
+    parser.add_argument("path", metavar="PATH", help="folder or address of the state table")
     parser.add_argument("--snapshot-interval-ms", type=int, default=SNAPSHOT_INTERVAL_MS, metavar="MS")
     parser.add_argument("--commits-per-round", type=int, default=COMMITS_PER_ROUND, metavar="N")
     options = parser.parse_args(argv)
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    # The processor's appends come first where there are few cores.
+    # The processor's appends have priority where there are few cores.
     os.nice(_NICENESS)
-    upkeep = Upkeep(options.path, options.snapshot_interval_ms, options.commits_per_round)
+    location = TableLocation(options.path, json.loads(os.environ.get(_STORAGE_VARIABLE, "{}")))
+    upkeep = Upkeep(location, options.snapshot_interval_ms, options.commits_per_round)
+    look_interval_s = _STORE_LOOK_INTERVAL_S if is_in_store(location) else _LOOK_INTERVAL_S
     while True:
+        began_cpu_s = time.process_time()
         try:
             report = upkeep.run_if_due()
         except Exception as error:  # whatever it is, the next round may do better
@@ -143,7 +269,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = UpkeepReport(error=reason)
         if report is not None:
             print(json.dumps(asdict(report)), flush=True)
-        time.sleep(_PAUSE_AFTER_FAILURE_S if report is not None and report.error else _LOOK_INTERVAL_S)
+        time.sleep(max(_pause_s(report, time.process_time() - began_cpu_s), look_interval_s))
+
+
+def _pause_s(report: UpkeepReport | None, cpu_s: float) -> float:
+    """Return the pause after a round, so that upkeep uses at most a tenth of a core over time.
+
+    The pause is bounded, since a load beyond that tenth would leave more and more to the next round.
+    """
+    if report is not None and report.error:
+        return _PAUSE_AFTER_FAILURE_S
+    return min(max(_LOOK_INTERVAL_S, _PAUSE_PER_CPU_S * cpu_s), _LONGEST_PAUSE_S)
 
 
 def _end_with_standard_input() -> None:

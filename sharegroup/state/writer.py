@@ -11,28 +11,39 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit import COMMIT_TRANSACTION, try_commit
-from sharegroup.state.commit_log import commit_file, commits_after, log_folder, sync_commits
+from sharegroup.state.commit_log import (
+    COMMIT_TRANSACTION,
+    NO_COMMIT,
+    LogCommit,
+    commit_file,
+    commits_after,
+    has_commit,
+    log_folder,
+    sync_commits,
+    try_commit,
+)
 from sharegroup.state.data_files import DataFile, write_data_files
 from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
     create_or_open_table,
     highest_leader_epoch,
+    is_protected_from_deletion,
+    newest,
     open_table,
     protect_from_deletion,
     translated,
 )
-from sharegroup.state.durable_files import sync_file, sync_folder
+from sharegroup.state.local_storage import sync_file, sync_folder
 from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.schema import rows_to_table
-
-NO_COMMIT = -1
-"""Commit id of rows that belong to no commit of a processor, such as a Fence."""
+from sharegroup.state.table_storage import check_store
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -43,7 +54,7 @@ logger = logging.getLogger("sharegroup.state")
 class StateTableWriter:
     """Appends to the state table for one processor, until another one takes over.
 
-    No row of this writer can follow another's fence: of every version up to `_version` it knows that no row has a
+    No row of this writer can follow another's fence: for every version up to `_version` it is known that no row has a
     higher leader epoch, and a commit succeeds only as the version right after it.
 
     Made by `open`.
@@ -71,54 +82,68 @@ class StateTableWriter:
         path: str,
         identity: Mapping[str, Any],
         *,
+        table: DeltaTable | None = None,
+        after_epoch: int | None = None,
         commit_timeout_ms: int = LOG_RETENTION_MS // 2,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> StateTableWriter:
-        """Take the table over: commit a Fence row with the next leader epoch. Creates the table when it is missing.
+        """Take over the table: commit a Fence row with the next leader epoch. Create a missing table.
 
         Args:
             path: the table's folder.
-            identity: what the Fence row has besides the processor's process id and host; JSON values.
-            commit_timeout_ms: how long one append may take, its repetitions included; at most half the log retention.
+            identity: additional fields of the Fence row, besides the processor's process id and host; JSON values.
+            table: the table, if the caller has it open.
+            after_epoch: take over only from the processor with this leader epoch; None takes over from any. Of several
+                standbys that wait for its end, one succeeds.
+            commit_timeout_ms: time limit of one append, with its retries; at most half the log retention.
             monotonic_s: a clock for durations, in seconds.
-            sleep: waits some seconds.
+            sleep: waits for a number of seconds.
 
         Raises:
             StateTableError: the table cannot be created, read or written.
-            UnsupportedFormatVersionError: there is a table, but not with the columns of this release.
+            FencedProcessorError: another processor has taken over from the one with `after_epoch`; nothing was written.
+            UnsupportedFormatVersionError: the table does not have the columns of this release.
         """
         if not 0 < commit_timeout_ms <= LOG_RETENTION_MS // 2:
             raise ValueError(f"commit_timeout_ms must be between 1 and {LOG_RETENTION_MS // 2}: {commit_timeout_ms}")
         deadline_s = monotonic_s() + commit_timeout_ms / 1_000
         with translated(path, "repaired"):
+            check_store(path)
             synced = repair_tip(path)
         while True:
-            table = create_or_open_table(path)
+            table = newest(table, path) if table is not None else create_or_open_table(path)
             version = table.version()
             with translated(path, "read"):
                 leader_epoch = highest_leader_epoch(table) + 1
+            if after_epoch is not None and leader_epoch > after_epoch + 1:
+                raise FencedProcessorError(
+                    f"A processor with leader epoch {leader_epoch - 1} has taken over state table {path} before this "
+                    f"one, which was to follow leader epoch {after_epoch}.",
+                    "Let it work; this one stays a standby.",
+                )
             with translated(path, "written"):
-                sync_commits(path, list(commits_after(path, synced)))
+                _sync_others(path, synced)
                 _sync_table(path, version)
                 files = write_data_files(path, rows_to_table([_fence(identity)], NO_COMMIT, leader_epoch))
-                if try_commit(path, version, files, leader_epoch):
-                    break
+                fenced = _commit_fence(path, version, files, leader_epoch, lambda: monotonic_s() > deadline_s)
+            if fenced is not None:
+                break
             if monotonic_s() > deadline_s:
                 raise _too_slow(path, commit_timeout_ms)
-        _protect(path)
-        return cls(path, version + 1, leader_epoch, commit_timeout_ms, monotonic_s, sleep)
+        _protect(table, path)
+        return cls(path, fenced, leader_epoch, commit_timeout_ms, monotonic_s, sleep)
 
     @property
     def leader_epoch(self) -> int:
-        """Return the epoch of this writer's fence."""
+        """Return the leader epoch of this writer's fence."""
         return self._leader_epoch
 
     def append(self, rows: Sequence[StateRow], commit_id: int) -> None:
-        """Append the rows in one commit: all of them, or none. They are on the disk when this returns.
+        """Append the rows in one commit: all of them, or none. They are on the disk when the method returns.
 
-        `date`, `commit_id` and `leader_epoch` of the rows are filled in here. After an error the table is read again:
-        the commit id is there, or it is not and the commit is tried again, until the deadline.
+        `date`, `commit_id` and `leader_epoch` of the rows are set here. After an error the table is read again: if it
+        does not have the commit id, the commit is retried until the deadline.
 
         Args:
             rows: the rows; at least one.
@@ -126,8 +151,8 @@ class StateTableWriter:
 
         Raises:
             FencedProcessorError: another processor has taken over; nothing was written.
-            StateTableError: the table cannot be read or written, or not in time. Whoever takes over reads from the
-                last marker whether the rows were committed.
+            StateTableError: the table cannot be read or written, or not in time. The next processor reads from the last
+                marker whether the rows were committed.
         """
         deadline_s = self._monotonic_s() + self._commit_timeout_ms / 1_000
         data = rows_to_table(rows, commit_id, self._leader_epoch)
@@ -148,12 +173,12 @@ class StateTableWriter:
                 continue
             if self._monotonic_s() > deadline_s:
                 raise _too_slow(self._path, self._commit_timeout_ms)
-        # A commit that stood still until the log of its version was cleaned up would only seem to have succeeded.
+        # A commit that paused until the log of its version was cleaned up would only seem to have succeeded.
         if self._monotonic_s() > deadline_s and not self._is_there(commit_id):
             raise _too_slow(self._path, self._commit_timeout_ms)
 
     def _has_committed(self, data: pa.Table, files: list[DataFile], commit_id: int) -> bool:
-        """Try once; after a conflict, learn what others have committed."""
+        """Try once to commit; after a conflict, read the commits of others."""
         with translated(self._path, "written"):
             if not files:
                 files += write_data_files(self._path, data)
@@ -163,14 +188,14 @@ class StateTableWriter:
         return self._learn(commit_id)
 
     def _learn(self, commit_id: int) -> bool:
-        """Follow the log to its newest version; returns whether this commit is in it."""
+        """Follow the log to its newest version; return whether this commit is in it."""
         with translated(self._path, "read"):
             try:
                 commits = list(commits_after(self._path, self._version))
-                is_complete = commit_file(self._path, self._version).exists()
+                is_complete = has_commit(self._path, self._version)
                 sync_commits(self._path, commits)
             except (FileNotFoundError, StateTableError):
-                # A clean-up of the log is at it.
+                # A clean-up of the log is running.
                 commits, is_complete = [], False
         if not is_complete or any(commit.leader_epoch is None or commit.changes_table for commit in commits):
             return self._is_there(commit_id)
@@ -191,14 +216,14 @@ class StateTableWriter:
             return False
 
     def _is_there(self, commit_id: int) -> bool:
-        """Read the newest version of the table; returns whether this commit is in it, and on the disk."""
+        """Read the newest version of the table; return whether this commit is in it, and on the disk."""
         table = open_table(self._path)
         with translated(self._path, "read"):
             self._check_fence(highest_leader_epoch(table))
             version = table.version()
             last_commit_id = table.transaction_version(COMMIT_TRANSACTION)
         with translated(self._path, "written"):
-            sync_commits(self._path, list(commits_after(self._path, self._version)))
+            _sync_others(self._path, self._version)
             _sync_table(self._path, version)
         self._version = version
         return last_commit_id == commit_id
@@ -212,27 +237,60 @@ class StateTableWriter:
             )
 
 
+def _commit_fence(
+    path: str, version: int, files: Sequence[DataFile], leader_epoch: int, is_over: Callable[[], bool]
+) -> int | None:
+    """Commit a fence after the newest version; return its version, None when the table has to be opened again.
+
+    An older processor may commit more often than the table can be opened: its commits are followed one by
+    one.
+    """
+    while not try_commit(path, version, files, leader_epoch):
+        others = list(commits_after(path, version))
+        is_complete = bool(others) and has_commit(path, version)
+        if is_over() or not is_complete or any(_is_news(commit, leader_epoch) for commit in others):
+            return None
+        sync_commits(path, others)
+        version = others[-1].version
+    return version + 1
+
+
+def _is_news(commit: LogCommit, leader_epoch: int) -> bool:
+    """Return True if a commit may be of another processor that takes over, or changes the table itself."""
+    return commit.changes_table or commit.leader_epoch is None or commit.leader_epoch >= leader_epoch
+
+
 def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:
     return StateTableError(
         f"A commit to state table {path} took longer than {commit_timeout_ms} ms.",
-        "Look for a slow disk or for other writers; then start the processor again.",
+        "Look for a slow disk, a slow store, or other writers; then start the processor again.",
     )
 
 
+def _sync_others(path: str, version: int) -> None:
+    """Sync the commits after a version; those of an object store are durable."""
+    if not is_in_store(path):
+        sync_commits(path, list(commits_after(path, version)))
+
+
 def _sync_table(path: str, version: int) -> None:
-    """Wait until the newest version is on the disk, whoever wrote it, with the names of the table's folders."""
+    """Sync the newest version, whoever wrote it, and the names of the table's folders."""
+    if is_in_store(path):
+        return
     if commit_file(path, version).exists():
         sync_file(commit_file(path, version))
     for folder in (log_folder(path), Path(path), Path(path).absolute().parent):
         sync_folder(folder)
 
 
-def _protect(path: str) -> None:
+def _protect(table: DeltaTable, path: str) -> None:
+    if is_protected_from_deletion(table):
+        return
     with translated(path, "written"):
         try:
             protect_from_deletion(open_table(path))
         except CommitFailedError:
-            # Whoever maintains the table at this moment will do it.
+            # The process that maintains the table now will do it.
             return
 
 

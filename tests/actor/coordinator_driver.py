@@ -68,7 +68,7 @@ class CoordinatorDriver:
 
     @property
     def sent(self) -> list[RequestEnvelope]:
-        """What the last cut sent to the leader."""
+        """The messages of the last cut to the leader."""
         return [effect.request for effect in self.of_type(Send)]
 
     @property

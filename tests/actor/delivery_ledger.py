@@ -1,4 +1,4 @@
-"""Who was given what, from requests and answers alone: what members see must make sense, whatever the leader thinks."""
+"""Deliveries to members, from requests and answers alone: they must be consistent, whatever the leader's state is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RecordKey = tuple[PartitionKey, int]
 
 @dataclass
 class Delivery:
-    """What is known of one record.
+    """The deliveries of one record.
 
     Attributes:
         count: deliveries so far, less those that were taken back.
@@ -56,13 +56,13 @@ class DeliveryLedger:
         self._lock_duration_ms = lock_duration_ms
         self._records: dict[RecordKey, Delivery] = {}
         self._log_starts: dict[PartitionKey, int] = {}
-        self._judged: set[tuple[str, int]] = set()
+        self._handled: set[tuple[str, int]] = set()
         self._answered: set[tuple[str, int]] = set()
         group.after_batch.append(self.look_at)
 
     def held_by(self, member_id: str, now_ms: int) -> list[RecordKey]:
-        """What a member may acknowledge, in order."""
-        return sorted(key for key, found in self._records.items() if self._has(found, member_id, now_ms))
+        """Return the records that a member may acknowledge, in order."""
+        return sorted(key for key, delivery in self._records.items() if self._has(delivery, member_id, now_ms))
 
     def look_at(self, batch: Batch) -> None:
         """Check a batch's answers; acknowledgements come before acquisitions, as in the leader."""
@@ -77,8 +77,8 @@ class DeliveryLedger:
             address = (envelope.member_id, envelope.correlation_id)
             if envelope.api_key == ApiKey.LOG_OFFSETS:
                 self._log_offsets(parsed(LogOffsets, envelope.body))
-            elif address in answers and address not in self._judged:
-                self._judged.add(address)
+            elif address in answers and address not in self._handled:
+                self._handled.add(address)
                 self._request(envelope, answers[address], logged.time_ms)
         last_ms = max((self._group.log[offset].time_ms for offset in batch.offsets), default=0)
         for address, answer in answers.items():
@@ -110,49 +110,49 @@ class DeliveryLedger:
         for topic in request.topics:
             for partition in topic.partitions:
                 key = (topic.topic_id, partition.partition_index)
-                for said in partition.acknowledgement_batches if key in succeeded else ():
-                    self._acknowledged(envelope.member_id, key, said, at_ms)
+                for batch in partition.acknowledgement_batches if key in succeeded else ():
+                    self._acknowledged(envelope.member_id, key, batch, at_ms)
         if request.share_session_epoch == FINAL_EPOCH:
             for record_key in self.held_by(envelope.member_id, at_ms):
                 self._released(self._records[record_key])
 
-    def _acknowledged(self, member_id: str, key: PartitionKey, said: AcknowledgementRange, at_ms: int) -> None:
-        (acknowledge_type,) = said.acknowledge_types
-        for offset in range(said.first_offset, said.last_offset + 1):
-            found = self._records.get((key, offset), Delivery())
-            if not self._has(found, member_id, at_ms):
-                assert self._is_over(key, offset, found, at_ms), (member_id, key, offset, acknowledge_type, found)
+    def _acknowledged(self, member_id: str, key: PartitionKey, batch: AcknowledgementRange, at_ms: int) -> None:
+        (acknowledge_type,) = batch.acknowledge_types
+        for offset in range(batch.first_offset, batch.last_offset + 1):
+            delivery = self._records.get((key, offset), Delivery())
+            if not self._has(delivery, member_id, at_ms):
+                assert self._is_over(key, offset, delivery, at_ms), (member_id, key, offset, acknowledge_type, delivery)
             elif acknowledge_type in FINISHING:
-                found.is_finished, found.holder = True, ""
+                delivery.is_finished, delivery.holder = True, ""
             elif acknowledge_type is AcknowledgeType.RENEW:
-                found.deadline_ms = at_ms + self._lock_duration_ms
+                delivery.deadline_ms = at_ms + self._lock_duration_ms
             elif acknowledge_type is AcknowledgeType.UNREAD:
-                found.count, found.holder = found.count - 1, ""
+                delivery.count, delivery.holder = delivery.count - 1, ""
             else:
-                self._released(found)
+                self._released(delivery)
 
     def _acquired(self, answer: ResponseEnvelope, last_ms: int, lock_start_ms: int) -> None:
         body = parsed(ShareFetchResponse, answer.body)
         if any(True for _ in _offsets(body)):
             assert body.lock_deadline_ms == lock_start_ms + self._lock_duration_ms
         for key, offset, count in _offsets(body):
-            found = self._records.setdefault((key, offset), Delivery())
-            assert not found.is_finished, (key, offset, found)
-            assert not self._has(found, found.holder, last_ms), (answer.member_id, key, offset, found)
-            assert count == found.count + 1 <= self._limit, (key, offset, count, found)
+            delivery = self._records.setdefault((key, offset), Delivery())
+            assert not delivery.is_finished, (key, offset, delivery)
+            assert not self._has(delivery, delivery.holder, last_ms), (answer.member_id, key, offset, delivery)
+            assert count == delivery.count + 1 <= self._limit, (key, offset, count, delivery)
             assert offset >= self._log_starts.get(key, 0), (key, offset)
-            found.count, found.holder, found.deadline_ms = count, answer.member_id, body.lock_deadline_ms
+            delivery.count, delivery.holder, delivery.deadline_ms = count, answer.member_id, body.lock_deadline_ms
 
-    def _has(self, found: Delivery, member_id: str, at_ms: int) -> bool:
-        return bool(found.holder) and found.holder == member_id and found.deadline_ms > at_ms
+    def _has(self, delivery: Delivery, member_id: str, at_ms: int) -> bool:
+        return bool(delivery.holder) and delivery.holder == member_id and delivery.deadline_ms > at_ms
 
-    def _is_over(self, key: PartitionKey, offset: int, found: Delivery, at_ms: int) -> bool:
-        is_used_up = found.count >= self._limit and found.deadline_ms <= at_ms
-        return found.is_finished or is_used_up or offset < self._log_starts.get(key, 0)
+    def _is_over(self, key: PartitionKey, offset: int, delivery: Delivery, at_ms: int) -> bool:
+        is_used_up = delivery.count >= self._limit and delivery.deadline_ms <= at_ms
+        return delivery.is_finished or is_used_up or offset < self._log_starts.get(key, 0)
 
-    def _released(self, found: Delivery) -> None:
-        found.holder = ""
-        found.is_finished = found.count >= self._limit
+    def _released(self, delivery: Delivery) -> None:
+        delivery.holder = ""
+        delivery.is_finished = delivery.count >= self._limit
 
 
 def _offsets(body: ShareFetchResponse) -> Iterator[tuple[PartitionKey, int, int]]:

@@ -36,7 +36,7 @@ PartitionKey = tuple[str, int]
 Range = tuple[int, int, int]
 """First offset, last offset, delivery count."""
 Acknowledgement = tuple[int, int, AcknowledgeType]
-"""First offset, last offset, what is said of them."""
+"""First offset, last offset, acknowledgement type."""
 
 
 @dataclass
@@ -240,16 +240,16 @@ def fetch_topics(
     partitions: Iterable[PartitionKey], acknowledge: Mapping[PartitionKey, Sequence[Acknowledgement]]
 ) -> list[FetchTopic]:
     """Partitions to fetch from and acknowledgements, grouped by topic."""
-    found: dict[str, list[FetchPartition]] = {}
+    by_topic: dict[str, list[FetchPartition]] = {}
     for topic_id, partition in sorted({*partitions, *acknowledge}):
         batches = [
             AcknowledgementRange(first_offset=first, last_offset=last, acknowledge_types=[acknowledge_type])
             for first, last, acknowledge_type in acknowledge.get((topic_id, partition), ())
         ]
-        found.setdefault(topic_id, []).append(
+        by_topic.setdefault(topic_id, []).append(
             FetchPartition(partition_index=partition, acknowledgement_batches=batches)
         )
-    return [FetchTopic(topic_id=topic_id, partitions=found[topic_id]) for topic_id in found]
+    return [FetchTopic(topic_id=topic_id, partitions=by_topic[topic_id]) for topic_id in by_topic]
 
 
 def joined(group: Group, *member_ids: str, topics: Sequence[str] = ("orders",)) -> list[Member]:

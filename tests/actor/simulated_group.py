@@ -30,17 +30,18 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.processor.groups import leader_of
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.dead_letters import DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.group_messages import (
     AlterGroupConfigRequest,
     ResumeShareGroupRequest,
 )
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
+    DlqWritten,
     LogOffsets,
     PartitionLogOffsets,
     Tick,
     TopicLogOffsets,
+    WrittenDeadLetters,
 )
 from sharegroup.protocol.messages import Message, RequestEnvelope, ResponseEnvelope, request
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -79,7 +80,7 @@ class LoggedBytes:
 
 @dataclass
 class Outcome:
-    """What one or more batches did."""
+    """The effects of one or more batches."""
 
     rows: list[StateRow] = field(default_factory=list)
     responses: list[ResponseEnvelope] = field(default_factory=list)
@@ -111,7 +112,9 @@ class Group:
         topics: Mapping[str, tuple[str, Sequence[LogPartition]]] | None = None,
     ) -> None:
         self.group_id = group_id
-        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker or BrokerConfig())
+        # Most tests let members say nothing for long.
+        broker = (broker or BrokerConfig()).model_copy(update={"group_share_member_silence_ms": 0})
+        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker)
         self.now_ms = START_MS
         self.topics: dict[str, tuple[str, list[LogPartition]]] = {
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()
@@ -127,7 +130,7 @@ class Group:
         """(topic, topic id, partition) → offset above which the leader is to be woken."""
         self.watched_level = IsolationLevel.READ_UNCOMMITTED
         self.dead_letters: list[WriteDeadLetters] = []
-        """What the leader wanted written, in order."""
+        """The dead-letter records that the leader requested, in order."""
         self.after_batch: list[Callable[[Batch], None]] = []
         """Called with each batch once it is done."""
         self._applied = 0
@@ -171,7 +174,7 @@ class Group:
             self._perform(effect, outcome)
         self.rows += outcome.rows
         self.responses += outcome.responses
-        self._append_facts()
+        self._append_internal_messages()
         for look_at in self.after_batch:
             look_at(Batch(offsets, cut_ms, outcome))
         return outcome
@@ -182,7 +185,7 @@ class Group:
         effects: list[Effect] = []
         for offset in offsets:
             self._last_time_ms = max(self._last_time_ms, self.log[offset].time_ms)
-            message = decoded_message(self.log[offset].value, offset, self._last_time_ms)
+            message = decoded_message(self.log[offset].value, offset, self._last_time_ms, self.context.leader_epoch)
             if isinstance(message, LoggedRequest):
                 messages.append(message)
             else:
@@ -255,11 +258,11 @@ class Group:
     def create_topic(self, topic: str, topic_id: str, partitions: Sequence[LogPartition]) -> None:
         """Create a topic, or another one of the same name."""
         self.topics[topic] = (topic_id, list(partitions))
-        self._append_facts()
+        self._append_internal_messages()
 
     def delete_topic(self, topic: str) -> None:
         del self.topics[topic]
-        self._append_facts()
+        self._append_internal_messages()
 
     def grow(self, topic: str, partition: int, count: int) -> None:
         """Append records to the record log."""
@@ -268,7 +271,7 @@ class Group:
 
     def set_offsets(self, topic: str, partition: int, offsets: LogPartition) -> None:
         self.topics[topic][1][partition] = offsets
-        self._append_facts()
+        self._append_internal_messages()
 
     def tell_offsets(self, topic: str) -> None:
         """Append what the record log is, asked or not."""
@@ -320,7 +323,7 @@ class Group:
 
     def write_dead_letters(self) -> None:
         """Tell the leader that all dead letters that it asked for are written, as the processor's writer does."""
-        ranges = [written(dead_letters) for effect in self.dead_letters for dead_letters in effect.letters]
+        ranges = [written(dead_letters) for effect in self.dead_letters for dead_letters in effect.dead_letters]
         self.dead_letters = []
         if ranges:
             self.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=ranges))
@@ -335,7 +338,7 @@ class Group:
             case Persist():
                 outcome.rows.append(effect.row)
             case Respond():
-                assert effect.partition >= 0, effect
+                assert effect.address.partition >= 0, effect
                 outcome.responses.append(effect.response)
             case Send():
                 self.append(effect.request.model_copy(update={"leader_epoch": self.context.leader_epoch}))
@@ -355,7 +358,7 @@ class Group:
             case Undecodable():
                 outcome.undecodable.append(effect)
 
-    def _append_facts(self) -> None:
+    def _append_internal_messages(self) -> None:
         """Answer watches, each once, as the driver does."""
         news = [*self._grown(), *self._changed()]
         if news:
@@ -417,7 +420,7 @@ def group_with(
     *partitions: LogPartition | int, broker: BrokerConfig | None = None, topic: str = "orders", earliest: bool = True
 ) -> Group:
     """A group and a topic `orders` with the id `orders-id`; a partition given as a number has that many records."""
-    offsets = [LogPartition(end=found) if isinstance(found, int) else found for found in partitions]
+    offsets = [LogPartition(end=offset) if isinstance(offset, int) else offset for offset in partitions]
     group = Group(broker, topics={topic: (f"{topic}-id", offsets)})
     if earliest:
         assert group.alter_config(share_auto_offset_reset="earliest") == 0

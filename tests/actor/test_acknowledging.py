@@ -1,4 +1,4 @@
-"""Acknowledgements: judged at their append time, all or none for each share-partition, apart from each other."""
+"""Acknowledgements: applied at their append time, all or none for each share-partition, apart from each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
-from sharegroup.errors import InvalidRecordStateError, InvalidRequestError, UnknownTopicOrPartitionError
+from sharegroup.errors import InvalidRecordStateError, InvalidRequestError, UnknownTopicIdError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
@@ -99,7 +99,7 @@ class TestErrors:
         assert answered.acknowledge_errors == {
             ORDERS_0: INVALID_REQUEST,
             ORDERS_1: 0,
-            ("nowhere", 0): UnknownTopicOrPartitionError.code,
+            ("nowhere", 0): UnknownTopicIdError.code,
         }
 
     def test_a_failed_acknowledgement_does_not_stop_the_fetch(self, anna: Member) -> None:
@@ -111,7 +111,7 @@ class TestErrors:
         nowhere = ("nowhere", 0)
         fetched = anna.fetch([nowhere], acknowledge={nowhere: [(0, 0, ACCEPT)], ORDERS_0: [(0, 99, ACCEPT)]})
         errors = {key: (p.error_code, p.acknowledge_error_code) for key, p in fetched.partitions.items()}
-        unknown = UnknownTopicOrPartitionError.code
+        unknown = UnknownTopicIdError.code
         assert errors[nowhere] == (unknown, unknown)
         assert errors[ORDERS_0] == (0, INVALID_REQUEST)
 

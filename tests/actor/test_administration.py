@@ -1,4 +1,4 @@
-"""What administrators do to a group: altering and deleting its start offsets, and deleting it."""
+"""Requests of administrators to a group: altering and deleting its start offsets, and deleting it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sharegroup.actor.administration import MAX_WAIT_MS, MAX_WAITING_REQUESTS
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.record_state import AcknowledgeType
@@ -20,6 +20,7 @@ from sharegroup.errors import (
     InvalidRequestError,
     NonEmptyGroupError,
     RequestTimedOutError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from sharegroup.protocol.api_key import ApiKey
@@ -45,9 +46,9 @@ def alteration(offsets: Mapping[str, Mapping[int, int]]) -> AlterShareGroupOffse
             "topics": [
                 {
                     "topic_name": topic,
-                    "partitions": [{"partition_index": p, "start_offset": offset} for p, offset in found.items()],
+                    "partitions": [{"partition_index": p, "start_offset": offset} for p, offset in partitions.items()],
                 }
-                for topic, found in offsets.items()
+                for topic, partitions in offsets.items()
             ]
         }
     )
@@ -104,7 +105,9 @@ def check_rows(group: Group) -> None:
     rows = group.rows[::-1]
     assert verify(rows, group.context.broker).findings == []
     folded = fold(rows).groups.get(group.group_id)
-    live = {} if folded is None else {key: found.share_partition.runs for key, found in folded.partitions.items()}
+    live = (
+        {} if folded is None else {key: partition.share_partition.runs for key, partition in folded.partitions.items()}
+    )
     assert live == {key: led.share_partition.runs for key, led in group.leader.partitions.items()}
     assert ([] if folded is None else folded.metadata.records()) == metadata(group).records()
 
@@ -181,8 +184,8 @@ class TestAlteringOffsets:
         anna.fetch(max_records=8)
         anna.leave()
         altered(group, {"orders": {0: 2}})
-        said = {ORDERS_0: [(4, 7, AcknowledgeType.ACCEPT)]}
-        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: InvalidRecordStateError.code}
+        acknowledgements = {ORDERS_0: [(4, 7, AcknowledgeType.ACCEPT)]}
+        assert anna.acknowledge(acknowledgements).acknowledge_errors == {ORDERS_0: InvalidRecordStateError.code}
 
     def test_what_happened_in_the_same_batch_is_kept(self) -> None:
         group = group_with(20)
@@ -250,9 +253,9 @@ class TestDeletingOffsets:
         anna.fetch(max_records=8)
         anna.leave()
         deleted(group, "orders")
-        said = {ORDERS_0: [(4, 7, AcknowledgeType.ACCEPT)]}
-        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: UNKNOWN}
-        assert anna.fetch([ORDERS_0]).partitions[ORDERS_0].error_code == UNKNOWN
+        acknowledgements = {ORDERS_0: [(4, 7, AcknowledgeType.ACCEPT)]}
+        assert anna.acknowledge(acknowledgements).acknowledge_errors == {ORDERS_0: UnknownTopicIdError.code}
+        assert anna.fetch([ORDERS_0]).partitions[ORDERS_0].error_code == UnknownTopicIdError.code
 
     def test_each_topic_fails_by_itself(self) -> None:
         group = empty_group(20)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.api_key import ApiKey
@@ -104,7 +105,7 @@ class AdministeredGroup(RuleBasedStateMachine):
             self.group.create_topic(topic, topic_id, [*partitions, LogPartition(end=4)])
 
     @rule(back=st.integers(1, 4))
-    def repeat_fact(self, back: int) -> None:
+    def repeat_internal_message(self, back: int) -> None:
         """As a log does that appends a message twice."""
         value = self.group.log[-min(back, len(self.group.log))].value
         if decoded_request(value).api_key in (ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.TICK, ApiKey.LOG_OFFSETS):
@@ -114,7 +115,7 @@ class AdministeredGroup(RuleBasedStateMachine):
     def bring_a_late_look(self, back: int) -> None:
         """As when looks of several threads overtake each other."""
         logged = self.group.log[self.epoch_begins :][-back:]
-        looks = [found.value for found in logged if _logged_request(found).api_key == ApiKey.LOG_OFFSETS]
+        looks = [message.value for message in logged if _logged_request(message).api_key == ApiKey.LOG_OFFSETS]
         if looks:
             self.group.append(looks[0])
 
@@ -158,12 +159,14 @@ class AdministeredGroup(RuleBasedStateMachine):
         group.settle()
         assert group.actors.failure == ""
         answers = Counter(answer.correlation_id for answer in group.responses if answer.member_id == "admin")
-        asked = Counter(found.correlation_id for found in map(_logged_request, group.log) if found.member_id == "admin")
+        asked = Counter(
+            request.correlation_id for request in map(_logged_request, group.log) if request.member_id == "admin"
+        )
         assert all(answers[number] <= count for number, count in asked.items())
         rows = group.rows[::-1]
         assert verify(rows, group.context.broker).findings == []
         folded = fold(rows).groups.get(group.group_id)
-        live = {} if folded is None else {key: found.share_partition for key, found in folded.partitions.items()}
+        live = {} if folded is None else {key: led.share_partition for key, led in folded.partitions.items()}
         topics = group.coordinator.group.state.topics
         assert ([] if folded is None else folded.metadata.records()) == group.coordinator.group.state.records()
         assert not any(topic.deleting or topic.initializing for topic in topics.values())
@@ -179,7 +182,7 @@ def _logged_request(logged: LoggedBytes) -> RequestEnvelope:
     return decoded_request(logged.value)
 
 
-TestAdministeredGroup = AdministeredGroup.TestCase
+TestAdministeredGroup = pytest.mark.slow(AdministeredGroup.TestCase)
 TestAdministeredGroup.settings = settings(
     max_examples=examples(40), stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )

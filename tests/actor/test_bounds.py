@@ -1,4 +1,4 @@
-"""What a sender may ask for at most: everything that a request can leave behind in the state has a bound."""
+"""The bounds of requests: everything that a request can leave behind in the state has a bound."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestEnvelope:
         ids=["client", "group", "group not UTF-8", "group no text", "body not UTF-8", "a byte too long", "10 MB"],
     )
     def test_one_that_goes_too_far_is_refused(self, value: bytes, error_code: int) -> None:
-        effect = decoded_message(value, 3, START_MS)
+        effect = decoded_message(value, 3, START_MS, 1)
         assert isinstance(effect, Respond)
         assert (effect.response.member_id, effect.response.correlation_id) == ("anna", 7)
         assert effect.response.body["error_code"] == error_code
@@ -79,7 +79,7 @@ class TestEnvelope:
 
     @pytest.mark.parametrize("member_id", [LONG, "\ud800", "", 5, None])
     def test_nobody_can_be_answered_under_such_a_name(self, member_id: object) -> None:
-        assert isinstance(decoded_message(request_bytes(member_id=member_id, group_id=""), 3, START_MS), Undecodable)
+        assert isinstance(decoded_message(request_bytes(member_id=member_id, group_id=""), 3, START_MS, 1), Undecodable)
 
     def test_the_largest_is_applied(self) -> None:
         group = group_with(10)
@@ -87,7 +87,7 @@ class TestEnvelope:
         answers = [answer for answer in group.settle().responses if answer.correlation_id == 7]
         assert [answer.body.get("error_code", 0) for answer in answers] == [0]
 
-    def test_a_fact_may_be_longer_since_it_names_every_partition(self) -> None:
+    def test_an_internal_message_may_be_longer_since_it_names_every_partition(self) -> None:
         group = group_with(10)
         value = request_bytes(2 * MAX_REQUEST_BYTES, api_key=ApiKey.LOG_OFFSETS, body={"topics": []})
         group.append(value)
@@ -114,6 +114,7 @@ class TestShareSessions:
         assert leader_state(group) == sessions
         assert anna.fetch(most[:5], max_records=0, epoch=1).error_code == 0
 
+    @pytest.mark.slow
     def test_partitions_that_are_not_led_leave_little_behind(self, group: Group, anna: Member) -> None:
         topics = [
             {"topic_id": f"{number:064}", "partitions": [{"partition_index": 0}]}
@@ -182,8 +183,8 @@ def test_fragments_count_as_ranges_too() -> None:
     (anna,) = joined(group, "anna")
     assert anna.fetch(partitions, max_records=2**31 - 1).record_count == 24_000
     # Every other record comes back.
-    said = [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE] * 1_000
-    batch = AcknowledgementRange(first_offset=0, last_offset=1_999, acknowledge_types=said)
+    types = [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE] * 1_000
+    batch = AcknowledgementRange(first_offset=0, last_offset=1_999, acknowledge_types=types)
     topic = FetchTopic(
         topic_id="orders-id",
         partitions=[FetchPartition(partition_index=index, acknowledgement_batches=[batch]) for _, index in partitions],

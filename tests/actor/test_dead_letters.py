@@ -1,4 +1,4 @@
-"""The dead-letter queue in the leader: ARCHIVING first, then the letter, then ARCHIVED (KIP-1191)."""
+"""The dead-letter queue in the leader: ARCHIVING first, then the dead-letter record, then ARCHIVED (KIP-1191)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import pytest
 
 from sharegroup.actor.dead_letters import all_waiting
 from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
+    DlqStatusChanged,
+    DlqWritten,
     InitializeShareGroupState,
     StatePartition,
     StateTopic,
+    WrittenDeadLetters,
 )
 from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.row_payloads import GroupSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.table_snapshot import GroupSnapshotPayload
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo
-from sharegroup.state.schema import rows_to_table
-from sharegroup.state.stored_rows import StoredRows
-from sharegroup.state.table_snapshot import table_snapshot_rows
+from sharegroup.state.schema import StoredRows, decoded, rows_to_table
+from sharegroup.state.table_snapshot import table_snapshot
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
@@ -53,12 +54,12 @@ def anna(group: Group) -> Member:
     return anna
 
 
-def letters(group: Group) -> list[tuple[int, int, int, int, DeadLetterReason]]:
+def dead_letter_requests(group: Group) -> list[tuple[int, int, int, int, DeadLetterReason]]:
     """(partition, first offset, last offset, delivery count, reason) of what was asked for, in order."""
     return [
-        (found.partition, found.first_offset, found.last_offset, found.delivery_count, found.reason)
-        for wish in group.dead_letters
-        for found in wish.letters
+        (request.partition, request.first_offset, request.last_offset, request.delivery_count, request.reason)
+        for effect in group.dead_letters
+        for request in effect.dead_letters
     ]
 
 
@@ -89,7 +90,9 @@ def findings(group: Group) -> list[str]:
 
 
 class TestGivenUp:
-    def test_a_rejected_record_is_archiving_and_its_letter_is_asked_for(self, group: Group, anna: Member) -> None:
+    def test_a_rejected_record_is_archiving_and_its_dead_letter_record_is_requested(
+        self, group: Group, anna: Member
+    ) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
         assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ACKNOWLEDGED)]
         assert group.dead_letters == [
@@ -107,29 +110,29 @@ class TestGivenUp:
             group.advance(LOCK_MS)
         else:
             anna.close()
-        assert letters(group) == [(0, 0, 9, 2, EXCEEDED)]
+        assert dead_letter_requests(group) == [(0, 0, 9, 2, EXCEEDED)]
 
     def test_a_rejection_on_the_last_delivery_is_a_rejection(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
         anna.fetch([ORDERS_0], max_records=10)
         anna.acknowledge({ORDERS_0: [(0, 9, REJECT)]})
-        assert letters(group) == [(0, 0, 9, 2, REJECTED)]
+        assert dead_letter_requests(group) == [(0, 0, 9, 2, REJECTED)]
 
-    def test_one_effect_asks_for_all_letters_of_a_batch_and_touching_ones_are_one_range(
+    def test_one_effect_asks_for_all_dead_letters_of_a_batch_and_touching_ones_are_one_range(
         self, group: Group, anna: Member
     ) -> None:
         anna.send_acknowledge({ORDERS_0: [(offset, offset, REJECT) for offset in range(4)]})
         anna.send_acknowledge({ORDERS_0: [(4, 4, ACCEPT), (5, 6, REJECT)], ORDERS_1: [(7, 7, REJECT)]})
         group.settle()
         assert len(group.dead_letters) == 1
-        assert letters(group) == [(0, 0, 3, 1, REJECTED), (0, 5, 6, 1, REJECTED), (1, 7, 7, 1, REJECTED)]
+        assert dead_letter_requests(group) == [(0, 0, 3, 1, REJECTED), (0, 5, 6, 1, REJECTED), (1, 7, 7, 1, REJECTED)]
 
     def test_what_is_given_up_in_the_cut_that_ends_its_state_is_asked_for(self, group: Group, anna: Member) -> None:
         anna.send_acknowledge({ORDERS_0: [(0, 4, REJECT)]})
         group.tell(ApiKey.DELETE_SHARE_GROUP_STATE, DeleteShareGroupState(state_epoch=99, topic_ids=["orders-id"]))
         group.run_batch()
         assert [row.record_type for row in group.rows[-3:]].count(RecordType.SHARE_TOMBSTONE) == 2
-        assert letters(group) == [(0, 0, 4, 1, REJECTED)]
+        assert dead_letter_requests(group) == [(0, 0, 4, 1, REJECTED)]
 
     def test_so_is_what_is_given_up_in_the_cut_that_replaces_its_state(self, group: Group, anna: Member) -> None:
         anna.send_acknowledge({ORDERS_0: [(0, 4, REJECT)]})
@@ -138,13 +141,13 @@ class TestGivenUp:
         group.tell(ApiKey.INITIALIZE_SHARE_GROUP_STATE, InitializeShareGroupState(state_epoch=99, topics=[topic]))
         group.run_batch()
         assert start_offset(group) == 15
-        assert letters(group) == [(0, 0, 4, 1, REJECTED)]
+        assert dead_letter_requests(group) == [(0, 0, 4, 1, REJECTED)]
 
-    def test_a_gap_has_no_letter(self, group: Group, anna: Member) -> None:
+    def test_a_gap_has_no_dead_letter_record(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 9, GAP)]})
-        assert (letters(group), start_offset(group)) == ([], 10)
+        assert (dead_letter_requests(group), start_offset(group)) == ([], 10)
 
-    def test_without_a_queue_there_are_no_letters(self) -> None:
+    def test_without_a_queue_there_are_no_dead_letter_records(self) -> None:
         group = group_with(20)
         (anna,) = joined(group, "anna")
         anna.fetch(max_records=10)
@@ -183,7 +186,7 @@ class TestWritten:
         group.settle()
         assert leader_state(group) == before
 
-    def test_a_part_of_the_letters(self, group: Group) -> None:
+    def test_a_part_of_the_dead_letter_records(self, group: Group) -> None:
         tell_written(group, 0, 2)
         assert start_offset(group) == 3
         assert states(group)[0] == (3, 4, RecordState.ARCHIVING)
@@ -206,7 +209,7 @@ class TestWritten:
         tell_written(group, first_offset, last_offset, topic_id)
         assert leader_state(group) == before
 
-    def test_the_log_start_passes_a_record_whose_letter_is_not_written(self, group: Group) -> None:
+    def test_the_log_start_passes_a_record_whose_dead_letter_record_is_not_written(self, group: Group) -> None:
         group.set_offsets("orders", 0, LogPartition(start=3, end=20))
         group.tell_offsets("orders")
         group.settle()
@@ -221,7 +224,7 @@ class TestRecovery:
         anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)], ORDERS_1: [(0, 4, REJECT)]})
         anna.fetch(max_records=10)
         anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]})
-        asked = letters(group)
+        asked = dead_letter_requests(group)
         assert asked == [(1, 0, 4, 1, REJECTED), (0, 0, 9, 2, EXCEEDED)]
         folded = fold(group.rows).groups["group-1"]
         config = effective_group_config(BrokerConfig(), folded.metadata.config_overrides)
@@ -229,7 +232,7 @@ class TestRecovery:
         assert (again.dlq_topic, again.replaces_waiting) == ("dlq", True)
         group.restart()
         group.dead_letters = [again]
-        assert letters(group) == asked[::-1]
+        assert dead_letter_requests(group) == asked[::-1]
         group.write_dead_letters()
         group.settle()
         assert (start_offset(group, 0), start_offset(group, 1)) == (10, 5)
@@ -250,37 +253,38 @@ class TestRecovery:
         anna.fetch(max_records=10)
         # All of them on their last delivery; 0 to 3 are done before the restart.
         anna.acknowledge({ORDERS_0: [(0, 1, REJECT), (2, 4, RELEASE), (5, 6, REJECT), (7, 8, RELEASE), (9, 9, REJECT)]})
-        asked = letters(group)
+        asked = dead_letter_requests(group)
         tell_written(group, 0, 3)
         rows = group.rows
         if is_from_table_snapshot:
             marker = CommitMarkerInfo(0, 1, group.now_ms, CommitMarkerPayload(end_offsets={0: len(group.log)}))
-            rows = list(table_snapshot_rows(StoredRows(rows_to_table(rows)), marker, group.now_ms))
+            pieces = table_snapshot(StoredRows(rows_to_table(rows)), marker, group.now_ms, leader_epoch=1)
+            rows = [row for piece in pieces for row in decoded(piece)]
         folded = fold(rows).groups["group-1"]
         config = effective_group_config(broker, folded.metadata.config_overrides)
         group.dead_letters = [all_waiting("group-1", folded.partitions.values(), config)]
         assert asked[0] == (0, 0, 1, 2, REJECTED)
         waiting = [(0, 4, 4, 2, EXCEEDED), *asked[2:]]
-        assert letters(group) == waiting
+        assert dead_letter_requests(group) == waiting
         # The leader asks for the same when an administrator resumes the group.
         group.dead_letters.clear()
         assert group.resume() == 0
-        assert letters(group) == waiting
+        assert dead_letter_requests(group) == waiting
 
     def test_a_group_that_is_resumed_asks_again_for_all_that_it_did_not_hear_of(
         self, group: Group, anna: Member
     ) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
-        asked = letters(group)
+        asked = dead_letter_requests(group)
         group.dead_letters.clear()
         assert states(group)[0] == (0, 4, RecordState.ARCHIVING)
         assert group.resume() == 0
-        assert letters(group) == asked
+        assert dead_letter_requests(group) == asked
         assert group.dead_letters[0].replaces_waiting
 
 
 class TestConfiguration:
-    def test_a_change_of_the_queue_is_told_for_what_waits(self, group: Group) -> None:
+    def test_a_change_of_the_queue_is_sent_for_records_that_wait(self, group: Group) -> None:
         group.alter_config(errors_deadletterqueue_topic_name="other", errors_deadletterqueue_copy_record_enable="true")
         group.alter_config(share_delivery_count_limit="3")
         assert group.dead_letters == [WriteDeadLetters("group-1", "other", True)]
@@ -290,19 +294,19 @@ class TestConfiguration:
         group.alter_config(delete=["errors.deadletterqueue.topic.name"])
         anna.acknowledge({ORDERS_0: [(5, 9, REJECT)]})
         assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ARCHIVED)]
-        assert [wish.dlq_topic for wish in group.dead_letters] == ["dlq", ""]
+        assert [effect.dlq_topic for effect in group.dead_letters] == ["dlq", ""]
         assert findings(group) == []
 
 
 class TestStatus:
-    def test_letters_that_cannot_be_written_are_told_by_the_state_table(self, group: Group) -> None:
+    def test_dead_letters_that_cannot_be_written_are_shown_by_the_state_table(self, group: Group) -> None:
         for failure, status in (("no such topic", "DEGRADED"), ("", "ACTIVE")):
             group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure=failure))
             group.settle()
             assert group.rows_of(RecordType.GROUP_STATUS)[-1].payload["status"] == status
             assert group.rows_of(RecordType.GROUP_STATUS)[-1].payload["reason"] in (
                 failure,
-                "dead letters are written again",
+                "dead-letter records are written again",
             )
             assert verify(group.rows, BrokerConfig()).degraded == ({"group-1": failure} if failure else {})
             assert fold(group.rows).groups["group-1"].dead_letter_failure == failure

@@ -9,7 +9,7 @@ import pytest
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType, RecordState
-from sharegroup.errors import UnknownTopicOrPartitionError
+from sharegroup.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from sharegroup.protocol.api_key import ActorRole
 from tests.actor.group_harness import START_MS, Group, LogPartition, Member, PartitionKey, group_with, joined
 
@@ -164,7 +164,7 @@ class TestLockTimes:
         assert not gone.answer_to(left).is_parked
         assert gone.answer_to(left).acquired == {}
         assert heir.answer_to(waiting).acquired == {ORDERS_0: [(0, 2, 2)]}
-        # Who is there after all sends another one.
+        # A member that is there after all sends another one.
         group.grow("orders", 0, 5)
         assert gone.fetch().acquired == {ORDERS_0: [(3, 7, 1)]}
 
@@ -269,7 +269,7 @@ class TestPartitionsOfASession:
         assert fetched.acquired == {ORDERS_0: [(0, 4, 1)]}
         errors = {key: partition.error_code for key, partition in fetched.partitions.items()}
         unknown = UnknownTopicOrPartitionError.code
-        assert errors == {("orders-id", 7): unknown, ("nowhere", 0): unknown, ORDERS_0: 0}
+        assert errors == {("orders-id", 7): unknown, ("nowhere", 0): UnknownTopicIdError.code, ORDERS_0: 0}
 
     def test_partitions_stay_in_the_session_until_they_are_forgotten(self) -> None:
         group = group_with(10, 10)

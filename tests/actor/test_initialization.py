@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.runs import Run
 from sharegroup.protocol.api_key import ApiKey
@@ -39,8 +39,8 @@ class TestANewGroup:
         assert anna.take_assignments(first.responses) == 1
         assert anna.assigned == set()
         assert anna.member_epoch == 1
-        found = group.run_batch()
-        assert found.responses == []
+        batch = group.run_batch()
+        assert batch.responses == []
         assert metadata(group).topics["orders-id"].initializing.keys() == {0, 1}
         initialised = group.run_batch()
         assert [row.record_type for row in initialised.rows] == [RecordType.SHARE_SNAPSHOT] * 2
@@ -108,13 +108,13 @@ class TestChangesOfATopic:
         assert anna.assigned == {ORDERS_0, ORDERS_1}
         assert anna.fetch().acquired == {ORDERS_1: [(0, 6, 1)]}
 
-    def test_a_topic_that_seems_to_shrink_is_told_once(self) -> None:
+    def test_a_topic_that_seems_to_shrink_is_reported_once(self) -> None:
         group = group_with(10, 10)
         joined(group, "anna")
         group.create_topic("orders", "orders-id", [LogPartition(end=10)])
-        told = group.pending_count
+        message_count = group.pending_count
         group.settle()
-        assert told == 1
+        assert message_count == 1
         assert metadata(group).topics["orders-id"].initialized == {0, 1}
         group.append_tick()
         group.settle()

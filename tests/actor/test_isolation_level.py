@@ -1,4 +1,4 @@
-"""`share.isolation.level`: what a read_committed group is given, told, and woken by."""
+"""`share.isolation.level`: the records, offsets and wake-ups of a read_committed group."""
 
 from __future__ import annotations
 

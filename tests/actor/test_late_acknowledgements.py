@@ -1,10 +1,10 @@
-"""Acknowledgements of records that their member does not hold any more: told apart by what became of the record."""
+"""Acknowledgements of records that their member does not hold any more: distinguished by the fate of the record."""
 
 from __future__ import annotations
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import InvalidRecordStateError
@@ -86,7 +86,7 @@ def test_a_record_that_was_given_up_meanwhile_is_refused(
     group: Group, anna: Member, dead_letter_topic: str, state: RecordState
 ) -> None:
     group.alter_config(errors_deadletterqueue_topic_name=dead_letter_topic)
-    # Record 0 is renewed, so that the start offset does not pass the others when they are given up.
+    # Record 0 is renewed, so that the start offset does not pass the others when they are archived.
     anna.acknowledge({ORDERS_0: [(1, 9, RELEASE)]})
     anna.fetch()
     group.advance(LOCK_MS - 1)

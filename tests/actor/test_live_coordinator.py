@@ -1,4 +1,4 @@
-"""What a coordinator does from cut to cut: it costs with what changed, and begins anew after a takeover."""
+"""The work of a coordinator from cut to cut: it costs with the changes, and begins anew after a takeover."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class TestTakeover:
         driver.take_over()
         driver.apply(driver.initialized("orders-id"))
         (answer,) = driver.of_type(Respond)
-        assert (answer.partition, answer.response.correlation_id, answer.response.member_id) == (3, 7, "admin")
+        assert (answer.address.partition, answer.response.correlation_id, answer.response.member_id) == (3, 7, "admin")
         assert answer.response.body["responses"][0]["topic_id"] == "orders-id"
         assert driver.state.waiting_requests == {}
         assert driver.folded.groups[GROUP_ID].metadata.records() == driver.state.records()

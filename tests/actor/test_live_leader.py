@@ -1,15 +1,14 @@
-"""What leaves a live leader, and what a cut costs: only what changed."""
+"""Effects of a live leader, and the cost of a cut: only for what changed."""
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from sharegroup.actor.due_times import DueTimes
+from sharegroup.actor.context import CutTime
 from sharegroup.actor.effects import Effect, Respond, ShareSessionsCounted, Wake, WatchLog
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.core.isolation_level import IsolationLevel
@@ -30,11 +29,11 @@ def cut(group: Group) -> list[Effect]:
     effects: list[Effect] = []
     finish = group.leader.finish
 
-    def finish_and_look(*arguments: Any) -> list[Effect]:
-        effects.extend(finish(*arguments))
+    def finish_and_look(last_offset: int, time: CutTime) -> list[Effect]:
+        effects.extend(finish(last_offset, time))
         return effects
 
-    group.leader.finish = finish_and_look  # type: ignore[method-assign,assignment]
+    group.leader.finish = finish_and_look  # type: ignore[method-assign]
     try:
         group.run_batch()
     finally:
@@ -205,24 +204,6 @@ def _counted(function: Any, name: str, calls: Counter[str]) -> Any:
         return function(*arguments, **keywords)
 
     return counted
-
-
-class TestDueTimes:
-    def test_the_earliest_comes_first_and_a_replaced_time_never(self) -> None:
-        due_times: DueTimes[str] = DueTimes()
-        for key, due_ms in (("a", 5), ("b", 3), ("c", 4), ("b", 9), ("c", None)):
-            due_times.set(key, due_ms)
-        assert due_times.earliest_ms == 5
-        assert due_times.take_due(8) == ["a"]
-        assert due_times.take_due(9) == ["b"]
-        assert due_times.earliest_ms is None
-
-    def test_replaced_times_are_not_kept_for_ever(self) -> None:
-        due_times: DueTimes[str] = DueTimes()
-        for due_ms in range(10_000):
-            due_times.set("a", due_ms)
-        assert len(pickle.dumps(due_times)) < 2_000
-        assert due_times.take_due(9_999) == ["a"]
 
 
 def test_a_group_with_nothing_left_is_empty() -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from sharegroup.actor import acknowledgements, share_requests
 from sharegroup.actor import leader as leader_module
-from sharegroup.actor import share_requests
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.decoding import MAX_MESSAGE_BYTES, decoded_message
 from sharegroup.actor.effects import Effect, Persist, Respond, Undecodable
+from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import GroupQuarantinedError, InvalidRequestError, UnsupportedVersionError
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
+from sharegroup.errors import GroupQuarantinedError, InvalidGroupIdError, InvalidRequestError, UnsupportedVersionError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest, ShareGroupHeartbeatRequest
-from sharegroup.protocol.group_status import GroupStatus
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request
+from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
-from sharegroup.protocol.share_fetch import ShareFetchRequest
+from sharegroup.protocol.share_fetch import FetchTopic, PartitionResponse, ShareFetchRequest
 from tests.actor.group_harness import GROUP_ID, START_MS, Group, Member, group_with, joined
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
@@ -103,21 +106,24 @@ class TestBytesThatAreNoMessage:
         ids=["nothing", "empty", "not UTF-8", "null", "list", "text", "no fields", "no key", "deep", "too long"],
     )
     def test_they_are_counted(self, value: bytes | None) -> None:
-        assert isinstance(decoded_message(value, 7, 0), Undecodable)
+        assert isinstance(decoded_message(value, 7, 0, 1), Undecodable)
 
     @pytest.mark.parametrize(
         ("fields", "error_code"),
         [
             ({"api_key": 4_711}, UnsupportedVersionError.code),
             ({"group_id": ""}, InvalidRequestError.code),
+            ({"group_id": "", "api_key": ApiKey.SHARE_FETCH}, InvalidRequestError.code),
+            ({"group_id": "", "api_key": ApiKey.DELETE_GROUPS}, InvalidGroupIdError.code),
+            ({"group_id": "", "api_key": ApiKey.SHARE_GROUP_DESCRIBE}, InvalidGroupIdError.code),
             ({"v": "one"}, InvalidRequestError.code),
         ],
     )
     def test_who_can_be_answered_is_answered(self, fields: dict[str, Any], error_code: int) -> None:
         value = json.dumps({**heartbeat().model_dump(mode="json"), **fields}).encode()
-        effect = decoded_message(value, 7, 0)
+        effect = decoded_message(value, 7, 0, 1)
         assert isinstance(effect, Respond)
-        assert (effect.partition, effect.response.member_id, effect.response.correlation_id) == (0, "anna", 1)
+        assert (effect.address.partition, effect.response.member_id, effect.response.correlation_id) == (0, "anna", 1)
         assert effect.response.body["error_code"] == error_code
 
 
@@ -140,12 +146,16 @@ class TestQuarantine:
         (anna,) = joined(group, "anna")
         for _ in range(2):
             anna.fetch(max_records=10)
-        whole = share_requests.acknowledge
 
-        def acknowledge(message: Any, topics: Any, *arguments: Any) -> Any:
+        def acknowledge(
+            message: LoggedRequest,
+            topics: Sequence[FetchTopic],
+            partitions: LedPartitions,
+            limits: SharePartitionLimits,
+        ) -> tuple[dict[PartitionKey, PartitionResponse], bool]:
             if any(partition.partition_index == 1 for topic in topics for partition in topic.partitions):
                 raise TypeError("a bug")
-            return whole(message, topics, *arguments)
+            return acknowledgements.acknowledge(message, topics, partitions, limits)
 
         monkeypatch.setattr(share_requests, "acknowledge", acknowledge)
         return anna

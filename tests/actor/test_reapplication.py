@@ -47,6 +47,9 @@ def applied_again(group: Group, value: bytes) -> list[dict[tuple[str, int], int]
     ]
 
 
+OUTSIDE_REPORTS = {ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED, ApiKey.MEMBER_ENDED}
+
+
 class TestAfterATakeover:
     @pytest.mark.parametrize("acknowledge_type", [RELEASE, UNREAD])
     @pytest.mark.parametrize("is_reopened", [False, True])
@@ -136,7 +139,7 @@ class TestOlderProcessors:
         envelope = request(api_key, group.group_id, DeleteShareGroupState(state_epoch=0, topic_ids=[]), leader_epoch=0)
         assert not is_outdated(group.context, envelope)
 
-    @pytest.mark.parametrize("api_key", sorted(INTERNAL_KEYS - {ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED}))
+    @pytest.mark.parametrize("api_key", sorted(INTERNAL_KEYS - OUTSIDE_REPORTS))
     def test_an_internal_message_of_an_older_processor_is_outdated(self, group: Group, api_key: ApiKey) -> None:
         body = DeleteShareGroupState(state_epoch=0, topic_ids=[])
         for leader_epoch, expected in ((-1, True), (0, True), (1, False), (2, False)):

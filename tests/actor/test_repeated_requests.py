@@ -35,10 +35,10 @@ class Conversation:
             act()
             self.sent.append(self.group.log[-1].value)
             self.group.settle()
-        self.told = list(self.group.responses)
+        self.answers = list(self.group.responses)
 
     def again(self, value: bytes) -> int | str | None:
-        """What the same bytes bring now: an error code, or the kept answer, or nothing."""
+        """Send the same bytes again; return an error code, the kept answer, or None."""
         rows = len(self.group.rows)
         self.group.append(value)
         answers = self.group.settle().responses
@@ -46,7 +46,7 @@ class Conversation:
         if not answers:
             return None
         (answer,) = answers
-        return KEPT if answer in self.told else int(answer.body["error_code"])
+        return KEPT if answer in self.answers else int(answer.body["error_code"])
 
     def _open(self) -> None:
         self.anna.send_fetch(max_records=5, max_wait_ms=0)
@@ -101,13 +101,37 @@ class TestShareSession:
         group.settle()
         assert [anna.answer_to(correlation_id).error_code for correlation_id in sent] == codes
 
-    def test_an_acknowledgement_judged_before_finds_its_records_gone(self) -> None:
+    def test_a_fetch_of_the_session_before_changes_nothing_whatever_its_epoch(self) -> None:
+        conversation = Conversation()
+        group, anna = conversation.group, conversation.anna
+        anna.send_fetch(epoch=0, max_records=0, max_wait_ms=0)
+        group.settle()
+        before = leader_state(group)
+        # A producer appends it again, after later ones; its epoch is the next one of the session.
+        assert conversation.again(conversation.sent[1]) == OLD
+        assert leader_state(group) == before
+        assert anna.acknowledge({ORDERS_0: [(5, 9, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
+
+    def test_an_end_of_the_session_before_does_not_end_this_one(self) -> None:
+        conversation = Conversation()
+        group, anna = conversation.group, conversation.anna
+        anna.acknowledge({ORDERS_0: [(5, 9, ACCEPT)]})
+        anna.send_acknowledge({}, FINAL_EPOCH)
+        end = group.log[-1].value
+        group.settle()
+        anna.send_fetch(epoch=0, max_records=5, max_wait_ms=0)
+        group.settle()
+        before = leader_state(group)
+        assert conversation.again(end) == OLD
+        assert leader_state(group) == before
+
+    def test_an_acknowledgement_applied_before_has_no_records_any_more(self) -> None:
         conversation = Conversation()
         anna = conversation.anna
-        said = {ORDERS_0: [(5, 9, ACCEPT)]}
-        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: 0}
+        acknowledgements = {ORDERS_0: [(5, 9, ACCEPT)]}
+        assert anna.acknowledge(acknowledgements).acknowledge_errors == {ORDERS_0: 0}
         # Below the start offset anything is accepted without effect; above it the record must be held.
-        assert anna.acknowledge(said).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.acknowledge(acknowledgements).acknowledge_errors == {ORDERS_0: 0}
         assert anna.fetch(max_records=5, max_wait_ms=0).record_count == 5
         assert anna.acknowledge({ORDERS_0: [(12, 12, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
         assert anna.acknowledge({ORDERS_0: [(12, 12, ACCEPT)]}).acknowledge_errors == {

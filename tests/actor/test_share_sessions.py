@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.actor.kept_answers import MAX_KEPT_BYTES
+from sharegroup.actor.share_requests import MAX_KEPT_BYTES
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.audit.commits import check_commits
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.commits import check_commits
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -45,6 +45,7 @@ def metadata(commit_id: int, request_offset: int, *, request_partition: int = 0,
         leader_epoch=leader_epoch,
         request_partition=request_partition,
         request_offset=request_offset,
+        time_ms=1,
         payload={"records": []},
     )
 
@@ -161,12 +162,12 @@ def _change(index: int, **columns: object) -> Tampering:
         pytest.param(_change(1, payload={}), "payload_can_be_read", "end_offsets", id="a marker without its fields"),
     ],
 )
-def test_tampering_is_found_under_its_name(
+def test_tampering_is_a_finding_of_its_invariant(
     rows: list[StateRow], tampering: Tampering, invariant: str, words: str
 ) -> None:
     tampering(rows)
-    found = [finding.violation for finding in check_commits(rows)]
-    assert [v.invariant for v in found if words in v.detail] == [invariant], found
+    violations = [finding.violation for finding in check_commits(rows)]
+    assert [v.invariant for v in violations if words in v.detail] == [invariant], violations
 
 
 def test_verify_looks_at_commits_too(rows: list[StateRow]) -> None:

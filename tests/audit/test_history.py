@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.audit.history import group_history
+from sharegroup.audit.history.group_history import group_history
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import StateRow
 from tests.actor.group_harness import GROUP_ID

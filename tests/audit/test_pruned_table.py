@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.audit.history import group_history
-from sharegroup.audit.verify import verify
+from sharegroup.audit.history.group_history import group_history
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.marker import CommitMarkerPayload
@@ -21,6 +21,8 @@ from sharegroup.state.writer import StateTableWriter
 from tests.actor.group_harness import group_with, joined
 from tests.actor.simulated_group import Batch
 from tests.state.conftest import keep_up
+
+pytestmark = pytest.mark.slow
 
 BROKER = BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=3)
 ORDERS_0 = ("orders-id", 0)
@@ -44,8 +46,8 @@ def batches_of_a_group() -> list[list[StateRow]]:
     anna, ben = joined(group, "anna", "ben")
     for number in range(8):
         for member in (anna, ben):
-            found = member.fetch(max_records=10)
-            for first, last, _ in found.acquired[ORDERS_0]:
+            answer = member.fetch(max_records=10)
+            for first, last, _ in answer.acquired[ORDERS_0]:
                 member.acknowledge({ORDERS_0: [(first, last - number % 3, AcknowledgeType.ACCEPT)]})
         group.advance(2_000)
         if number == 5:
@@ -96,7 +98,7 @@ def test_a_pruned_table_holds(table: Path, tmp_path: Path, part: float) -> None:
     assert verification.transition_count == sum(len(row.transitions) for row in rows)
 
 
-def test_the_history_of_a_pruned_table_has_what_was_in_flight(pruned: list[StateRow]) -> None:
+def test_the_history_of_a_pruned_table_has_the_records_in_flight(pruned: list[StateRow]) -> None:
     (live,) = fold(pruned).groups["group-1"].partitions.values()
     (history,) = group_history("group-1", pruned).partitions.values()
     assert history.start_offset == live.share_partition.start_offset
@@ -116,12 +118,12 @@ def test_a_batch_that_is_lost_after_the_pruned_ones_is_missed(pruned: list[State
     assert "commits_follow_each_other" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 
 
-def test_a_lost_snapshot_in_place_of_the_pruned_rows_is_missed(pruned: list[StateRow]) -> None:
+def test_a_lost_snapshot_of_the_pruned_rows_is_missed(pruned: list[StateRow]) -> None:
     rows = [row for row in pruned if row.record_type is not RecordType.TABLE_SNAPSHOT]
     assert "pruned_rows_have_a_snapshot" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 
 
-def test_lost_rows_that_nobody_pruned_are_missed(pruned: list[StateRow]) -> None:
+def test_lost_rows_that_were_not_pruned_are_missed(pruned: list[StateRow]) -> None:
     rows = [row for row in pruned if row.record_type is not RecordType.PRUNED]
     assert "commits_follow_each_other" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 

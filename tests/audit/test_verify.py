@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow, TransitionEntry
@@ -40,7 +40,7 @@ def test_a_table_without_its_oldest_rows_is_followed_from_a_snapshot_on(rows_wit
         assert verification.transition_count or RecordType.SHARE_SNAPSHOT not in kinds[first:-1]
 
 
-def test_a_table_that_begins_after_the_last_snapshot_says_nothing_of_the_share_partition(rows: list[StateRow]) -> None:
+def test_a_table_that_begins_after_the_last_snapshot_has_nothing_of_the_share_partition(rows: list[StateRow]) -> None:
     assert verify(rows[-2:], BROKER).transition_count == 0
 
 
@@ -55,7 +55,7 @@ def test_every_configuration_that_was_in_force_counts() -> None:
     assert verify(group.rows, BROKER).findings == []
 
 
-def test_an_archived_record_is_found_that_a_dead_letter_queue_was_in_force_for() -> None:
+def test_a_record_archived_in_spite_of_a_dead_letter_queue_is_a_finding() -> None:
     group = group_with(20)
     (member,) = joined(group, "anna")
     member.fetch(max_records=10)
@@ -70,7 +70,7 @@ def test_an_archived_record_is_found_that_a_dead_letter_queue_was_in_force_for()
     last = rows.pop()
     (entry,) = last.transitions
     rows.append(last.model_copy(update={"transitions": [entry.model_copy(update={"to_state": RecordState.ARCHIVED})]}))
-    assert "transition_is_in_the_table" in {found.violation.invariant for found in verify(rows, BROKER).findings}
+    assert "transition_is_in_the_table" in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 
 
 def test_a_configuration_that_comes_back_counts() -> None:
@@ -228,12 +228,12 @@ def _damaged_metadata(rows: list[StateRow]) -> None:
         pytest.param(_damaged_metadata, "payload_can_be_read", id="metadata that cannot be read"),
     ],
 )
-def test_tampering_is_found_under_its_name(rows: list[StateRow], tampering: Tampering, invariant: str) -> None:
+def test_tampering_is_a_finding_of_its_invariant(rows: list[StateRow], tampering: Tampering, invariant: str) -> None:
     tampering(rows)
     assert invariant in {finding.violation.invariant for finding in verify(rows, BROKER).findings}
 
 
-def test_a_finding_says_where(rows: list[StateRow]) -> None:
+def test_a_finding_has_its_location(rows: list[StateRow]) -> None:
     _changed_row(rows, Cause.ACCEPT, delivery_complete_count=99)
     (finding,) = verify(rows, BROKER).findings
     assert str(finding) == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupMetadata, ShareGroupRemoved
 from sharegroup.protocol.row_payloads import GroupMetadataPayload

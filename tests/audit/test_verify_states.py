@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.protocol.api_key import ApiKey

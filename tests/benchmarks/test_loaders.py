@@ -1,6 +1,8 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,32 +10,40 @@ from benchmarks.assembly import Population, assemble
 from benchmarks.channel import Channel, ChannelSettings
 from benchmarks.loader import Loaders, populations
 from benchmarks.open_loop import Offer, OpenLoop
-from benchmarks.window import merged
+from benchmarks.window import Window, merged
 from sharegroup.protocol.api_key import ApiKey
 from tests.benchmarks.answerer import Answerer
+
+pytestmark = pytest.mark.slow
 
 POPULATION = Population(group_ids=("a", "b", "c"), workers_per_group=2, idlers_per_group=1)
 
 
 @pytest.fixture
-def answerer(tmp_path):
+def answerer(tmp_path: Path) -> Iterator[Answerer]:
     with Answerer(tmp_path / "log.db") as started:
         yield started
 
 
 @pytest.fixture
-def channel(answerer):
+def channel(answerer: Answerer) -> Iterator[Channel]:
     opened = Channel(answerer.channel)
     yield opened
     opened.close()
 
 
-def offer(**changes):
-    values = {"rate_per_s": 200, "duration_s": 1, "warm_up_s": 0.1, "start_s": time.monotonic(), "seed": 1}
-    return Offer(**{**values, "window_s": 0.5, **changes})
+def offer(duration_s: float = 1, warm_up_s: float = 0.1, window_s: float = 0.5) -> Offer:
+    return Offer(
+        rate_per_s=200,
+        duration_s=duration_s,
+        warm_up_s=warm_up_s,
+        start_s=time.monotonic(),
+        seed=1,
+        window_s=window_s,
+    )
 
 
-def test_members_join_and_open_their_sessions(channel):
+def test_members_join_and_open_their_sessions(channel: Channel) -> None:
     members = assemble(channel, POPULATION)
     assert len(members.workers) == 6
     assert len(members.idlers) == 3
@@ -42,8 +52,8 @@ def test_members_join_and_open_their_sessions(channel):
     assert not any(member.held for member in members.idlers)
 
 
-def test_every_request_is_answered_once_and_half_are_durable(answerer, channel):
-    windows = []
+def test_every_request_is_answered_once_and_half_are_durable(answerer: Answerer, channel: Channel) -> None:
+    windows: list[Window] = []
     OpenLoop(channel, assemble(channel, POPULATION), offer(duration_s=2), windows.append).run()
     # A warm-up, four windows, and the answers after the end.
     assert [window.index for window in windows] == [-1, 0, 1, 2, 3, 4]
@@ -56,9 +66,9 @@ def test_every_request_is_answered_once_and_half_are_durable(answerer, channel):
     assert kinds[ApiKey.SHARE_ACKNOWLEDGE] == pytest.approx(kinds.total() / 4, rel=0.25)
 
 
-def test_a_stall_counts_for_all_that_fall_due_in_it(answerer, channel):
+def test_a_stall_counts_for_all_that_fall_due_in_it(answerer: Answerer, channel: Channel) -> None:
     members = assemble(channel, POPULATION)
-    windows = []
+    windows: list[Window] = []
     loop = OpenLoop(channel, members, offer(duration_s=1.5, warm_up_s=0, window_s=2), windows.append)
     answerer.hold()
     release = threading.Timer(0.75, answerer.release)
@@ -69,10 +79,10 @@ def test_a_stall_counts_for_all_that_fall_due_in_it(answerer, channel):
     assert sum(latency > 300 for latency in late_ms) > 30
 
 
-def test_members_open_their_sessions_again_after_a_takeover(answerer, channel):
+def test_members_open_their_sessions_again_after_a_takeover(answerer: Answerer, channel: Channel) -> None:
     members = assemble(channel, POPULATION)
     answerer.announce()
-    windows = []
+    windows: list[Window] = []
     OpenLoop(channel, members, offer(), windows.append).run()
     reopened = [
         request.member_id
@@ -84,8 +94,7 @@ def test_members_open_their_sessions_again_after_a_takeover(answerer, channel):
     assert measured.offered == measured.answered
 
 
-@pytest.mark.slow
-def test_loader_processes_share_a_load(answerer):
+def test_loader_processes_share_a_load(answerer: Answerer) -> None:
     parts = populations(4, 2, POPULATION)
     assert [part.group_ids for part in parts] == [("group-0", "group-2"), ("group-1", "group-3")]
     with Loaders(answerer.channel, parts) as loaders:
@@ -97,8 +106,7 @@ def test_loader_processes_share_a_load(answerer):
     assert {request.group_id for request in answerer.requests} == {f"group-{number}" for number in range(4)}
 
 
-@pytest.mark.slow
-def test_a_loader_that_fails_tells_why(tmp_path):
+def test_a_loader_that_fails_tells_why(tmp_path: Path) -> None:
     nowhere = ChannelSettings(str(tmp_path / "log.db"), "requests", "responses")
     with pytest.raises(RuntimeError, match="UnknownTopicError"), Loaders(nowhere, [POPULATION]):
         pass

@@ -37,7 +37,7 @@ class CommandLine:
     folder: Path
 
     def run(self, *arguments: str, stdin: str | bytes = "", columns: int | None = None) -> Result:
-        """What a command prints, and its exit code; an exception that it lets out is raised."""
+        """Return the output of a command and its exit code; an exception that it lets out is raised."""
         environment = {"COLUMNS": str(columns)} if columns else {}
         return CliRunner().invoke(program, arguments, input=stdin, env=environment, catch_exceptions=False)
 

@@ -100,16 +100,25 @@ def test_json_lines(cli: CommandLine, orders: LocalLog) -> None:
     assert (last["value"], last["headers"]) == (None, [["h", "1"], ["n", None]])
 
 
+@pytest.mark.parametrize("spelling", ["headers.deserializer", "header.deserializer"])
+def test_both_spellings_of_the_deserializer_of_headers(cli: CommandLine, orders: LocalLog, spelling: str) -> None:
+    number = "org.apache.kafka.common.serialization.ShortDeserializer"
+    orders.append("orders", 0, [NewRecord(None, b"v", (("n", b"\x00\x07"),))])
+    flags = ("--formatter-property", "print.headers=true", "--formatter-property", f"{spelling}={number}")
+    cli.run(*ORDERS, "--max-messages", "19")
+    shown = cli.run(*ORDERS, *flags, "--max-messages", "3", "--reject-message-on-error", "--timeout-ms", "5000")
+    assert "n:7\tv" in shown.stdout
+
+
 def test_a_message_that_cannot_be_printed(cli: CommandLine, orders: LocalLog) -> None:
-    number = "org.apache.kafka.common.serialization.IntegerDeserializer"
-    flags = (*ORDERS, "--value-deserializer", number, "--timeout-ms", "2000")
+    flags = (*ORDERS, "--value-deserializer", "integer", "--timeout-ms", "2000")
     result = cli.run(*flags)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == ("Processed a total of 1 messages\nerror: IntegerDeserializer needs 4 bytes, not 2.\n")
+    assert result.stderr == ("Processed a total of 1 messages\nerror: The 2 bytes 'v0' are not of type integer.\n")
     orders.append("orders", 0, [NewRecord(None, (7).to_bytes(4, "big"))])
     rejecting = cli.run(*flags, "--reject-message-on-error", "--max-messages", "21")
     assert (rejecting.exit_code, rejecting.stdout) == (0, "7\n")
-    assert "IntegerDeserializer needs 4 bytes, not 2. The message is rejected." in rejecting.stderr
+    assert "The 2 bytes 'v0' are not of type integer. The message is rejected." in rejecting.stderr
     assert partition(cli)["start_offset"] == 21
 
 
@@ -128,7 +137,7 @@ def test_properties_of_the_consumer(cli: CommandLine, orders: LocalLog, processo
         (["--command-property", "max.poll.recrods=1"], "Unknown configuration max.poll.recrods."),
         (["--command-property", "enable.auto.commit=true"], "`enable.auto.commit` is not applicable"),
         (["--formatter-property", "print.keys=true"], "Unknown formatter property print.keys."),
-        (["--key-deserializer", "Long"], "There is no deserializer Long."),
+        (["--key-deserializer", "Json"], "There is no deserializer Json."),
     ],
 )
 def test_wrong_properties(cli: CommandLine, orders: LocalLog, flags: list[str], reason: str) -> None:
@@ -149,8 +158,8 @@ def test_a_signal_ends_it_cleanly(cli: CommandLine, orders: LocalLog, signal_num
 
 
 @pytest.mark.slow
-def test_nobody_reads_any_more(cli: CommandLine, orders: LocalLog, admin: AdminClient) -> None:
-    with running(cli.folder, *ORDERS) as process:
+def test_a_closed_output_ends_it(cli: CommandLine, orders: LocalLog, admin: AdminClient) -> None:
+    with running(cli.folder, *ORDERS, "--command-property", "max.poll.records=20") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"v0\n"
         process.stdout.close()
@@ -169,7 +178,7 @@ def partition_of_anyone(cli: CommandLine) -> Any:
     return group["partitions"][0]
 
 
-def test_it_says_when_no_processor_was_ever_here(cli: CommandLine, log: LocalLog) -> None:
+def test_a_log_without_a_processor_is_an_error(cli: CommandLine, log: LocalLog) -> None:
     log.create_topic("orders", 1)
     result = cli.run(*ORDERS)
     assert result.exit_code == 1

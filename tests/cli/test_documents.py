@@ -1,4 +1,4 @@
-"""What is written about the command line is so: the commands of the README, and the JSON documents."""
+"""The document of the command line is right: its first session, and the JSON documents."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
-(TRANSCRIPT,) = re.findall(
-    r"<!-- commands -->\n```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
-)
 COMMAND_LINE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+(TRANSCRIPT,) = re.findall(r"<!-- commands -->\n```\n(.*?)```", COMMAND_LINE, re.DOTALL)
 DOCUMENTS = dict(re.findall(r"<!-- json: (.+?) -->\n```json\n(.*?)```", COMMAND_LINE, re.DOTALL))
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_print_what_is_shown(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_print_the_shown_output(tmp_path: Path) -> None:
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("SHAREGROUP_", "COLUMNS"))}
-    environment = {**plain, "PATH": os.pathsep.join([str(Path(sys.executable).parent), plain["PATH"]])}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SHAREGROUP_", "COLUMNS"))}
+    environment = {**inherited, "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited["PATH"]])}
     shown = re.split(r"^\$ ", TRANSCRIPT, flags=re.MULTILINE)[1:]
     assert len(shown) >= 6
     folder = tmp_path / "build" / "local"
@@ -50,7 +48,11 @@ def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: Loca
     log.create_topic("orders", 1)
     log.append("orders", 0, [NewRecord(None, b"v")] * 30)
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
-    config: dict[str, object] = {"log.path": str(cli.folder / "events.log"), "group.id": "packers"}
+    config: dict[str, object] = {
+        "log.path": str(cli.folder / "events.log"),
+        "group.id": "packers",
+        "max.poll.records": 30,
+    }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
         assert len(member.poll(20)) == 30
@@ -58,16 +60,20 @@ def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: Loca
         flags_of = {
             "topics describe": ["--topic", "orders"],
             "groups list": [],
+            "topics peek": ["--topic", "orders", "--group", "packers", "--max-messages", "1"],
             "groups describe": ["--all-groups"],
             "audit verify": [],
-            "audit history": ["--group", "packers"],
-            "audit history of a record": shlex.split("--group packers --topic orders --partition 0 --offset 0"),
+            "audit as-of": ["--group", "packers"],
+            "audit diff": ["--from", "commit:0", "--group", "packers"],
+            "audit lineage": shlex.split("--topic orders --partition 0 --offset 0"),
+            "audit stats": ["--group", "packers"],
+            "audit report": ["--group", "packers", "--file", "report.html"],
         }
         for command, flags in flags_of.items():
-            arguments = command.removesuffix(" of a record").split()
-            assert shape(cli.json(*arguments, *flags)) == shape(json.loads(DOCUMENTS[command])), command
-    exported = cli.out("audit", "export", "--group", "packers").splitlines()
-    assert shape(json.loads(exported[0])) == shape(json.loads(DOCUMENTS["audit export"]))
+            assert shape(cli.json(*command.split(), *flags)) == shape(json.loads(DOCUMENTS[command])), command
+    lines = map(json.loads, cli.out("audit", "export", "--group", "packers").splitlines())
+    exported = [line for line in lines if line["topic"] == "__share_group_state"]
+    assert shape(exported[0]) == shape(json.loads(DOCUMENTS["audit export"]))
     line = cli.out("consume", "--topic", "orders", "--group", "packers", "--max-messages", "1", "--output", "json")
     assert shape(json.loads(line)) == shape(json.loads(DOCUMENTS["consume"]))
 

@@ -58,7 +58,7 @@ def member(cli: CommandLine, packers: str) -> Iterator[ShareConsumer]:
 def starts(cli: CommandLine, group_id: str) -> dict[int, int]:
     """Start offset by partition."""
     (document,) = cli.json("groups", "describe", "--group", group_id)
-    return {found["partition"]: found["start_offset"] for found in document["partitions"]}
+    return {partition["partition"]: partition["start_offset"] for partition in document["partitions"]}
 
 
 def rows(text: str) -> list[list[str]]:
@@ -82,15 +82,15 @@ RESET = ("groups", "reset-offsets", "--group", "packers")
         (["--topic", "orders:0", "--to-offset", "100000"], {0: 100_000}),
     ],
 )
-def test_a_dry_run_says_what_an_execution_does(
+def test_a_dry_run_shows_the_offsets_of_an_execution(
     cli: CommandLine, packers: str, flags: list[str], new_offsets: dict[int, int]
 ) -> None:
     before = starts(cli, packers)
-    said = rows(cli.out(*RESET, *flags, "--dry-run"))
-    assert said[0] == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
-    assert said[1:] == [[packers, "orders", str(p), str(offset)] for p, offset in sorted(new_offsets.items())]
+    preview = rows(cli.out(*RESET, *flags, "--dry-run"))
+    assert preview[0] == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
+    assert preview[1:] == [[packers, "orders", str(p), str(offset)] for p, offset in sorted(new_offsets.items())]
     assert starts(cli, packers) == before
-    assert rows(cli.out(*RESET, *flags, "--execute")) == said
+    assert rows(cli.out(*RESET, *flags, "--execute")) == preview
     assert starts(cli, packers) == before | new_offsets
 
 
@@ -101,7 +101,7 @@ def test_records_come_again_after_a_reset(cli: CommandLine, packers: str) -> Non
     assert [(message.offset(), message.delivery_count()) for message in messages] == [(n, 1) for n in range(10)]
 
 
-def test_a_group_that_nobody_knows_is_made(cli: CommandLine, orders: str, admin: AdminClient) -> None:
+def test_an_unknown_group_is_created(cli: CommandLine, orders: str, admin: AdminClient) -> None:
     cli.out("groups", "reset-offsets", "--group", "made", "--topic", orders, "--to-latest", "--execute")
     assert starts(cli, "made") == {0: 30, 1: 0}
 
@@ -152,7 +152,7 @@ def test_topics_are_forgotten_one_by_one(cli: CommandLine, packers: str, log: Lo
     assert starts(cli, packers) == {}
 
 
-def test_json_says_of_each_what_became_of_it(cli: CommandLine, packers: str) -> None:
+def test_json_has_the_result_of_each(cli: CommandLine, packers: str) -> None:
     reset: Any = cli.json(*RESET, "--topic", "orders:0", "--to-latest", "--execute")
     assert reset == [{"group_id": packers, "topic": "orders", "partition": 0, "new_offset": 30, "error": None}]
     forgotten: Any = cli.json("groups", "delete-offsets", "--group", packers, "--topic", "orders")

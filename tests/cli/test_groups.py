@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -13,8 +15,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import ShareGroupMetadata
-from sharegroup.protocol.group_status import GroupStatus, GroupStatusPayload
-from sharegroup.protocol.row_payloads import GroupMetadataPayload
+from sharegroup.protocol.row_payloads import GroupMetadataPayload, GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
@@ -25,7 +26,10 @@ from tests.support.stored_commit import store
 
 @pytest.fixture
 def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[ShareConsumer]:
-    """A member of the group `packers`, which holds ten of the 30 records of `orders` and has accepted five."""
+    """A member of the group `packers`, which holds 25 of the 30 records of `orders` and has accepted five.
+
+    It has fetched nothing ahead, which would go back after a second.
+    """
     log.create_topic("orders", 2)
     log.append("orders", 0, [NewRecord(None, b"v%d" % n) for n in range(30)])
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
@@ -33,17 +37,17 @@ def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[Shar
         "log.path": str(cli.folder / "events.log"),
         "group.id": "packers",
         "client.id": "anna",
-        "max.poll.records": 15,
+        "max.poll.records": 30,
         "share.acknowledgement.mode": "explicit",
     }
     with ShareConsumer(config) as consumer:
         consumer.subscribe(["orders"])
         messages = list(consumer.poll(20))
-        assert [message.offset() for message in messages] == list(range(15))
+        assert [message.offset() for message in messages] == list(range(30))
         for message in messages[:5]:
             consumer.acknowledge(message)
         consumer.commit_sync()
-        eventually(lambda: described(cli)["in_flight_count"] == 25, "the member has fetched ahead")
+        eventually(lambda: described(cli)["in_flight_count"] == 25, "five records are accepted")
         yield consumer
 
 
@@ -60,14 +64,16 @@ def rows(text: str) -> list[list[str]]:
 def test_groups_are_listed_with_their_lag(cli: CommandLine, member: ShareConsumer, admin: AdminClient) -> None:
     admin.alter_group_config("idle", {"share.delivery.count.limit": "3"})
     assert rows(cli.out("groups", "list")) == [
-        ["GROUP", "STATE", "#MEMBERS", "#PARTITIONS", "LAG", "IN-FLIGHT"],
-        ["idle", "Empty", "0", "0", "-", "-"],
-        ["packers", "Stable", "1", "2", "25", "25"],
+        ["GROUP", "TYPE", "PROTOCOL", "STATE", "#MEMBERS", "#PARTITIONS", "LAG", "IN-FLIGHT"],
+        ["idle", "share", "share", "Empty", "0", "0", "-", "-"],
+        ["packers", "share", "share", "Stable", "1", "2", "25", "25"],
     ]
     assert [group["group_id"] for group in cli.json("groups", "list", "--state", "stable")] == ["packers"]
     assert cli.json("groups", "list", "--state", "Empty") == [
         {
             "group_id": "idle",
+            "type": "share",
+            "protocol": "share",
             "state": "Empty",
             "member_count": 0,
             "partition_count": 0,
@@ -90,15 +96,18 @@ def test_sections_have_the_columns_of_kafkas_tool(cli: CommandLine, member: Shar
         ["packers", "orders", "1", "0", "0", "0", "0"],
     ]
     assert rows(cli.out("groups", "describe", "--group", "packers", "--members")) == [
-        ["GROUP", "CONSUMER-ID", "CLIENT-ID", "#PARTITIONS", "LOCKED", "ASSIGNMENT"],
-        ["packers", member_id, "anna", "2", "25", "orders:0,1"],
+        ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "LOCKED", "ASSIGNMENT"],
+        ["packers", member_id, gethostname(), "anna", "2", "25", "orders:0,1"],
+    ]
+    assert rows(cli.out("groups", "describe", "--group", "packers", "--offsets", "--verbose"))[0] == [
+        *("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "STATE-EPOCH"),
+        *("START-OFFSET", "LAG", "IN-FLIGHT", "LOCKED"),
     ]
     locks = rows(cli.out("groups", "describe", "--group", "packers", "--locks"))
     assert locks[0] == ["TOPIC", "PARTITION", "OFFSETS", "CLIENT-ID", "DELIVERY", "LOCK-ENDS"]
-    assert [line[:6] for line in locks[1:]] == [
-        ["orders", "0", "5-14", "anna", "1", "in"],
-        ["orders", "0", "15-29", "anna", "1", "in"],
-    ]
+    assert {(*line[:2], *line[3:6]) for line in locks[1:]} == {("orders", "0", "anna", "1", "in")}
+    ranges = [[int(offset) for offset in line[2].split("-")] for line in locks[1:]]
+    assert [offset for first, last in ranges for offset in range(first, last + 1)] == [*range(5, 30)]
 
 
 def test_the_overview_has_all_sections(cli: CommandLine, member: ShareConsumer) -> None:
@@ -106,7 +115,7 @@ def test_the_overview_has_all_sections(cli: CommandLine, member: ShareConsumer) 
     assert [title for title in titles if title[0] in ("GROUP", "TOPIC", "CONSUMER-ID")] == [
         ["GROUP", "STATE", "#MEMBERS"],
         ["TOPIC", "PARTITION", "START-OFFSET"],
-        ["CONSUMER-ID", "CLIENT-ID", "#PARTITIONS"],
+        ["CONSUMER-ID", "HOST", "CLIENT-ID"],
         ["TOPIC", "PARTITION", "OFFSETS"],
     ]
 
@@ -134,8 +143,7 @@ def test_json_has_everything(cli: CommandLine, member: ShareConsumer) -> None:
     (holder,) = document["members"]
     assert holder["assignment"] == [{"topic": "orders", "partitions": [0, 1]}]
     assert [(lock["first_offset"], lock["last_offset"], lock["client_id"]) for lock in document["locks"]] == [
-        (5, 14, "anna"),
-        (15, 29, "anna"),
+        (5, 29, "anna"),
     ]
     assert all(0 < lock["remaining_ms"] <= 30_000 for lock in document["locks"])
     config = {entry["key"]: entry for entry in document["config"]}
@@ -147,6 +155,7 @@ def test_json_has_everything(cli: CommandLine, member: ShareConsumer) -> None:
     }
 
 
+@pytest.mark.slow
 def test_without_a_processor_groups_are_read_all_the_same_and_reading_costs_no_tick(
     cli: CommandLine, log: LocalLog
 ) -> None:
@@ -158,7 +167,7 @@ def test_without_a_processor_groups_are_read_all_the_same_and_reading_costs_no_t
         return ends, sorted(path.name for path in (cli.folder / "state").rglob("*"))
 
     before = everything()
-    assert rows(cli.out("groups", "list"))[1] == ["packers", "Empty", "0", "0", "-", "-"]
+    assert rows(cli.out("groups", "list"))[1] == ["packers", "share", "share", "Empty", "0", "0", "-", "-"]
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "Share group 'packers' has no active members." in shown
     assert "Share group 'packers' has no offset information." in shown
@@ -167,12 +176,49 @@ def test_without_a_processor_groups_are_read_all_the_same_and_reading_costs_no_t
     assert everything() == before
 
 
+def test_without_a_state_table_the_processor_is_asked(cli: CommandLine, member: ShareConsumer) -> None:
+    # The table is read and the processor is asked while nothing changes: both describe the same group.
+    no_table = ("--state-table", "nowhere")
+    (asked,) = cli.json("groups", "describe", "--all-groups", *no_table)
+    assert without_time(asked) == without_time(described(cli))
+    (asked,) = cli.json("groups", "describe", "--group", "packers", *no_table)
+    assert without_time(asked) == without_time(described(cli))
+    assert cli.json("groups", "list", *no_table) == cli.json("groups", "list")
+    keys = ("groups", "configure", "--group", "packers", "--describe", "--all")
+    assert cli.json(*keys, *no_table) == cli.json(*keys)
+    assert cli.error("groups", "describe", "--group", "nobody", *no_table) == "error: Group nobody not found.\n"
+
+
+def without_time(document: Any) -> Any:
+    return {**document, "locks": [{**lock, "remaining_ms": 0} for lock in document["locks"]]}
+
+
+def test_without_a_setting_for_the_state_table_the_processor_is_asked(
+    cli: CommandLine, processor: ProcessorPeer, admin: AdminClient
+) -> None:
+    admin.alter_group_config("packers", {"share.delivery.count.limit": "3"})
+    (cli.folder / "conf" / "local.yaml").write_text("log.path: events.log", encoding="utf-8")
+    assert [group["group_id"] for group in cli.json("groups", "list")] == ["packers"]
+    with processor.stalled():
+        error = cli.error("groups", "list", "--timeout", "50", exit_code=75)
+    assert error.startswith("error: The processor did not answer LIST_GROUPS within 0.05 s.")
+
+
 def test_errors_of_describe(cli: CommandLine, log: LocalLog) -> None:
     assert cli.error("groups", "list") == (
         "error: There is no state table at state. Start the processor, which creates it, or correct the path.\n"
     )
     StateTableWriter.open(str(cli.folder / "state"), {})
-    assert cli.out("groups", "list").split() == ["GROUP", "STATE", "#MEMBERS", "#PARTITIONS", "LAG", "IN-FLIGHT"]
+    assert cli.out("groups", "list").split() == [
+        "GROUP",
+        "TYPE",
+        "PROTOCOL",
+        "STATE",
+        "#MEMBERS",
+        "#PARTITIONS",
+        "LAG",
+        "IN-FLIGHT",
+    ]
     assert cli.error("groups", "describe", "--group", "packers") == (
         "error: Group packers not found. A group begins when its first member joins or when it is configured: "
         "check the name.\n"
@@ -206,6 +252,14 @@ def test_a_group_is_configured_and_shows_it(cli: CommandLine, processor: Process
     assert in_force["share.renew.acknowledge.enable"] == "true"
 
 
+def test_a_value_in_brackets_may_have_commas(cli: CommandLine, processor: ProcessorPeer) -> None:
+    alter = ("groups", "configure", "--group", "packers", "--alter", "--output", "json", "--add-config")
+    assert "Unknown group config name: a.b." in cli.error(*alter, "a.b=[x,y],share.delivery.count.limit=3")
+    document = json.loads(cli.out(*alter, "share.delivery.count.limit=[3],share.auto.offset.reset=[earliest]"))
+    assert document["set"] == {"share.delivery.count.limit": "3", "share.auto.offset.reset": "earliest"}
+    assert "[x,y" not in cli.error(*alter, "share.auto.offset.reset=[x,y]")
+
+
 def test_a_change_that_is_refused(cli: CommandLine, processor: ProcessorPeer) -> None:
     alter = ("groups", "configure", "--group", "packers", "--alter", "--add-config")
     assert cli.error(*alter, "share.nonsense=1").startswith("error: Unknown group config name: share.nonsense.")
@@ -217,7 +271,7 @@ def test_a_change_that_is_refused(cli: CommandLine, processor: ProcessorPeer) ->
 
 def test_silence_of_the_processor(cli: CommandLine, processor: ProcessorPeer) -> None:
     with processor.stalled():
-        error = cli.error("groups", "resume", "--group", "packers", "--timeout-ms", "50", exit_code=75)
+        error = cli.error("groups", "resume", "--group", "packers", "--timeout", "50", exit_code=75)
     assert error.startswith("error: Group packers did not answer RESUME_SHARE_GROUP within 0.05 s. Check that")
 
 
@@ -225,6 +279,7 @@ def test_no_processor_was_ever_here(cli: CommandLine, log: LocalLog) -> None:
     assert "The topic __share_requests is not in" in cli.error("groups", "resume", "--group", "packers")
 
 
+@pytest.mark.slow
 def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     failed = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.FAILED, reason="leader failed on message 7")
     row = StateRow(
@@ -235,7 +290,7 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
         payload=failed.model_dump(mode="json"),
     )
     store(str(cli.folder / "state"), [row])
-    assert rows(cli.out("groups", "list", "--state", "Quarantined"))[1][:2] == ["packers", "Quarantined"]
+    assert rows(cli.out("groups", "list", "--state", "Quarantined"))[1][::3] == ["packers", "Quarantined", "-"]
     shown = cli.out("groups", "describe", "--group", "packers")
     assert "QUARANTINED: leader failed on message 7" in shown
     assert "sharegroup groups resume --group packers" in shown
@@ -244,6 +299,23 @@ def test_quarantine_is_shown_and_ended(cli: CommandLine, log: LocalLog) -> None:
     with ProcessorPeer(log, table_path=str(cli.folder / "state")):
         assert cli.out("groups", "resume", "--group", "packers") == "Resumed share group packers.\n"
         assert cli.json("groups", "resume", "--group", "packers") == {"group_id": "packers", "resumed": True}
+
+
+def test_a_group_is_paused_and_resumed(cli: CommandLine, member: ShareConsumer) -> None:
+    reason = ("--reason", "the sink is down")
+    assert cli.out("groups", "pause", "--group", "packers", *reason) == "Paused share group packers.\n"
+    assert cli.json("groups", "pause", "--group", "packers", *reason) == {"group_id": "packers", "paused": True}
+    for flags in ((), ("--state-table", "nowhere")):
+        shown = cli.out("groups", "describe", "--group", "packers", *flags)
+        assert "PAUSED: the sink is down" in shown
+        assert "sharegroup groups resume --group packers" in shown
+        (document,) = cli.json("groups", "describe", "--group", "packers", *flags)
+        assert (document["state"], document["is_paused"]) == ("Paused", True)
+        assert len(cli.json("groups", "list", "--state", "paused", *flags)) == 1
+    assert 'sharegroup_paused{group="packers"} 1' in cli.out("metrics")
+    cli.out("groups", "resume", "--group", "packers")
+    assert described(cli)["state"] == "Stable"
+    assert "error: The group does not exist." in cli.error("groups", "pause", "--group", "nobody")
 
 
 def test_dead_letters_that_wait_are_shown(cli: CommandLine, log: LocalLog) -> None:

@@ -15,7 +15,7 @@ from sharegroup.cli.lazy_group import LazyGroup
 from sharegroup.cli.main import program
 from tests.cli.conftest import CommandLine
 
-HEAVY = ("confluent_kafka", "delta", "pandas", "py4j", "pyspark", "sharegroup.spark")
+HEAVY = ("delta", "pandas", "py4j", "pyspark", "sharegroup.spark")
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -24,9 +24,9 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ..
     if isinstance(command, LazyGroup):
         context = click.Context(command)
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, *path, name)
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            yield from commands(subcommand, *path, name)
 
 
 COMMANDS = dict(commands(program))
@@ -36,13 +36,26 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "",
         "topics",
-        *("topics create", "topics list", "topics describe", "topics produce"),
+        *(
+            "topics create",
+            "topics list",
+            "topics describe",
+            "topics produce",
+            "topics delete",
+            "topics delete-records",
+            "topics peek",
+            "topics produce-perf",
+        ),
         "groups",
-        *("groups list", "groups describe", "groups configure", "groups resume"),
+        *("groups list", "groups describe", "groups configure", "groups pause", "groups resume"),
         *("groups reset-offsets", "groups delete-offsets", "groups delete"),
         "audit",
-        *("audit verify", "audit history", "audit export"),
+        *("audit verify", "audit export", "audit as-of", "audit diff", "audit lineage", "audit stats", "audit what-if"),
+        *("audit import-kafka", "audit redrive", "audit report"),
+        "migrate",
+        *("migrate from-kafka", "migrate to-kafka"),
         "consume",
+        "dashboard",
         "metrics",
         "top",
     }
@@ -72,7 +85,7 @@ def test_version(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("command", "unneeded"),
     [
-        ("--help", ("rich", "pydantic", "yaml", "pyarrow", "deltalake", *HEAVY)),
+        ("--help", ("rich", "pydantic", "yaml", "pyarrow", "deltalake", "confluent_kafka", *HEAVY)),
         ("topics list", ("pyarrow", "deltalake", "numpy", *HEAVY)),
         ("topics produce --topic orders", ("pyarrow", "deltalake", "numpy", *HEAVY)),
         ("consume --topic orders --timeout-ms 0", ("pyarrow", "deltalake", "numpy", *HEAVY)),

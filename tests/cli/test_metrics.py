@@ -22,39 +22,43 @@ from tests.support.stored_commit import store
 
 def shown(cli: CommandLine, *arguments: str) -> dict[str, dict[tuple[str, ...], float]]:
     """Name → values of the labels by their names → value."""
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    metrics: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(cli.out("metrics", *arguments)):
         for sample in family.samples:
             labels = tuple(value for _, value in sorted(sample.labels.items()))
-            found.setdefault(sample.name, {})[labels] = sample.value
-    return found
+            metrics.setdefault(sample.name, {})[labels] = sample.value
+    return metrics
 
 
 def test_the_metrics_of_a_group_that_works(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
     log.create_topic("orders", 1)
     log.append("orders", 0, [NewRecord(None, b"v")] * 30)
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
-    config: dict[str, object] = {"log.path": str(cli.folder / "events.log"), "group.id": "packers"}
+    config: dict[str, object] = {
+        "log.path": str(cli.folder / "events.log"),
+        "group.id": "packers",
+        "max.poll.records": 30,
+    }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
         assert len(member.poll(20)) == 30
-        place = ("packers", "0", "orders")
-        eventually(lambda: shown(cli)["sharegroup_locked_records"][place] == 30, "the table shows the locks")
-        found = shown(cli)
-        assert found["sharegroup_lag"] == {place: 30}
-        assert found["sharegroup_transitions_total"] == {("acquire", "packers", "orders"): 30}
-        assert found["kafka_server_sharepartitionmetrics_inflightmessagecount"] == {place: 30}
-        assert found["kafka_server_group_coordinator_metrics_group_count"] == {("share",): 1}
-        assert found["kafka_server_share_coordinator_metrics_write_total"][()] >= 1
+        labels = ("packers", "0", "orders")
+        eventually(lambda: shown(cli)["sharegroup_locked_records"][labels] == 30, "the table shows the locks")
+        metrics = shown(cli)
+        assert metrics["sharegroup_lag"] == {labels: 30}
+        assert metrics["sharegroup_transitions_total"] == {("acquire", "packers", "orders"): 30}
+        assert metrics["kafka_server_sharepartitionmetrics_inflightmessagecount"] == {labels: 30}
+        assert metrics["kafka_server_group_coordinator_metrics_group_count"] == {("share",): 1}
+        assert metrics["kafka_server_share_coordinator_metrics_write_total"][()] >= 1
     eventually(lambda: shown(cli)["kafka_server_share_coordinator_metrics_event_queue_size"] == {(): 0}, "none waits")
 
 
-def test_what_no_table_tells_is_not_shown(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
+def test_metrics_of_a_processor_are_not_shown(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
-    names = {name.removesuffix("_count") for name in shown(cli)}
-    told = {metric.name.removesuffix("_count") for metric in METRICS if metric.source in (Source.ROWS, Source.STATE)}
-    assert names <= told
-    assert "sharegroup_members" in names
+    shown_names = {name.removesuffix("_count") for name in shown(cli)}
+    names = {metric.name.removesuffix("_count") for metric in METRICS if metric.source in (Source.ROWS, Source.STATE)}
+    assert shown_names <= names
+    assert "sharegroup_members" in shown_names
 
 
 def test_counters_can_be_those_of_the_last_minutes(cli: CommandLine, log: LocalLog) -> None:
@@ -89,5 +93,5 @@ def test_json_has_the_figures_of_the_text(cli: CommandLine, log: LocalLog, admin
     assert samples["sharegroup_members"] == shown(cli)["sharegroup_members"]["packers",] == 0
 
 
-def test_without_a_state_table_it_says_so(cli: CommandLine, log: LocalLog) -> None:
+def test_a_missing_state_table_is_an_error(cli: CommandLine, log: LocalLog) -> None:
     assert "state" in cli.error("metrics")

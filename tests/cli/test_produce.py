@@ -59,7 +59,7 @@ def test_a_key_decides_about_the_partition(cli: CommandLine, orders: LocalLog) -
         assert keys == [key for n in range(30) if partition_for(key := b"key-%d" % n, 3) == partition]
 
 
-def test_a_partition_can_be_given(cli: CommandLine, orders: LocalLog) -> None:
+def test_a_partition_can_be_set(cli: CommandLine, orders: LocalLog) -> None:
     produce(cli, *KEYS, "--partition", "2", stdin="a\t1\nb\t2\n")
     assert [(record.key, record.value) for record in records(orders, 2)] == [(b"a", b"1"), (b"b", b"2")]
     error = cli.error("topics", "produce", "--topic", "orders", "--partition", "3", exit_code=2)
@@ -72,11 +72,11 @@ def test_headers_and_keys_from_a_file(cli: CommandLine, orders: LocalLog) -> Non
     settings = cli.folder / "reader.properties"
     settings.write_text("# as the shop writes them\nparse.headers=true\nparse.key=true\n", encoding="utf-8")
     produce(cli, "--file", str(path), "--reader-config", str(settings), "--reader-property", "null.marker=NULL")
-    found = [record for partition in range(3) for record in records(orders, partition)]
-    assert sorted((record.key, record.value, record.headers) for record in found if record.key) == [
+    produced = [record for partition in range(3) for record in records(orders, partition)]
+    assert sorted((record.key, record.value, record.headers) for record in produced if record.key) == [
         (b"anna", b"{}", (("source", b"web"), ("trace", b"1")))
     ]
-    assert [(record.value, record.headers) for record in found if record.key is None] == [(None, ())]
+    assert [(record.value, record.headers) for record in produced if record.key is None] == [(None, ())]
 
 
 def test_bytes_come_through_unchanged(cli: CommandLine, orders: LocalLog) -> None:
@@ -124,7 +124,7 @@ def test_a_broken_line_is_named_and_nothing_before_it_is_lost(
     assert len(all_values(orders)) == 2
 
 
-def test_what_is_missing_can_be_ignored(cli: CommandLine, orders: LocalLog) -> None:
+def test_missing_parts_can_be_ignored(cli: CommandLine, orders: LocalLog) -> None:
     lenient = (*KEYS, "--reader-property", "parse.headers=true", "--reader-property", "ignore.error=true")
     produce(cli, *lenient, "--partition", "0", stdin="h\tkey\tvalue\nvalue only\n")
     assert [(record.key, record.value, record.headers) for record in records(orders, 0)] == [

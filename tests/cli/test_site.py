@@ -41,7 +41,7 @@ def test_without_settings_the_error_names_the_flag(cli: CommandLine) -> None:
     assert error.startswith("error: Missing required configuration log.path")
     assert "--log" in error
     cli.out("topics", "create", "--topic", "orders", "--log", "events.log")
-    error = cli.error("groups", "list", "--log", "events.log", exit_code=2)
+    error = cli.error("audit", "verify", "--log", "events.log", exit_code=2)
     assert error.startswith("error: Missing required configuration state.table.path")
     assert "--state-table" in error
 

@@ -48,9 +48,9 @@ class Terminal:
         os.write(self._master, keys)
 
     def shows(self, pattern: str) -> bool:
-        """Whether it was ever written; sequences that move or colour are left out."""
-        plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", self._written).decode()
-        return re.search(pattern, plain) is not None
+        """Return True if it was ever written; sequences that move or colour are left out."""
+        text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", self._written).decode()
+        return re.search(pattern, text) is not None
 
     def has_written(self, data: bytes) -> bool:
         return data in self._written
@@ -147,6 +147,8 @@ def test_figures_of_a_group_at_work(cli: CommandLine, log: LocalLog, admin: Admi
     assert group.pop("accepted_per_s") >= 0
     assert group == {
         "group_id": "packers",
+        "type": "share",
+        "protocol": "share",
         "state": "Stable",
         "member_count": 1,
         "partition_count": 1,
@@ -164,5 +166,5 @@ def test_without_a_terminal_it_shows_one_view(cli: CommandLine, log: LocalLog) -
     assert cli.out("top").split() == TITLES
 
 
-def test_without_a_state_table_it_says_so(cli: CommandLine, log: LocalLog) -> None:
+def test_a_missing_state_table_is_an_error(cli: CommandLine, log: LocalLog) -> None:
     assert "There is no state table at state." in cli.error("top")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
 
@@ -58,3 +60,49 @@ def test_a_topic_that_is_not_there(cli: CommandLine) -> None:
 def test_reading_does_not_create_a_log(cli: CommandLine) -> None:
     assert "error: There is no log at events.log." in cli.error("topics", "list")
     assert not (cli.folder / "events.log").exists()
+
+
+def test_topics_are_deleted(cli: CommandLine) -> None:
+    for topic in ("orders", "refunds"):
+        cli.out("topics", "create", "--topic", topic)
+    assert cli.out("topics", "delete", "--topic", "orders") == "Deleted topic orders.\n"
+    assert "The topic orders is not in" in cli.error("topics", "delete", "--topic", "orders")
+    both = cli.json("topics", "delete", "--topic", "orders", "--topic", "refunds", "--if-exists")
+    assert both == [{"topic": "orders", "deleted": False}, {"topic": "refunds", "deleted": True}]
+    assert cli.json("topics", "list") == []
+
+
+def test_partitions_are_shortened(cli: CommandLine) -> None:
+    cli.out("topics", "create", "--topic", "orders", "--partitions", "2")
+    with cli.open_log() as log:
+        for partition in range(2):
+            log.append("orders", partition, [NewRecord(None, b"v")] * 9)
+    shorten = ("topics", "delete-records")
+    first = ("--topic", "orders", "--partition", "0")
+    assert cli.json(*shorten, *first, "--before-offset", "4") == [
+        {"topic": "orders", "partition": 0, "start_offset": 4}
+    ]
+    assert "Give an offset from 0 to the end offset, 9." in cli.error(*shorten, *first, "--before-offset", "10")
+    file = cli.folder / "offsets.json"
+    entries = [{"topic": "orders", "partition": 0, "offset": -1}, {"topic": "orders", "partition": 1, "offset": 2}]
+    file.write_text(json.dumps({"partitions": entries, "version": 1}), encoding="utf-8")
+    assert [line.split() for line in cli.out(*shorten, "--offset-json-file", str(file)).splitlines()] == [
+        ["TOPIC", "PARTITION", "START-OFFSET"],
+        ["orders", "0", "9"],
+        ["orders", "1", "2"],
+    ]
+    file.write_text("[]", encoding="utf-8")
+    assert "has no offsets" in cli.error(*shorten, "--offset-json-file", str(file), exit_code=2)
+    assert "Give either --topic" in cli.error(*shorten, *first, exit_code=2)
+
+
+def test_the_topics_between_members_and_processor_are_left_alone(cli: CommandLine) -> None:
+    cli.out("topics", "create", "--topic", "__share_requests")
+    assert "holds the messages between" in cli.error("topics", "delete", "--topic", "__share_requests", exit_code=2)
+    flags = ("--topic", "__share_requests", "--partition", "0", "--before-offset", "0")
+    assert "holds the messages between" in cli.error("topics", "delete-records", *flags, exit_code=2)
+
+
+def test_a_configuration_that_the_embedded_log_does_not_know(cli: CommandLine) -> None:
+    error = cli.error("topics", "create", "--topic", "orders", "--topic-config", "segment.ms=1", exit_code=2)
+    assert error.startswith("error: Unknown configuration segment.ms of topic orders.")

@@ -1,4 +1,4 @@
-"""What the tests of the share consumer have in common."""
+"""Consumers and callbacks of the tests of the share consumer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.kafka_types import (
+from sharegroup.client.kafka_exceptions import (
     KafkaException,
     TopicPartition,
 )
@@ -22,20 +22,20 @@ Consume = Callable[..., ShareConsumer]
 
 
 class Callback:
-    """A commit callback that keeps what it was told."""
+    """A commit callback that keeps its arguments."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
+        self.reports: list[tuple[dict[TopicPartition, set[int]], KafkaException | None]] = []
         self.threads: set[str] = set()
 
     def __call__(self, offsets: dict[TopicPartition, set[int]], exception: KafkaException | None) -> None:
-        self.told.append((offsets, exception))
+        self.reports.append((offsets, exception))
         self.threads.add(threading.current_thread().name)
 
     @property
     def offsets(self) -> list[list[int]]:
         """The offsets of each call, sorted."""
-        return [sorted(found) for offsets, _ in self.told for found in offsets.values()]
+        return [sorted(acknowledged) for offsets, _ in self.reports for acknowledged in offsets.values()]
 
 
 def got(messages: Messages) -> str:
@@ -51,6 +51,12 @@ def got(messages: Messages) -> str:
 
 
 def member_of(consumer: ShareConsumer) -> GroupMember:
-    """What an application does not see: what was fetched ahead, and which answers are there."""
+    """The state that an application does not see: records that were fetched ahead, and answers."""
     assert consumer._member is not None
     return consumer._member
+
+
+def fetches_ahead(consumer: ShareConsumer) -> bool:
+    """Wait as a poll does; return True once records that were fetched ahead wait for it."""
+    member = member_of(consumer)
+    return member.wait(20_000, lambda: member.waiting_after(0) is not None)

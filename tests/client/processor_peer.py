@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -15,9 +12,9 @@ from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import InvalidRequestError
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import Log
 from sharegroup.protocol.api_key import ApiKey
@@ -100,12 +97,3 @@ class ProcessorPeer:
                 except InvalidRequestError:
                     continue
         return messages
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    """Return once the condition holds; fail the test when it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        pause.wait(0.005)

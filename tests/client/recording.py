@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sharegroup.client.kafka_types import ConcurrentModificationException, KafkaException, TopicPartition
+from sharegroup.client.kafka_exceptions import ConcurrentModificationException, KafkaException, TopicPartition
 from sharegroup.client.message import Message, Messages
 from sharegroup.client.share_consumer import ShareConsumer
 from tests.client.consumers import Callback, got
 
 RECORDED = Path(__file__).parent / "recorded" / "confluent_share_consumer.jsonl"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
-HEADING = "### Recorded calls of the share consumer that differ"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
+HEADING = "## Recorded calls of the share consumer that differ"
 
 SHORT_S = 0.1
 """For polls that bring nothing."""
@@ -35,7 +35,7 @@ def listed_differences() -> list[tuple[str, str]]:
     """(Scenario, call) of the rows of the table in the document."""
     _, _, section = DOCUMENT.read_text(encoding="utf-8").partition(f"{HEADING}\n")
     rows = [line for line in section.partition("\n#")[0].splitlines() if line.startswith("| `")]
-    return [(found[0], found[1]) for found in (re.findall(r"`([^`]+)`", row) for row in rows)]
+    return [(cells[0], cells[1]) for cells in (re.findall(r"`([^`]+)`", row) for row in rows)]
 
 
 class Recording:
@@ -91,21 +91,21 @@ class Recording:
         return step
 
 
-def told(callback: Callback) -> list[dict[str, str]]:
-    """What a callback was told, as it was recorded."""
+def reports_of(callback: Callback) -> list[dict[str, object]]:
+    """The arguments of a callback, as they were recorded."""
     return [
         {
-            "offsets": {_name(partition): _offsets(found) for partition, found in offsets.items()},
+            "offsets": {_name(partition): _offsets(acknowledged) for partition, acknowledged in offsets.items()},
             "exception": _stripped(repr(exception)),
             "thread": "MainThread",
             "offsets_type": type(offsets).__name__,
         }
-        for offsets, exception in callback.told
+        for offsets, exception in callback.reports
     ]
 
 
 def accessors(message: Message) -> dict[str, object]:
-    """What each accessor of a message returns, as it was recorded."""
+    """The result of each accessor of a message, as it was recorded."""
     return {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -122,7 +122,7 @@ def accessors(message: Message) -> dict[str, object]:
 
 
 def intruded(consumer: ShareConsumer, texts: list[str]) -> list[Message]:
-    """What a poll returns during which another thread commits; the text of what that raised."""
+    """The result of a poll during which another thread commits, and the text of its error."""
     is_refused = threading.Event()
 
     def intrude() -> None:
@@ -168,7 +168,7 @@ def _shown(returned: object) -> object:
             _name(key) if isinstance(key, TopicPartition) else key: _shown(value) for key, value in returned.items()
         }
     if isinstance(returned, list):
-        return [_shown(found) for found in returned]
+        return [_shown(value) for value in returned]
     if isinstance(returned, str):
         return _stripped(returned)
     if isinstance(returned, KafkaException):
@@ -184,20 +184,20 @@ def _expected(step: dict[str, Any]) -> dict[str, Any]:
 
 def _stripped_values(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _stripped_values(found) for key, found in value.items()}
+        return {key: _stripped_values(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_stripped_values(found) for found in value]
+        return [_stripped_values(item) for item in value]
     return _stripped(value) if isinstance(value, str) else value
 
 
 def _stripped(text: str) -> str:
     """Without the texts of errors, threads' numbers and the package's name, which all are other ones here."""
-    text = text.replace("confluent_kafka.cimpl.Message", "Message").replace(
-        "sharegroup.client.message.Message", "Message"
-    )
+    for name in ("confluent_kafka.cimpl.Message", "sharegroup.client.message.PolledMessage"):
+        text = text.replace(name, "Message")
+    text = text.replace("sharegroup.client.message.Message", "Message")
     text = re.sub(r"^Messages\(\[<Message object at .*", "Messages([<Message>", text)
     text = re.sub(r"\(id: \d+\)", "(id)", text)
-    return _ERROR.sub(lambda found: f"KafkaError {found[1] or ''}{found[2]} {found[3]}", text)
+    return _ERROR.sub(lambda match: f"KafkaError {match[1] or ''}{match[2]} {match[3]}", text)
 
 
 def _name(partition: TopicPartition) -> str:

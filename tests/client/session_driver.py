@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
-from sharegroup.client.acknowledgements import Acknowledgement
-from sharegroup.client.session_events import Acknowledged, SessionEvent
+from sharegroup.client.member_session import MemberSession, SessionEvent, SessionRequest
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
+from sharegroup.client.refusals import FetchAnswered
 from sharegroup.client.settings import FetchSettings
-from sharegroup.client.share_session import SessionRequest, ShareSession
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -30,8 +31,8 @@ class Driver:
     """A session, its clock, and a shorthand for what goes over the wire."""
 
     def __init__(self, *partitions: tuple[str, int], settings: FetchSettings = SETTINGS) -> None:
-        self.session = ShareSession(settings, itertools.count(1))
-        self.session.set_partitions(partitions)
+        self.session = MemberSession(settings, itertools.count(1), {})
+        self.session.partitions = set(partitions)
         self.now_ms = 0
         self.last: SessionRequest | None = None
 
@@ -41,23 +42,23 @@ class Driver:
         if request is None:
             return None
         self.last = request
-        body = request.body
+        body = request.request.body
         partitions = [(topic.topic_id, p) for topic in body.topics for p in topic.partitions]
         added = [f"{t}{p.partition_index}" for t, p in partitions if not p.acknowledgement_batches]
-        said = [
+        texts = [
             f"{t}{p.partition_index}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
             for t, p in partitions
             for r in p.acknowledgement_batches
         ]
         if not isinstance(body, ShareFetchRequest):
-            return "A", body.share_session_epoch, added, [], said
+            return "A", body.share_session_epoch, added, [], texts
         forgotten = [f"{topic.topic_id}{p}" for topic in body.forgotten_topics_data for p in topic.partitions]
-        return "F" if body.max_records else "F0", body.share_session_epoch, added, forgotten, said
+        return "F" if body.max_records else "F0", body.share_session_epoch, added, forgotten, texts
 
     def acknowledge(
         self, first: int, last: int, kind: AcknowledgeType = AcknowledgeType.ACCEPT, key: tuple[str, int] = A0
     ) -> None:
-        self.session.acknowledge(Acknowledgement(*key, first, last, kind))
+        self.session.pending.put(Acknowledgement(*key, first, last, kind))
 
     def answered(
         self,
@@ -73,7 +74,8 @@ class Driver:
             acquisition_lock_timeout_ms=8_000,
             responses=[TopicResponse(topic_id=topic_id, partitions=[p]) for topic_id, p in partitions],
         )
-        return self.session.receive(request.correlation_id, response, self.now_ms)
+        events = self.session.receive(request.request.correlation_id, response, self.now_ms)
+        return [event for event in events if not isinstance(event, FetchAnswered)]
 
 
 def acknowledged(index: int = 0, error: ApiError | None = None) -> PartitionResponse:
@@ -87,7 +89,7 @@ def acquired(first: int, last: int, index: int = 0, is_acknowledged: bool = Fals
     return PartitionResponse(partition_index=index, acquired_records=records, is_acknowledged=is_acknowledged)
 
 
-def results(events: list[SessionEvent]) -> list[tuple[int, int, type[ApiError] | None]]:
+def results(events: Sequence[SessionEvent]) -> list[tuple[int, int, type[ApiError] | None]]:
     """(first offset, last offset, error) of all that was settled."""
     return [
         (a.first_offset, a.last_offset, type(event.error) if event.error else None)

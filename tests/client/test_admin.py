@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from socket import gethostname
 
 import pytest
 
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.group_results import (
+    GroupListing,
+    GroupStateName,
+    ShareGroupDescription,
+    SharePartitionOffsetInfo,
+)
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import (
+    ConfigurationError,
     GroupIdNotFoundError,
     InvalidConfigError,
     InvalidRequestError,
@@ -20,10 +28,12 @@ from sharegroup.errors import (
     UnknownTopicOrPartitionError,
 )
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
-from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer, eventually
+from tests.client.processor_peer import REQUEST_PARTITIONS, REQUESTS, RESPONSES, ProcessorPeer
+from tests.support.eventually import eventually
 
 
 def test_configuration_of_a_group_is_changed(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -43,6 +53,68 @@ def test_a_refusal_is_raised_as_what_it_is(log: LocalLog, processor: ProcessorPe
 def test_a_group_is_resumed(log: LocalLog, processor: ProcessorPeer) -> None:
     AdminClient(log).resume_group("g")
     assert [envelope.group_id for envelope in processor.sent(ApiKey.RESUME_SHARE_GROUP)] == ["g"]
+
+
+def test_groups_of_all_request_partitions_are_listed(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    assert admin.list_groups() == []
+    names = [f"group-{number}" for number in range(6)]
+    assert len({partition_for(name, REQUEST_PARTITIONS) for name in names}) == REQUEST_PARTITIONS
+    for name in names:
+        admin.alter_group_config(name, {"share.auto.offset.reset": "earliest"})
+    assert admin.list_groups() == [GroupListing(name, GroupStateName.EMPTY) for name in names]
+    assert admin.list_groups(states=["Stable"]) == []
+    assert [group.group_id for group in admin.list_groups(states=["empty"])] == names
+
+
+def test_a_group_and_its_members_are_described(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    used_group(log, admin)
+    with ShareConsumer({"log.path": str(log.path), "group.id": "g", "client.id": "anna", "client.rack": "r"}) as anna:
+        anna.subscribe(["orders"])
+        eventually(lambda: bool(anna.poll(timeout=0.1)) or anna_has_both(admin), "the assignment")
+        described = admin.describe_share_groups(["g", "another"])
+    assert isinstance(described["another"], GroupIdNotFoundError)
+    group = described["g"]
+    assert isinstance(group, ShareGroupDescription)
+    assert (group.group_id, group.state, group.quarantine_reason) == ("g", GroupStateName.STABLE, "")
+    assert group.target_assignment_epoch <= group.group_epoch
+    (member,) = group.members
+    assert (member.client_id, member.host, member.rack_id) == ("anna", gethostname(), "r")
+    assert member.assignment == (("orders", 0), ("orders", 1))
+    assert member.subscribed_topic_names == ("orders",)
+
+
+def anna_has_both(admin: AdminClient) -> bool:
+    group = admin.describe_share_groups(["g"])["g"]
+    return isinstance(group, ShareGroupDescription) and any(len(member.assignment) == 2 for member in group.members)
+
+
+def test_offsets_and_lag_are_listed(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    used_group(log, admin)
+    admin.alter_share_group_offsets("g", {("orders", 0): 10, ("orders", 1): 10})
+    log.append("orders", 1, [NewRecord(None, b"x")] * 3)
+    offsets = admin.list_share_group_offsets("g")
+    assert offsets == {
+        ("orders", 0): SharePartitionOffsetInfo(10, 1, 0),
+        ("orders", 1): SharePartitionOffsetInfo(10, 1, 3),
+    }
+    assert admin.list_share_group_offsets("g", [("orders", 1), ("orders", 7)]) == {
+        ("orders", 1): offsets["orders", 1],
+        ("orders", 7): None,
+    }
+    with pytest.raises(GroupIdNotFoundError):
+        admin.list_share_group_offsets("another")
+
+
+def test_a_configuration_says_where_the_log_is(log: LocalLog, processor: ProcessorPeer) -> None:
+    with AdminClient({"log.path": str(log.path), "client.id": "ops"}) as admin:
+        admin.alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+        assert [group.group_id for group in admin.list_groups()] == ["g"]
+    assert processor.sent(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].client_id == "ops"
+    with pytest.raises(ConfigurationError, match=r"Unknown configuration log\.paht"):
+        AdminClient({"log.paht": "x"})
 
 
 def used_group(log: LocalLog, admin: AdminClient) -> None:
@@ -147,6 +219,34 @@ def test_an_answer_of_a_processor_that_was_taken_over_from_does_not_count(log: L
         envelopes = (started, *answers)
         log.append(RESPONSES, 0, [NewRecord(k, e.encoded()) for k, e in zip(keys, envelopes, strict=True)])
         assert resuming.result() is None
+
+
+def test_a_client_outlives_a_state_table_that_is_created_again(log: LocalLog) -> None:
+    log.create_topic(REQUESTS, 1)
+    log.create_topic(RESPONSES, 1)
+    admin = AdminClient(log)
+
+    def answer(number: int, leader_epoch: int) -> None:
+        eventually(lambda: log.offsets(REQUESTS)[0].end_offset == number, "the request")
+        asked = decoded_request(log.read(REQUESTS, 0, number - 1, number)[0].value)
+        response = ResponseEnvelope(
+            api_key=asked.api_key,
+            correlation_id=asked.correlation_id,
+            group_id="g",
+            member_id=asked.member_id,
+            leader_epoch=leader_epoch,
+        )
+        log.append(RESPONSES, 0, [NewRecord(asked.member_id.encode(), response.encoded())])
+
+    with ThreadPoolExecutor(1) as pool:
+        for number, leader_epoch, is_answered in ((1, 5, True), (2, 1, False), (3, 1, True)):
+            answering = pool.submit(answer, number, leader_epoch)
+            if is_answered:
+                admin.resume_group("g")
+            else:
+                with pytest.raises(RequestTimedOutError):
+                    admin.resume_group("g", timeout=0.5)
+            answering.result()
 
 
 def test_a_log_without_a_processor_is_refused(log: LocalLog) -> None:

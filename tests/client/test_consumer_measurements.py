@@ -7,9 +7,14 @@ import math
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.consumer_measurements import CONSUMER_GROUP, ConsumerMeasurements
-from sharegroup.client.measurements import MetricName, RecentValues
-from sharegroup.client.request_measurements import COORDINATOR_GROUP, FETCH_GROUP
+from sharegroup.client.measurements import (
+    CONSUMER_GROUP,
+    COORDINATOR_GROUP,
+    FETCH_GROUP,
+    ConsumerMeasurements,
+    MetricName,
+    RecentValues,
+)
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import TIMEOUT_S, Consume

@@ -14,7 +14,7 @@ from sharegroup.client.deserializing_share_consumer import (
     MessageField,
     SerializationContext,
 )
-from sharegroup.client.kafka_types import IllegalStateException, KafkaError
+from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaError
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
@@ -30,8 +30,8 @@ def make(log_path: Path, consume: Consume) -> Iterator[Make]:
 
     def made(mode: str = "implicit", **deserializers: object) -> DeserializingShareConsumer:
         consumer = DeserializingShareConsumer(
-            {"group.id": "g", "log.path": str(log_path), "share.acknowledgement.mode": mode}
-            | {f"{field}.deserializer": found for field, found in deserializers.items()}
+            {"group.id": "g", "log.path": str(log_path), "share.acknowledgement.mode": mode, "max.poll.records": 500}
+            | {f"{field}.deserializer": deserializer for field, deserializer in deserializers.items()}
         )
         consumers.append(consumer)
         consumer.subscribe(["json"])
@@ -114,9 +114,9 @@ class TestRecordsThatCannotBeDeserialized:
         for message in consumer.poll(TIMEOUT_S):
             consumer.acknowledge(message, AcknowledgeType.RENEW)
         consumer.commit_sync()
-        assert [message.value() for message in consumer.poll(TIMEOUT_S)] == [
-            {"i": i} if i != 3 else b"bad" for i in range(6)
-        ]
+        messages = consumer.poll(TIMEOUT_S)
+        assert [message.value() for message in messages] == [{"i": i} if i != 3 else b"bad" for i in range(6)]
+        assert [message.offset() for message in messages if message.error() is not None] == [3]
 
 
 def test_a_deserializer_is_callable(log_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sharegroup.client import group_member
-from sharegroup.client.acquisition import Acquisition
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.session_events import Acknowledged
+from sharegroup.client.held_records import Acquisition
+from sharegroup.client.pending_acknowledgements import Acknowledged
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
@@ -29,7 +29,8 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_follower import LocalFollower
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer, eventually
+from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer
+from tests.support.eventually import eventually
 
 ACCEPT, RELEASE, UNREAD = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.UNREAD
 TIMEOUT_MS = 20_000
@@ -89,12 +90,12 @@ def settled(results: Sequence[Acknowledged]) -> list[tuple[str, int, int, int, t
         (
             result.topic,
             result.partition,
-            said.first_offset,
-            said.last_offset,
+            acknowledgement.first_offset,
+            acknowledgement.last_offset,
             type(result.error) if result.error else None,
         )
         for result in results
-        for said in result.acknowledgements
+        for acknowledgement in result.acknowledgements
     ]
 
 
@@ -176,7 +177,7 @@ class TestClose:
     def test_what_was_taken_is_released_and_what_waited_was_never_delivered(self, orders: str, join: Join) -> None:
         first = join()
         assert span(taken(first)) == (0, 9, 1)
-        assert first.wait(TIMEOUT_MS)
+        assert first.wait(TIMEOUT_MS, lambda: first.waiting_after(0) is not None)
         assert settled(first.close(TIMEOUT_MS)) == [("orders", 0, 10, 19, None)]
         second = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
         ranges = [(held.first_offset, held.last_offset, held.delivery_count) for held in taken(second).ranges]
@@ -210,7 +211,7 @@ class TestClose:
         member = join()
         acquisition = taken(member)
         member.close(TIMEOUT_MS)
-        for call in (member.take_acquisition, lambda: member.wait(0), lambda: member.next_acquisition(0)):
+        for call in (lambda: member.wait(0, lambda: False), lambda: member.next_acquisition(0)):
             with pytest.raises(ShareGroupError, match="is closed"):
                 call()
         with pytest.raises(ShareGroupError, match="is closed"):
@@ -220,19 +221,19 @@ class TestClose:
     def test_somebody_who_waits_for_records_hears_of_it(self, log: LocalLog, orders: str, join: Join) -> None:
         log.create_topic("empty", 1, {})
         member = join("empty")
-        heard: list[str] = []
+        received: list[str] = []
 
         def wait_for_ever() -> None:
             try:
                 member.next_acquisition(None)
             except ShareGroupError as error:
-                heard.append(error.message)
+                received.append(error.message)
 
         waiter = threading.Thread(target=wait_for_ever)
         waiter.start()
         member.close(TIMEOUT_MS)
         waiter.join(TIMEOUT_MS / 1000)
-        assert heard == [f"The member {member.member_id} is closed."]
+        assert received == [f"The member {member.member_id} is closed."]
 
 
 def test_a_member_that_never_subscribed_closes(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -240,6 +241,7 @@ def test_a_member_that_never_subscribed_closes(log: LocalLog, processor: Process
     assert processor.requests == []
 
 
+@pytest.mark.slow
 def test_a_full_group_refuses_a_member_once(log: LocalLog) -> None:
     with ProcessorPeer(log, BROKER.model_copy(update={"group_share_max_size": 1})) as processor:
         first = GroupMember(log, SETTINGS)
@@ -294,13 +296,17 @@ def test_a_process_goes_on_being_a_member_whose_locks_were_kept(join: Join, orde
     assert [result.error for result in after.flush(TIMEOUT_MS)] == [None]
 
 
-def test_an_end_of_the_thread_is_told_by_every_call(log_path: Path, orders: str, join: Join) -> None:
+def test_an_end_of_the_thread_is_raised_by_every_call(log_path: Path, orders: str, join: Join) -> None:
     with LocalLog(log_path) as own:
         member = join(log=own)
         acquisition = taken(member)
     with pytest.raises(LogError, match="closed"):
         take_for_ever(member)
-    for call in (member.take_acquisition, lambda: say(member, acquisition), lambda: member.flush(TIMEOUT_MS)):
+    for call in (
+        lambda: member.next_acquisition(0),
+        lambda: say(member, acquisition),
+        lambda: member.flush(TIMEOUT_MS),
+    ):
         with pytest.raises(LogError, match="closed"):
             call()
     assert settled(member.close(TIMEOUT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
@@ -406,7 +412,7 @@ class TestLogThatIsAway:
         failed = settled(member.flush(TIMEOUT_MS))
         assert failed == [("orders", 0, 0, 9, RequestTimedOutError)]
         hanging.is_here.set()
-        # The member goes on; what was sent too late may have been judged after all.
+        # The member goes on; a late acknowledgement may have been applied after all.
         say(member, taken(member))
         assert settled(member.flush(TIMEOUT_MS))[-1][4] is None
         member.close(TIMEOUT_MS)
@@ -446,6 +452,7 @@ def test_members_of_a_group_with_several_partitions_share_them(log: LocalLog, jo
     assert got == {(partition, offset): 1 for partition in range(4) for offset in range(20)}
 
 
+@pytest.mark.slow
 def test_a_topic_without_room_for_more_members_is_no_error(log: LocalLog) -> None:
     """Of a broker that allows one share session, the second member gets its records once the first is gone."""
     broker = BrokerConfig(

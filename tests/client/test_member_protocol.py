@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import confluent_kafka
 import pytest
 
-from sharegroup.client.acquisition import Acquisition
-from sharegroup.client.member_protocol import Instant, MemberProtocol
-from sharegroup.client.membership import PUSHED_CORRELATION_ID
+from sharegroup.client.exchange import Instant, Request
+from sharegroup.client.held_records import Acquisition, HeldRange, ReadRange
+from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.client.membership import PUSHED_CORRELATION_ID, MemberState
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import GroupMaxSizeReachedError, InvalidRequestError
+from sharegroup.errors import (
+    ApiError,
+    GroupMaxSizeReachedError,
+    GroupQuarantinedError,
+    InvalidRequestError,
+    ShareSessionNotFoundError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, TopicPartitions
+from sharegroup.protocol.group_messages import (
+    MemberAlive,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.messages import Message, ResponseEnvelope
 from sharegroup.protocol.share_fetch import (
@@ -29,6 +44,9 @@ EPOCH_MS = 1_000_000
 LOCK_MS = 30_000
 SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_wait_ms=500, request_timeout_ms=3_000))
 TOPIC_IDS = {"orders": "o", "returns": "r"}
+ACCEPTED = ShareFetchResponse(
+    responses=[TopicResponse(topic_id="o", partitions=[PartitionResponse(partition_index=0, is_acknowledged=True)])]
+)
 
 
 class Driver:
@@ -37,7 +55,7 @@ class Driver:
     def __init__(self, settings: MemberSettings = SETTINGS) -> None:
         self.now_ms = 0
         self.protocol = MemberProtocol(settings, 0)
-        self.unanswered: list[tuple[int, ApiKey, Message]] = []
+        self.unanswered: list[Request[Message]] = []
         self.last_max_records = 0
 
     @property
@@ -52,22 +70,22 @@ class Driver:
         return self
 
     def sends(self) -> list[str]:
-        """What is sent now: "join", "heartbeat", "leave", "fetch", "acknowledge 0-9:UNREAD", "close" …"""
+        """Send requests; return them: "join", "heartbeat", "leave", "fetch", "acknowledge 0-9:UNREAD", "close" …"""
         requests = self.protocol.next_requests(self.at)
         self.unanswered += requests
         fetches = [body.max_records for _, _, body in requests if isinstance(body, ShareFetchRequest)]
         self.last_max_records = fetches[-1] if fetches else self.last_max_records
         return [_word(body) for _, _, body in requests]
 
-    def answers(self, api_key: ApiKey, body: Message) -> None:
+    def answers(self, api_key: ApiKey, body: Message, leader_epoch: int = -1) -> None:
         """Answer the oldest request of this kind."""
         request = next(request for request in self.unanswered if request[1] == api_key)
         self.unanswered.remove(request)
-        self.receives(request[0], api_key, body)
+        self.receives(request[0], api_key, body, leader_epoch)
 
-    def announces(self, leader_epoch: int) -> None:
+    def announces(self, leader_epoch: int, state_id: str = "") -> None:
         """Announce a processor."""
-        self.receives(-1, ApiKey.PROCESSOR_STARTED, ProcessorStarted(), leader_epoch)
+        self.receives(-1, ApiKey.PROCESSOR_STARTED, ProcessorStarted(state_id=state_id), leader_epoch)
 
     def receives(self, correlation_id: int, api_key: ApiKey, body: Message, leader_epoch: int = -1) -> None:
         envelope = ResponseEnvelope(
@@ -78,10 +96,12 @@ class Driver:
             leader_epoch=leader_epoch,
             body=body.model_dump(mode="json"),
         )
-        self.protocol.receive(envelope, self.now_ms)
+        self.protocol.receive(envelope, self.at)
 
-    def brings(self, *topics: str, first: int = 0, last: int = 9, batch_size: int = 500) -> None:
-        """Answer the oldest fetch with records of these topics."""
+    def brings(
+        self, *topics: str, first: int = 0, last: int = 9, batch_size: int = 500, clock_lead_ms: int = 0
+    ) -> None:
+        """Answer the oldest fetch with records of these topics; the processor's clock may be ahead of the member's."""
         records = [
             AcquiredRecords(first_offset=start, last_offset=min(start + batch_size - 1, last), delivery_count=1)
             for start in range(first, last + 1, batch_size)
@@ -92,7 +112,7 @@ class Driver:
             )
             for topic in topics
         ]
-        deadline_ms = EPOCH_MS + self.now_ms + LOCK_MS
+        deadline_ms = EPOCH_MS + self.now_ms + LOCK_MS + clock_lead_ms
         self.answers(
             ApiKey.SHARE_FETCH,
             ShareFetchResponse(lock_deadline_ms=deadline_ms, acquisition_lock_timeout_ms=LOCK_MS, responses=responses),
@@ -114,18 +134,28 @@ class Driver:
         self.answers(ApiKey.SHARE_ACKNOWLEDGE, ShareFetchResponse(responses=responses))
 
 
+def read(held: HeldRange) -> ReadRange:
+    """A range with a record at each offset."""
+    offsets = range(held.first_offset, held.last_offset + 1)
+    return ReadRange(
+        held, [confluent_kafka.Message(topic=held.topic, partition=0, offset=offset) for offset in offsets]
+    )
+
+
 def _word(body: Message) -> str:
     if isinstance(body, ShareGroupHeartbeatRequest):
         return {0: "join", -1: "leave"}.get(body.member_epoch, "heartbeat")
+    if isinstance(body, MemberAlive):
+        return "alive"
     assert isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest)
     word = "fetch" if isinstance(body, ShareFetchRequest) else "acknowledge"
-    said = [
+    texts = [
         f"{topic.topic_id}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
         for topic in body.topics
         for partition in topic.partitions
         for r in partition.acknowledgement_batches
     ]
-    return " ".join(["close" if body.share_session_epoch == -1 else word, *said])
+    return " ".join(["close" if body.share_session_epoch == -1 else word, *texts])
 
 
 def offsets(acquisition: Acquisition | None) -> list[tuple[str, int, int]] | None:
@@ -149,62 +179,221 @@ def test_an_assigned_member_fetches_ahead_until_enough_acquisitions_wait() -> No
     assert driver.protocol.take(driver.at) is None
 
 
-def test_a_member_whose_application_waits_fetches_ever_more_and_before_all_is_taken() -> None:
-    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
-    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
-    asked = []
-    offset = 0
-    for _ in range(4):
-        driver.sends()
-        asked.append(driver.last_max_records)
-        driver.brings("orders", first=offset, last=offset + asked[-1] - 1, batch_size=10)
-        while driver.protocol.take(driver.at, max_records=10):
-            offset += 10
-    assert asked == [10, 20, 40, 40]
-    driver.sends()
-    driver.brings("orders", first=offset, last=offset + 39, batch_size=10)
-    taken = [offsets(driver.protocol.take(driver.at, max_records=10))]
-    assert driver.sends() == []
-    taken.append(offsets(driver.protocol.take(driver.at, max_records=10)))
-    assert driver.sends() == ["fetch"]
-    assert taken == [[("orders", offset, offset + 9)], [("orders", offset + 10, offset + 19)]]
+POLLING = replace(SETTINGS, fetch=replace(SETTINGS.fetch, max_records=1, max_ahead_records=1_000, max_poll_records=100))
+"""The default of an application that polls: from one record on."""
+EXACT = replace(SETTINGS, fetch=replace(SETTINGS.fetch, max_records=10, max_ahead_records=1_000, max_poll_records=10))
+"""An application that has set its polls to 10 records."""
 
 
-def test_a_member_that_got_all_there_was_does_not_ask_for_more_nor_before_all_is_taken() -> None:
-    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
-    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
-    for first, last in ((0, 9), (10, 29), (30, 38)):
-        driver.sends()
-        driver.brings("orders", first=first, last=last, batch_size=10)
-        while driver.protocol.take(driver.at, max_records=10):
+class Application:
+    """Polls a member whose topic has records without end, and works on each for a while."""
+
+    def __init__(self, settings: MemberSettings, record_ms: float, poll_ms: int = 0) -> None:
+        self.driver = Driver(settings).subscribed("orders")
+        self.polls: list[int] = []
+        self.fetches: list[int] = []
+        self._record_ms = record_ms
+        self._poll_ms = poll_ms
+        self._acquired_count = 0
+
+    def fetch(self, record_count: int | None = None) -> None:
+        """Answer a fetch that is sent, if one is."""
+        if "fetch" in " ".join(self.driver.sends()):
+            count = record_count or self.driver.last_max_records
+            self.fetches.append(self.driver.last_max_records)
+            last = self._acquired_count + count - 1
+            self.driver.brings("orders", first=self._acquired_count, last=last, batch_size=count)
+            self._acquired_count += count
+
+    def poll(self) -> int:
+        """Take what a poll returns, and work on it; 0 when nothing waits."""
+        protocol, at = self.driver.protocol, self.driver.at
+        protocol.polled(at.now_ms)
+        waiting = protocol.waiting.after(0)
+        if waiting is None:
+            protocol.ask(at)
+            return 0
+        held = waiting.ranges[0]
+        count = min(protocol.pace.poll_records, held.record_count)
+        part = held.cut(held.first_offset, held.first_offset + count - 1)
+        assert protocol.deliver([(waiting.number, read(part))], at) == [True]
+        self.polls.append(count)
+        self.driver.now_ms += self._poll_ms + round(count * self._record_ms)
+        return count
+
+    def run(self, poll_count: int) -> Application:
+        """Poll and fetch in turn; a fetch is answered when everything is worked off."""
+        while len(self.polls) < poll_count:
+            self.fetch()
+            while self.poll():
+                pass
+        return self
+
+
+def test_polls_and_fetches_of_a_fast_application_grow_from_one_record_to_their_bounds() -> None:
+    application = Application(POLLING, record_ms=0).run(60)
+    assert application.polls[:2] == [1, 8]
+    assert all(after <= 8 * max(application.polls[:index]) for index, after in enumerate(application.polls) if index)
+    assert max(application.polls) == 100
+    assert application.fetches[:2] == [1, 64]
+    assert max(application.fetches) == 1_000
+
+
+@pytest.mark.parametrize(("record_ms", "poll_records", "ahead_records"), [(50, 1, 3), (8, 2, 18)])
+def test_a_slow_application_gets_what_it_works_off_in_a_moment(
+    record_ms: int, poll_records: int, ahead_records: int
+) -> None:
+    application = Application(POLLING, record_ms).run(100)
+    # A larger poll is tried now and then, and not kept.
+    assert max(application.polls) <= 2 * poll_records
+    assert sum(size > poll_records for size in application.polls) <= 4
+    assert application.fetches[0] == 1
+    assert max(application.fetches) == ahead_records
+
+
+def test_polls_grow_where_the_application_writes_its_records_together() -> None:
+    application = Application(POLLING, record_ms=0.01, poll_ms=40).run(60)
+    assert application.polls[0] == 1
+    assert application.polls.index(100) <= 20
+    assert application.driver.protocol.pace.poll_records == 100
+
+
+def test_time_that_a_commit_takes_is_not_work() -> None:
+    application = Application(POLLING, record_ms=0)
+    for _ in range(10):
+        application.fetch()
+        if application.poll():
+            application.driver.protocol.pace.polled(application.driver.now_ms)
+            application.driver.now_ms += 200
+    assert max(application.polls) > 8
+
+
+def test_polls_that_were_set_have_their_size_from_the_first_on() -> None:
+    application = Application(EXACT, record_ms=50).run(20)
+    assert set(application.polls) == {10}
+    assert set(application.fetches) == {10}
+
+
+def test_a_member_that_got_all_there_was_does_not_ask_for_more() -> None:
+    application = Application(EXACT, record_ms=0)
+    for _ in range(5):
+        application.fetch(record_count=9)
+        while application.poll():
             pass
-    driver.sends()
-    assert driver.last_max_records == 40
-    driver.brings("orders", first=39, last=60, batch_size=10)
-    driver.protocol.take(driver.at, max_records=10)
-    assert driver.sends() == []
-    rest = [offsets(driver.protocol.take(driver.at, max_records=10)) for _ in range(3)]
-    assert rest == [[("orders", 49, 58)], [("orders", 59, 60)], None]
-    driver.sends()
-    assert driver.last_max_records == 40
+    assert application.fetches == [10] * 5
 
 
-def test_a_member_that_was_too_slow_for_what_it_fetched_ahead_begins_anew() -> None:
-    fetch = replace(SETTINGS.fetch, max_records=10, batch_size=10, max_ahead_records=40)
-    driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
-    driver.sends()
-    driver.brings("orders", first=0, last=9)
-    driver.protocol.take(driver.at, max_records=10)
-    assert driver.protocol.take(driver.at, max_records=10) is None
-    driver.sends()
-    driver.brings("orders", first=10, last=29, batch_size=10)
-    driver.protocol.take(driver.at, max_records=10)
-    driver.now_ms = LOCK_MS // 2
-    assert "acknowledge o:20-29:UNREAD" in driver.sends()
-    driver.acknowledges()
-    driver.protocol.take(driver.at, max_records=10)
-    assert driver.sends() == ["fetch"]
-    assert driver.last_max_records == 10
+def test_the_next_fetch_is_sent_before_all_is_taken() -> None:
+    application = Application(EXACT, record_ms=0).run(2)
+    application.fetch()
+    assert application.fetches == [10, 80, 640]
+    assert application.driver.sends() == []
+    for _ in range(31):
+        application.poll()
+    assert application.driver.sends() == []
+    application.poll()
+    assert application.driver.sends() == ["fetch"]
+
+
+class TestAnApplicationThatPollsNoMore:
+    def test_what_waits_goes_back_after_a_second(self) -> None:
+        application = Application(POLLING, record_ms=50)
+        application.fetch()
+        application.poll()
+        application.fetch()
+        driver = application.driver
+        polled_ms = driver.now_ms - 50
+        driver.now_ms = polled_ms + 999
+        assert driver.sends() == []
+        driver.now_ms = polled_ms + 1_000
+        assert driver.sends() == ["acknowledge o:1-1:UNREAD"]
+        driver.acknowledges()
+        assert driver.sends() == []
+        assert application.poll() == 0
+        assert driver.sends() == ["fetch"]
+
+    def test_the_usual_time_between_its_polls_counts_three_times(self) -> None:
+        fetch = replace(POLLING.fetch, max_poll_records=1)
+        application = Application(replace(POLLING, fetch=fetch), record_ms=700).run(10)
+        driver = application.driver
+        application.fetch()
+        polled_ms = driver.now_ms
+        driver.protocol.polled(polled_ms)
+        driver.now_ms = polled_ms + 2_099
+        assert "UNREAD" not in " ".join(driver.sends())
+        driver.now_ms = polled_ms + 2_100
+        assert "UNREAD" in " ".join(driver.sends())
+
+    def test_a_member_without_polls_keeps_what_waits(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        driver.now_ms = 4_000
+        assert driver.sends() == ["alive"]
+
+
+class TestDelivery:
+    def test_a_part_is_delivered_once_and_the_rest_waits(self) -> None:
+        driver = Driver(EXACT).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        waiting = driver.protocol.waiting.after(0)
+        assert waiting is not None
+        held = waiting.ranges[0]
+        part = waiting.number, read(held.cut(2, 4))
+        assert driver.protocol.deliver([part], driver.at) == [True]
+        assert offsets(driver.protocol.waiting.after(0)) == [("orders", 0, 1), ("orders", 5, 9)]
+        assert driver.protocol.waiting.after(waiting.number) is None
+
+    def test_what_went_back_is_not_delivered(self) -> None:
+        driver = Driver(EXACT).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        waiting = driver.protocol.waiting.after(0)
+        assert waiting is not None
+        driver.protocol.subscribe(["returns"], driver.at)
+        part = waiting.number, read(waiting.ranges[0])
+        assert driver.protocol.deliver([part], driver.at) == [False]
+
+    def test_records_whose_locks_have_ended_are_not_delivered(self) -> None:
+        driver = Driver(EXACT).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        waiting = driver.protocol.waiting.after(0)
+        assert waiting is not None
+        driver.now_ms = LOCK_MS
+        part = waiting.number, read(waiting.ranges[0])
+        assert driver.protocol.deliver([part], driver.at) == [False]
+        assert not driver.protocol.waiting
+
+    def test_acknowledgements_wait_for_the_next_fetch_as_long_as_records_wait(self) -> None:
+        driver = Driver(EXACT).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        waiting = driver.protocol.waiting.after(0)
+        assert waiting is not None
+        held = waiting.ranges[0]
+        driver.protocol.deliver([(waiting.number, read(held.cut(0, 4)))], driver.at)
+        accepted = held.cut(0, 4).acknowledgement(AcknowledgeType.ACCEPT)
+        driver.protocol.acknowledge_later([accepted], driver.now_ms)
+        assert not driver.protocol.may_send(driver.now_ms)
+        assert driver.sends() == []
+        driver.protocol.deliver([(waiting.number, read(held.cut(5, 9)))], driver.at)
+        assert driver.protocol.may_send(driver.now_ms)
+        assert driver.sends() == ["fetch o:0-4:ACCEPT"]
+
+    def test_acknowledgements_do_not_wait_for_long(self) -> None:
+        driver = Driver(EXACT).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        waiting = driver.protocol.waiting.after(0)
+        assert waiting is not None
+        held = waiting.ranges[0]
+        driver.protocol.deliver([(waiting.number, read(held.cut(0, 4)))], driver.at)
+        driver.protocol.acknowledge_later([held.cut(0, 4).acknowledgement(AcknowledgeType.ACCEPT)], driver.now_ms)
+        assert driver.protocol.next_deadline_ms(driver.at) == driver.now_ms + 50
+        driver.now_ms += 50
+        assert driver.sends() == ["acknowledge o:0-4:ACCEPT"]
 
 
 def test_acknowledgements_ride_on_the_fetch_that_taking_makes_room_for() -> None:
@@ -232,7 +421,6 @@ def test_a_batch_that_waits_for_half_of_its_lock_goes_back_and_nothing_is_fetche
     driver = Driver().subscribed("orders")
     driver.sends()
     driver.brings("orders")
-    assert driver.protocol.next_deadline_ms(driver.at) == 5_000
     driver.now_ms = LOCK_MS // 2 - 1
     assert driver.sends() == ["heartbeat"]
     assert driver.protocol.next_deadline_ms(driver.at) == LOCK_MS // 2
@@ -242,6 +430,48 @@ def test_a_batch_that_waits_for_half_of_its_lock_goes_back_and_nothing_is_fetche
     assert driver.sends() == []
     assert driver.protocol.take(driver.at) is None
     assert driver.sends() == ["fetch"]
+
+
+def test_locks_end_in_time_where_the_time_of_the_processor_is_ahead() -> None:
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    # As for a member that began after its broker's clock had been put back by an hour.
+    driver.brings("orders", clock_lead_ms=3_600_000)
+    driver.now_ms = LOCK_MS // 2
+    assert "acknowledge o:0-9:UNREAD" in driver.sends()
+    driver = Driver().subscribed("orders")
+    driver.sends()
+    driver.brings("orders", clock_lead_ms=3_600_000)
+    driver.now_ms = LOCK_MS
+    assert driver.protocol.take(driver.at) is None
+
+
+class TestSignsOfLife:
+    def test_a_member_that_holds_records_says_every_second_that_it_is_there(self) -> None:
+        driver = Driver().subscribed("orders")
+        assert driver.sends() == ["fetch"]
+        driver.now_ms = 2_000
+        assert driver.sends() == [], "it holds nothing yet"
+        driver.brings("orders")
+        words = []
+        for now_ms in range(2_000, 4_500, 500):
+            driver.now_ms = now_ms
+            words.append(driver.sends())
+        assert words == [["alive"], [], ["alive"], [], ["alive"]]
+        taken = driver.protocol.take(driver.at)
+        assert taken is not None
+        driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in taken.ranges])
+        driver.sends()
+        driver.answers(ApiKey.SHARE_FETCH, ACCEPTED)
+        driver.now_ms = 6_000
+        assert "alive" not in driver.sends()
+
+    def test_whoever_may_return_says_nothing(self) -> None:
+        driver = Driver(settings=replace(SETTINGS, may_return=True)).subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        driver.now_ms = 4_000
+        assert driver.sends() == []
 
 
 def test_what_is_not_subscribed_any_more_goes_back_unread() -> None:
@@ -260,7 +490,7 @@ def test_records_that_arrive_after_the_member_unsubscribed_go_back_unread() -> N
     assert driver.sends() == ["leave"]
     driver.brings("orders")
     assert driver.sends() == ["acknowledge o:0-9:UNREAD"]
-    assert not driver.protocol.has_acquisition
+    assert not driver.protocol.waiting
 
 
 def test_a_member_that_nobody_polls_leaves_until_somebody_does() -> None:
@@ -302,14 +532,75 @@ def test_standing_tells_membership_and_fetches_that_found_nothing() -> None:
     assert member.protocol.standing.answer_count > answers
 
 
-def test_an_error_of_the_membership_is_told_once() -> None:
+def test_an_error_of_the_membership_is_raised_once() -> None:
     driver = Driver()
     driver.protocol.subscribe(["orders"], driver.at)
     driver.sends()
     driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code))
-    assert driver.protocol.has_error
-    assert isinstance(driver.protocol.take_error(), GroupMaxSizeReachedError)
-    assert not driver.protocol.has_error
+    assert driver.protocol.refusals
+    assert isinstance(driver.protocol.refusals.take(), GroupMaxSizeReachedError)
+    assert not driver.protocol.refusals
+
+
+def _fetch_answer(error_code: int = 0) -> ShareFetchResponse:
+    """An answer without records."""
+    partitions = [PartitionResponse(partition_index=0, error_code=error_code)]
+    return ShareFetchResponse(responses=[TopicResponse(topic_id="o", partitions=partitions)])
+
+
+class TestRefusals:
+    """Each refusal is reported once, until a request succeeds again."""
+
+    REFUSED = ShareFetchResponse(error_code=GroupQuarantinedError.code, error_message="it failed")
+    DENIED = _fetch_answer(error_code=InvalidRequestError.code)
+    EMPTY = _fetch_answer()
+
+    @pytest.mark.parametrize(
+        ("answers", "errors"),
+        [
+            ([REFUSED], [GroupQuarantinedError]),
+            ([REFUSED, REFUSED], [GroupQuarantinedError]),
+            ([REFUSED, EMPTY, REFUSED], [GroupQuarantinedError, GroupQuarantinedError]),
+            ([DENIED, DENIED, EMPTY, DENIED], [InvalidRequestError]),  # records of the partition would end it
+            ([DENIED, REFUSED, DENIED], [InvalidRequestError, GroupQuarantinedError]),
+            ([ShareFetchResponse(error_code=ShareSessionNotFoundError.code)], []),
+            ([ShareFetchResponse(error_code=UnknownMemberIdError.code)], []),
+            ([_fetch_answer(error_code=UnknownTopicOrPartitionError.code)], []),
+        ],
+    )
+    def test_of_fetches(self, answers: list[ShareFetchResponse], errors: list[type[ApiError]]) -> None:
+        driver = Driver().subscribed("orders")
+        raised: list[type[ApiError]] = []
+        for answer in answers:
+            driver.now_ms += 30_000
+            assert "fetch" in driver.sends()
+            driver.answers(ApiKey.SHARE_FETCH, answer)
+            while (error := driver.protocol.refusals.take()) is not None:
+                raised.append(type(error))
+        assert raised == errors
+        assert driver.protocol.membership.state is not MemberState.FAILED
+
+    def test_records_of_a_partition_end_its_refusal(self) -> None:
+        driver = Driver().subscribed("orders")
+        for _ in range(2):
+            driver.now_ms += 30_000
+            driver.sends()
+            driver.answers(ApiKey.SHARE_FETCH, self.DENIED)
+            assert isinstance(driver.protocol.refusals.take(), InvalidRequestError)
+            driver.now_ms += 30_000
+            driver.sends()
+            driver.brings("orders")
+            driver.protocol.take(driver.at)
+
+    def test_a_new_subscription_tells_anew(self) -> None:
+        driver = Driver()
+        for _ in range(2):
+            driver.protocol.subscribe(["orders"], driver.at)
+            driver.sends()
+            full = ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code)
+            driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, full)
+            assert isinstance(driver.protocol.refusals.take(), GroupMaxSizeReachedError)
+            assert driver.protocol.membership.state is MemberState.FAILED
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_GROUP_HEARTBEAT])
@@ -320,9 +611,9 @@ def test_an_answer_that_is_not_readable_changes_nothing(api_key: ApiKey) -> None
         api_key=api_key, correlation_id=PUSHED_CORRELATION_ID, group_id="g", member_id="m", body={"error_code": "?"}
     )
     with pytest.raises(InvalidRequestError, match="error_code"):
-        driver.protocol.receive(bad, 0)
+        driver.protocol.receive(bad, driver.at)
     driver.brings("orders")
-    assert driver.protocol.has_acquisition
+    assert driver.protocol.waiting
 
 
 class TestClose:

@@ -31,6 +31,8 @@ class Driver:
         self.member = Membership("rack-1", 3_000, itertools.count(1))
         self.now_ms = 0
         self.correlation_id = 0
+        self.error: ApiError | None = None
+        """The error of the last answer, for the application."""
         if topics:
             self.member.subscribe(topics)
 
@@ -56,7 +58,7 @@ class Driver:
             heartbeat_interval_ms=5_000,
             assignment=assignment,
         )
-        self.member.receive(correlation_id or self.correlation_id, response, self.now_ms)
+        self.error = self.member.receive(correlation_id or self.correlation_id, response, self.now_ms)
 
     def joined(self) -> Driver:
         assert self.sends() == (0, "rack-1", ["orders"])
@@ -91,7 +93,7 @@ def test_a_member_that_has_no_epoch_yet_says_everything_again() -> None:
     assert driver.sends() == (0, "rack-1", ["orders"])
 
 
-def test_a_new_subscription_is_told_at_once() -> None:
+def test_a_new_subscription_is_sent_at_once() -> None:
     driver = Driver("orders").joined()
     driver.member.subscribe(["orders", "returns"])
     assert driver.sends() == (2, None, ["orders", "returns"])
@@ -100,7 +102,7 @@ def test_a_new_subscription_is_told_at_once() -> None:
     assert driver.sends() is None
 
 
-def test_a_subscription_that_changes_while_an_answer_is_awaited_is_told_after_it() -> None:
+def test_a_subscription_that_changes_while_an_answer_is_awaited_is_sent_after_it() -> None:
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
@@ -182,7 +184,7 @@ def test_a_member_that_is_not_known_any_more_joins_again(error: ApiError) -> Non
     driver.answered(error=error)
     assert driver.member.assignment == {}
     assert driver.sends() == (0, "rack-1", ["orders"])
-    assert not driver.member.has_error
+    assert driver.error is None
 
 
 def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
@@ -194,34 +196,33 @@ def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
     assert driver.sends() is None
     driver.now_ms = 5_100
     assert driver.sends() == (2, None, None)
-    assert not driver.member.has_error
+    assert driver.error is None
 
 
 @pytest.mark.parametrize(
     "error", [GroupMaxSizeReachedError("full"), GroupIdNotFoundError("no"), InvalidRequestError("?")]
 )
-def test_any_other_error_ends_the_membership_and_is_told_once(error: ApiError) -> None:
+def test_any_other_error_ends_the_membership_and_is_raised_once(error: ApiError) -> None:
     driver = Driver("orders")
     driver.sends()
     driver.answered(error=error)
     assert driver.member.state is MemberState.FAILED
     assert driver.member.is_outside
-    told = driver.member.take_error()
-    assert type(told) is type(error)
-    assert str(told) == str(error)
-    assert driver.member.take_error() is None
+    raised = driver.error
+    assert type(raised) is type(error)
+    assert str(raised) == str(error)
     driver.now_ms = 60_000
     assert driver.sends() is None
     driver.member.subscribe(["orders"])
     assert driver.sends() == (0, "rack-1", ["orders"])
 
 
-def test_a_quarantined_group_is_told_and_asked_again() -> None:
+def test_a_quarantined_group_is_reported_and_asked_again() -> None:
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
     driver.answered(error=GroupQuarantinedError())
-    assert isinstance(driver.member.take_error(), GroupQuarantinedError)
+    assert isinstance(driver.error, GroupQuarantinedError)
     assert driver.member.assignment == ORDERS_KEYS
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.client.kafka_types import IllegalStateException
+from sharegroup.client.kafka_exceptions import IllegalStateException
 from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.client.subscription import Subscription
 from sharegroup.logs.local import LocalLog
+from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 from tests.client.consumers import TIMEOUT_S, Consume
-from tests.client.processor_peer import eventually
+from tests.support.eventually import eventually
 
 Produce = Callable[[str, int], None]
 
@@ -77,3 +79,20 @@ def test_names_take_the_place_of_a_pattern(consume: Consume, produce: Produce) -
 def test_a_pattern_is_of_text(consume: Consume) -> None:
     with pytest.raises(TypeError, match=r"^expected list of topic unicode strings$"):
         consume().subscribe(re.compile(b"orders"))  # type: ignore[arg-type]
+
+
+def test_of_more_than_1000_topics_the_first_by_name_are_taken(log: LocalLog, caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"many-{number:04}" for number in range(MAX_SUBSCRIBED_TOPICS + 2)]
+    for name in names[1:]:
+        log.create_topic(name, 1)
+    subscription = Subscription(log, max_age_ms=0)
+    subscription.change(re.compile("many-.*"), 0.0)
+    assert subscription.names == names[1:-1]
+    assert "1001 topics match the pattern many-.*" in caplog.text
+    caplog.clear()
+    assert not subscription.refresh(1.0)
+    assert caplog.text == ""
+    log.create_topic(names[0], 1)
+    assert subscription.refresh(2.0)
+    assert subscription.names == names[:-2]
+    assert "1002 topics match" in caplog.text

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from sharegroup.client.exchange import Request
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.errors import LogUnavailableError, UnknownTopicError
@@ -20,13 +21,13 @@ from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
 
 WAIT_MS = 20_000
-TOPICS = ChannelTopics(request_topic_name="asked", response_topic_name="told")
+TOPICS = ChannelTopics(request_topic_name="requests", response_topic_name="answers")
 
 
 @pytest.fixture
 def channel(log: LocalLog) -> Iterator[ProcessorChannel]:
-    log.create_topic("asked", 8, {})
-    log.create_topic("told", 4, {})
+    log.create_topic("requests", 8, {})
+    log.create_topic("answers", 4, {})
     with closing(ProcessorChannel(log, "g", "member", "client", TOPICS)) as channel:
         yield channel
 
@@ -49,8 +50,8 @@ def received(channel: ProcessorChannel) -> list[int]:
 def test_requests_go_to_the_partition_of_their_group_with_the_members_own_for_the_answer(
     log: LocalLog, channel: ProcessorChannel
 ) -> None:
-    channel.send([(1, ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest()), (2, ApiKey.TICK, Tick())])
-    records = log.read("asked", partition_for("g", 8), 0, 10)
+    channel.send([Request(1, ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest()), Request(2, ApiKey.TICK, Tick())])
+    records = log.read("requests", partition_for("g", 8), 0, 10)
     assert [record.key for record in records] == [b"g", b"g"]
     first, second = (decoded_request(record.value) for record in records)
     assert (first.correlation_id, second.correlation_id) == (1, 2)
@@ -61,19 +62,21 @@ def test_requests_go_to_the_partition_of_their_group_with_the_members_own_for_th
 def test_only_the_members_own_answers_are_received_and_each_once(log: LocalLog, channel: ProcessorChannel) -> None:
     partition = partition_for("member", 4)
     assert received(channel) == []
-    log.append("told", partition, [answer(1), answer(9, "another"), NewRecord(b"member", b"not an answer"), answer(2)])
+    log.append(
+        "answers", partition, [answer(1), answer(9, "another"), NewRecord(b"member", b"not an answer"), answer(2)]
+    )
     assert received(channel) == [1, 2]
     assert received(channel) == []
-    log.append("told", partition, [answer(3)])
+    log.append("answers", partition, [answer(3)])
     assert received(channel) == [3]
 
 
 def test_a_receive_is_bounded_and_goes_on_where_the_last_one_ended(log: LocalLog, channel: ProcessorChannel) -> None:
     partition = partition_for("member", 4)
-    log.append("told", partition, [answer(index) for index in range(2_500)])
+    log.append("answers", partition, [answer(index) for index in range(2_500)])
     counts = [len(received(channel)) for _ in range(4)]
     assert counts == [1_000, 1_000, 500, 0]
-    log.append("told", partition, [answer(0, text="x" * 9_000_000) for _ in range(3)])
+    log.append("answers", partition, [answer(0, text="x" * 9_000_000) for _ in range(3)])
     assert [len(received(channel)) for _ in range(4)] == [1, 1, 1, 0]
 
 
@@ -83,7 +86,7 @@ def test_processors_are_announced_to_every_member(log: LocalLog, channel: Proces
     ).encoded()
     to_nobody = ResponseEnvelope(api_key=ApiKey.SHARE_FETCH, correlation_id=-1, group_id="", member_id="").encoded()
     records = [NewRecord(b"", announcement), NewRecord(None, announcement), NewRecord(None, to_nobody)]
-    log.append("told", partition_for("member", 4), records)
+    log.append("answers", partition_for("member", 4), records)
     assert [(envelope.api_key, envelope.leader_epoch) for envelope in channel.receive(0)] == [
         (ApiKey.PROCESSOR_STARTED, 7)
     ] * 2
@@ -94,7 +97,7 @@ def test_a_receive_waits_for_an_answer_and_ends_when_it_is_woken_or_closed(
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         receiving = pool.submit(channel.receive, WAIT_MS)
-        log.append("told", partition_for("member", 4), [answer(1)])
+        log.append("answers", partition_for("member", 4), [answer(1)])
         assert [envelope.correlation_id for envelope in receiving.result()] == [1]
         receiving = pool.submit(channel.receive, WAIT_MS)
         channel.wake()
@@ -107,18 +110,18 @@ def test_a_response_topic_that_was_created_again_is_followed_from_its_beginning(
     log: LocalLog, channel: ProcessorChannel
 ) -> None:
     partition = partition_for("member", 4)
-    log.append("told", partition, [answer(index) for index in range(5)])
+    log.append("answers", partition, [answer(index) for index in range(5)])
     assert received(channel) == [0, 1, 2, 3, 4]
-    log.delete_topic("told")
+    log.delete_topic("answers")
     assert received(channel) == []
-    with pytest.raises(LogUnavailableError, match=r"topic told is gone.* Start the processor"):
+    with pytest.raises(LogUnavailableError, match=r"topic answers is gone.* Start the processor"):
         channel.receive(WAIT_MS)
-    log.create_topic("told", 4)
-    log.append("told", partition, [answer(5)])
+    log.create_topic("answers", 4)
+    log.append("answers", partition, [answer(5)])
     assert received(channel) == [5]
-    log.delete_topic("told")
-    log.create_topic("told", 4)
-    log.append("told", partition, [answer(6)])
+    log.delete_topic("answers")
+    log.create_topic("answers", 4)
+    log.append("answers", partition, [answer(6)])
     assert received(channel) == []
     assert received(channel) == [6]
 
@@ -126,28 +129,28 @@ def test_a_response_topic_that_was_created_again_is_followed_from_its_beginning(
 def test_an_answer_of_another_group_is_passed_over_though_it_names_this_member(
     log: LocalLog, channel: ProcessorChannel
 ) -> None:
-    log.append("told", partition_for("member", 4), [answer(1, group_id="other"), answer(1), answer(2, group_id="")])
+    log.append("answers", partition_for("member", 4), [answer(1, group_id="other"), answer(1), answer(2, group_id="")])
     assert received(channel) == [1]
 
 
 def test_what_was_answered_before_is_not_for_this_member(log: LocalLog, channel: ProcessorChannel) -> None:
     partition = partition_for("member", 4)
-    log.append("told", partition, [answer(1)])
+    log.append("answers", partition, [answer(1)])
     later = ProcessorChannel(log, "g", "member", topics=TOPICS)
-    log.append("told", partition, [answer(2)])
-    log.delete_records("told", partition, 2)
-    log.append("told", partition, [answer(3)])
+    log.append("answers", partition, [answer(2)])
+    log.delete_records("answers", partition, 2)
+    log.append("answers", partition, [answer(3)])
     assert received(later) == [3]
     later.close()
 
 
 def test_a_request_log_that_was_lost_can_be_tried_again(log: LocalLog, channel: ProcessorChannel) -> None:
-    log.delete_topic("asked")
-    with pytest.raises(LogUnavailableError, match=r"topic asked is gone.* Start the processor"):
-        channel.send([(1, ApiKey.TICK, Tick())])
-    log.create_topic("asked", 8, {})
-    channel.send([(1, ApiKey.TICK, Tick())])
-    assert log.offsets("asked")[partition_for("g", 8)].end_offset == 1
+    log.delete_topic("requests")
+    with pytest.raises(LogUnavailableError, match=r"topic requests is gone.* Start the processor"):
+        channel.send([Request(1, ApiKey.TICK, Tick())])
+    log.create_topic("requests", 8, {})
+    channel.send([Request(1, ApiKey.TICK, Tick())])
+    assert log.offsets("requests")[partition_for("g", 8)].end_offset == 1
 
 
 def test_a_log_without_the_topics_is_refused(log: LocalLog) -> None:

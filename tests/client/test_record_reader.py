@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.held_records import HeldRange, offset_of
 from sharegroup.client.record_reader import Chunk, RecordReader
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
@@ -25,11 +26,16 @@ class SparseLog(LocalLog):
     reads_too_early = 0
     """Reads that find nothing yet, as at a broker that follows the others."""
 
-    def offsets(self, topic: str) -> dict[int, PartitionOffsets]:
-        offsets = super().offsets(topic)
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
+        offsets = super().offsets(topic, partitions, timeout_ms)
         if self.last_stable_offset is None:
             return offsets
-        return {p: replace(found, last_stable_offset=self.last_stable_offset) for p, found in offsets.items()}
+        return {
+            p: replace(partition_offsets, last_stable_offset=self.last_stable_offset)
+            for p, partition_offsets in offsets.items()
+        }
 
     def read(
         self,
@@ -62,7 +68,7 @@ def held(log: LocalLog) -> HeldRange:
 
 
 def offsets(chunk: Chunk) -> list[int]:
-    return [record.offset for found in chunk.ranges for record in found.records]
+    return [offset_of(record) for read in chunk.ranges for record in read.records]
 
 
 def rest(chunk: Chunk) -> list[tuple[int, int]]:
@@ -83,6 +89,7 @@ def missing(chunk: Chunk) -> list[tuple[int, int, AcknowledgeType, str]]:
         (UNLIMITED, 1, 1, [(1, 9)]),
         (UNLIMITED, 0, 1, [(1, 9)]),
         (UNLIMITED, 30, 3, [(3, 9)]),
+        (4, 30, 3, [(3, 3), (4, 9)]),
     ],
 )
 def test_a_chunk_stops_at_its_limits(
@@ -90,32 +97,31 @@ def test_a_chunk_stops_at_its_limits(
 ) -> None:
     chunk = RecordReader(log, max_bytes).read([held], max_records)
     assert offsets(chunk) == list(range(read))
-    assert rest(chunk) == left
+    assert sorted(rest(chunk)) == left
     assert chunk.missing == []
 
 
-def test_ranges_are_read_in_their_order_across_the_limit(log: LocalLog, held: HeldRange) -> None:
+def test_the_first_ranges_are_read_together_up_to_the_limit(log: LocalLog, held: HeldRange) -> None:
     ranges = [
         HeldRange(held.topic_id, "orders", 0, first, last, count) for first, last, count in ((7, 9, 1), (0, 4, 2))
     ]
     chunk = RecordReader(log, UNLIMITED).read(ranges, 5)
-    assert offsets(chunk) == [7, 8, 9, 0, 1]
-    assert [found.held.delivery_count for found in chunk.ranges] == [1, 2]
+    assert offsets(chunk) == [0, 1, 7, 8, 9]
+    assert [read.held.delivery_count for read in chunk.ranges] == [2, 1]
     assert rest(chunk) == [(2, 4)]
 
 
 @pytest.mark.parametrize(
     ("max_bytes", "max_partition_bytes", "read", "left"),
     [
-        (UNLIMITED, UNLIMITED, [(0, 3), (1, 4), (0, 3)], []),
-        (UNLIMITED, 40, [(0, 3), (1, 4), (0, 1)], [(0, 8, 9)]),
-        (UNLIMITED, 30, [(0, 3), (1, 3)], [(1, 3, 3), (0, 7, 9)]),
-        (UNLIMITED, 10, [(0, 1), (1, 1)], [(0, 1, 2), (1, 1, 3), (0, 7, 9)]),
-        (UNLIMITED, 0, [(0, 1), (1, 1)], [(0, 1, 2), (1, 1, 3), (0, 7, 9)]),
-        (40, 30, [(0, 3), (1, 1)], [(1, 1, 3), (0, 7, 9)]),
+        (UNLIMITED, UNLIMITED, [(0, 3), (0, 3), (1, 4)], []),
+        (UNLIMITED, 40, [(0, 3), (1, 4)], [(0, 7, 9)]),
+        (UNLIMITED, 30, [(0, 3), (1, 3)], [(0, 7, 9), (1, 3, 3)]),
+        (UNLIMITED, 0, [(0, 1), (1, 1)], [(0, 1, 2), (0, 7, 9), (1, 1, 3)]),
+        (40, 30, [(0, 2), (1, 2)], [(0, 2, 2), (0, 7, 9), (1, 2, 3)]),
     ],
 )
-def test_a_partition_that_has_its_part_makes_room_for_the_others(
+def test_partitions_are_read_together_each_up_to_its_limit(
     log: LocalLog, max_bytes: int, max_partition_bytes: int, read: list[tuple[int, int]], left: list[tuple[int, ...]]
 ) -> None:
     topic = log.create_topic("many", 2, {})
@@ -125,9 +131,17 @@ def test_a_partition_that_has_its_part_makes_room_for_the_others(
         HeldRange(topic.topic_id, "many", p, first, last, 1) for p, first, last in ((0, 0, 2), (1, 0, 3), (0, 7, 9))
     ]
     chunk = RecordReader(log, max_bytes, max_partition_bytes).read(ranges, UNLIMITED)
-    assert [(found.held.partition, len(found.records)) for found in chunk.ranges] == read
-    assert sorted((r.partition, r.first_offset, r.last_offset) for r in chunk.rest) == sorted(left)
-    assert chunk.size == 10 * sum(count for _, count in read)
+    assert [(part.held.partition, len(part.records)) for part in chunk.ranges] == read
+    assert sorted((r.partition, r.first_offset, r.last_offset) for r in chunk.rest) == left
+
+
+def test_a_range_far_away_from_the_others_waits_for_the_next_read(log: LocalLog) -> None:
+    topic = log.create_topic("long", 1, {})
+    log.append("long", 0, [NewRecord(None, b"v")] * 3_000)
+    ranges = [HeldRange(topic.topic_id, "long", 0, offset, offset, 1) for offset in (2_500, 0, 900)]
+    chunk = RecordReader(log, UNLIMITED).read(ranges, UNLIMITED)
+    assert offsets(chunk) == [0, 900]
+    assert offsets(RecordReader(log, UNLIMITED).read(chunk.rest, UNLIMITED)) == [2_500]
 
 
 @pytest.mark.parametrize(
@@ -144,21 +158,23 @@ def test_offsets_without_a_record_are_gaps(
 ) -> None:
     with SparseLog(log.path) as sparse:
         sparse.compacted = frozenset(compacted)
-        chunk = RecordReader(sparse, UNLIMITED).read([held], UNLIMITED)
-    assert offsets(chunk) == [offset for offset in range(10) if offset not in compacted]
+        reader = RecordReader(sparse, UNLIMITED)
+        chunks = [reader.read([held], UNLIMITED)]
+        while chunks[-1].rest:
+            chunks.append(reader.read(chunks[-1].rest, UNLIMITED))
+    assert [o for chunk in chunks for o in offsets(chunk)] == [o for o in range(10) if o not in compacted]
     reason = "no record in the log: compacted, or a transaction's marker"
-    assert missing(chunk) == [(first, last, AcknowledgeType.GAP, reason) for first, last in gaps]
-    assert chunk.rest == ()
+    assert [m for chunk in chunks for m in missing(chunk)] == [
+        (first, last, AcknowledgeType.GAP, reason) for first, last in gaps
+    ]
 
 
-def test_a_gap_at_the_end_is_found_with_the_next_chunk_when_the_limit_comes_first(
-    log: LocalLog, held: HeldRange
-) -> None:
+def test_a_gap_at_the_end_comes_with_the_next_read(log: LocalLog, held: HeldRange) -> None:
     with SparseLog(log.path) as sparse:
         sparse.compacted = frozenset({8, 9})
         reader = RecordReader(sparse, UNLIMITED)
-        first = reader.read([held], 8)
-        second = reader.read(first.rest, 8)
+        first = reader.read([held], UNLIMITED)
+        second = reader.read(first.rest, UNLIMITED)
     assert (first.missing, rest(first)) == ([], [(8, 9)])
     assert offsets(second) == []
     assert [(m.first_offset, m.last_offset) for m in second.missing] == [(8, 9)]
@@ -211,9 +227,11 @@ def test_deleted_records_are_gaps_with_a_reason_of_their_own(log: LocalLog, held
 
 def test_offsets_past_the_end_of_the_log_are_returned_unread(log: LocalLog, held: HeldRange) -> None:
     beyond = HeldRange(held.topic_id, "orders", 0, 8, 12, 1)
-    chunk = RecordReader(log, UNLIMITED).read([beyond], UNLIMITED)
+    reader = RecordReader(log, UNLIMITED)
+    chunk = reader.read([beyond], UNLIMITED)
     assert offsets(chunk) == [8, 9]
-    assert missing(chunk) == [(10, 12, AcknowledgeType.UNREAD, "not in the log, which ends at offset 10")]
+    rest_of = reader.read(chunk.rest, UNLIMITED)
+    assert missing(rest_of) == [(10, 12, AcknowledgeType.UNREAD, "not in the log, which ends at offset 10")]
 
 
 @pytest.mark.parametrize("is_created_again", [True, False])
@@ -233,54 +251,22 @@ def test_timestamps_are_of_the_topics_type(log: LocalLog, config: dict[str, str]
     topic = log.create_topic("stamped", 1, config)
     log.append("stamped", 0, [NewRecord(None, b"v")])
     chunk = RecordReader(log, UNLIMITED).read([HeldRange(topic.topic_id, "stamped", 0, 0, 0, 1)], 1)
-    assert chunk.ranges[0].timestamp_type == kind
+    assert chunk.ranges[0].records[0].timestamp()[0] == kind
 
 
-def cut(held: HeldRange, first: int, last: int, delivery_count: int = 1) -> HeldRange:
-    return replace(held, first_offset=first, last_offset=last, delivery_count=delivery_count)
-
-
-def test_ranges_that_go_on_where_one_ends_are_read_along_with_it(log: LocalLog, held: HeldRange) -> None:
+@pytest.mark.parametrize("compacted", [set(), {0}, {4, 5}, {9}, {1, 3, 8}])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_range_is_handed_out_in_parts_that_lose_nothing(
+    log: LocalLog, held: HeldRange, compacted: set[int], size: int
+) -> None:
     with SparseLog(log.path) as sparse:
-        sparse.compacted = frozenset({6})
+        sparse.compacted = frozenset(compacted)
         reader = RecordReader(sparse, UNLIMITED)
-        first = reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 4), cut(held, 5, 7, delivery_count=2)])
-        # What the log would say now is not asked for any more.
-        log.delete_records("orders", 0, 10)
-        second = reader.read([cut(held, 3, 4)], 2, following=[cut(held, 5, 7)])
-        third = reader.read([cut(held, 5, 7, delivery_count=2)], 3)
-    assert [offsets(chunk) for chunk in (first, second, third)] == [[0, 1, 2], [3, 4], [5, 7]]
-    assert [chunk.rest for chunk in (first, second, third)] == [(), (), ()]
-    assert third.ranges[0].held.delivery_count == 2
-    assert [(m.first_offset, m.last_offset, m.acknowledge_type) for m in third.missing] == [(6, 6, AcknowledgeType.GAP)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "isolation_level", "found"),
-    [
-        ((6, 9), IsolationLevel.READ_UNCOMMITTED, []),
-        ((3, 9), IsolationLevel.READ_UNCOMMITTED, []),
-        ((3, 4), IsolationLevel.READ_COMMITTED, []),
-        ((3, 7), IsolationLevel.READ_UNCOMMITTED, [3, 4, 5, 6, 7]),
-    ],
-)
-def test_what_was_read_along_serves_exactly_what_comes_next(
-    log: LocalLog, held: HeldRange, asked: tuple[int, int], isolation_level: IsolationLevel, found: list[int]
-) -> None:
-    reader = RecordReader(log, UNLIMITED)
-    reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 7)])
-    log.delete_records("orders", 0, 10)
-    later = reader.read([replace(cut(held, *asked), isolation_level=isolation_level)], 10)
-    assert offsets(later) == found
-
-
-def test_no_more_is_read_along_than_fits_and_nothing_of_another_topic_of_the_name(
-    log: LocalLog, held: HeldRange
-) -> None:
-    reader = RecordReader(log, UNLIMITED, max_partition_bytes=50)
-    assert offsets(reader.read([cut(held, 0, 2)], 3, following=[cut(held, 3, 9)])) == [0, 1, 2]
-    log.delete_topic("orders")
-    again = log.create_topic("orders", 1, {})
-    log.append("orders", 0, [NewRecord(b"k", b"new")] * 10)
-    assert offsets(reader.read([replace(held, topic_id=again.topic_id, last_offset=0)], 1)) == [0]
-    assert reader.read([cut(held, 3, 9)], 7).ranges == []
+        chunk = reader.read([held], UNLIMITED)
+    (whole,) = chunk.ranges
+    parts = [whole.part(first, first + size) for first in range(0, len(whole.records), size)]
+    assert [offset_of(record) for part in parts for record in part.records] == offsets(chunk)
+    assert [missing for part in parts for missing in part.missing] == list(whole.missing)
+    covered = [offset for part in parts for offset in range(part.held.first_offset, part.held.last_offset + 1)]
+    assert covered == list(range(whole.held.first_offset, whole.held.last_offset + 1))
+    assert [o for part in parts for first, last in part.runs() for o in range(first, last + 1)] == offsets(chunk)

@@ -20,13 +20,13 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_types import IllegalStateException
+from sharegroup.client.kafka_exceptions import IllegalStateException
 from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import CL_1, TIMEOUT_S, Callback, Consume, got, member_of
-from tests.client.processor_peer import eventually
+from tests.client.consumers import CL_1, TIMEOUT_S, Callback, Consume, fetches_ahead, got, member_of
+from tests.support.eventually import eventually
 
 Produce = Callable[[str, int], None]
 SHORT_S = 0.1
@@ -160,7 +160,7 @@ def test_what_is_renewed_outlives_what_is_not(consume: Consume, produce: Produce
     assert got(messages) == "0-4:d1"
     lock_end_ms = log.now_ms() + 1_000
     # What is fetched ahead waits, so that nothing else is fetched until the next poll.
-    assert member_of(consumer).wait(20_000)
+    assert fetches_ahead(consumer)
     eventually(lambda: log.now_ms() >= lock_end_ms - 400, "most of the lock")
     acknowledge_all(consumer, messages[:2], AcknowledgeType.RENEW)
     assert set(consumer.commit_sync().values()) == {None}
@@ -181,7 +181,7 @@ def test_the_window_of_a_share_partition_begins_at_its_start_offset(consume: Con
     first = consume("cl-1", mode="explicit", max_poll_records=60)
     held = first.poll(TIMEOUT_S)
     assert got(held) == "0-59:d1"
-    member_of(first).wait(20_000)
+    fetches_ahead(first)
     second = consume("cl-1", mode="explicit", max_poll_records=100, fetch_max_wait_ms=50)
     assert second.poll(SHORT_S).is_empty()
     acknowledge_all(first, held)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.group_results import ShareGroupDescription
 from sharegroup.client.message import Message, Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.client.consumers import TIMEOUT_S, Callback, Consume, member_of
-from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
+from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.client.recording import (
     SHORT_S,
     Recording,
@@ -27,8 +29,9 @@ from tests.client.recording import (
     intruded,
     listed_differences,
     recorded_scenarios,
-    told,
+    reports_of,
 )
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -58,9 +61,9 @@ def implicit(recording: Recording, consume: Consume) -> None:
     recording.same("commit_async()", consumer.commit_async)
     answered(consumer)
     recording.polled("poll(0.3)", lambda: consumer.poll(TIMEOUT_S))
-    recording.same("callbacks", lambda: told(callback))
+    recording.same("callbacks", lambda: reports_of(callback))
     consumer.close()
-    recording.same("callbacks after close", lambda: told(callback))
+    recording.same("callbacks after close", lambda: reports_of(callback))
     recording.polled("new consumer first poll", lambda: consume("cl-1").poll(TIMEOUT_S))
 
 
@@ -68,7 +71,7 @@ def explicit_unacked(recording: Recording, consume: Consume) -> None:
     consumer = consume("cl-1", mode="explicit")
     messages = recording.polled("poll until records", lambda: consumer.poll(TIMEOUT_S))
     recording.same("poll(0.3) nothing acknowledged", lambda: consumer.poll(0.3))
-    recording.same("acknowledge 3", lambda: [consumer.acknowledge(m) for m in messages[:3]] and "ok")
+    recording.same("acknowledge 3", lambda: _acknowledged(consumer, messages[:3]))
     recording.same("poll(0.3) some acknowledged", lambda: consumer.poll(0.3))
     recording.same("commit_sync()", consumer.commit_sync)
     recording.same("poll(0.3) after commit_sync, rest unacknowledged", lambda: consumer.poll(0.3))
@@ -99,7 +102,7 @@ def acknowledge_errors(recording: Recording, consume: Consume) -> None:
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
     recording.same(
         "acknowledge(r2, ACCEPT), then acknowledge(r2, REJECT)",
-        lambda: [_done(consumer.acknowledge, messages[2], kind) for kind in kinds],
+        lambda: list(map(consumer.acknowledge, [messages[2]] * 2, kinds)),
     )
     recording.same(
         "acknowledge(Message(topic, partition, offset))", lambda: consumer.acknowledge(Message("cl-1", 0, 3))
@@ -124,15 +127,15 @@ def commit_callback(recording: Recording, consume: Consume, two_partitions: None
     for message in recording.polled("poll", lambda: consumer.poll(TIMEOUT_S)):
         consumer.acknowledge(message, kinds[(message.offset() or 0) % 3])
     recording.same("commit_sync()", consumer.commit_sync)
-    recording.same("callbacks", lambda: told(callback))
+    recording.same("callbacks", lambda: reports_of(callback))
     polled = recording.differs("poll", lambda: consumer.poll(TIMEOUT_S))
     _acknowledge_all(consumer, polled)
-    callback.told.clear()
+    callback.reports.clear()
     recording.same("commit_async()", consumer.commit_async)
     answered(consumer)
-    recording.same("callbacks after 0.7 s without a call", lambda: told(callback))
+    recording.same("callbacks after 0.7 s without a call", lambda: reports_of(callback))
     polled = recording.differs("poll", lambda: consumer.poll(TIMEOUT_S))
-    recording.differs("callbacks", lambda: told(callback))
+    recording.differs("callbacks", lambda: reports_of(callback))
     _acknowledge_all(consumer, polled)
 
     def calls_the_consumer(offsets: object, exception: object) -> None:
@@ -154,22 +157,23 @@ def commit_callback(recording: Recording, consume: Consume, two_partitions: None
 
 
 def lock_expiry(recording: Recording, consume: Consume, log: LocalLog) -> None:
-    AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1500"})
+    lock_duration_ms = 4_000
+    AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": str(lock_duration_ms)})
     callback = Callback()
     first, second = consume("cl-1"), consume()
     first.set_acknowledgement_commit_callback(callback)
     recording.polled("c1 poll", lambda: first.poll(TIMEOUT_S))
-    _wait_until(log, log.now_ms() + 2_000)
+    _wait_until(log, log.now_ms() + lock_duration_ms + 500)
     recording.same("c1 commit_sync() 2.3 s later", first.commit_sync)
-    recording.same("callbacks", lambda: told(callback))
+    recording.same("callbacks", lambda: reports_of(callback))
     recording.polled("c1 poll", lambda: first.poll(TIMEOUT_S))
     first.unsubscribe()
-    _wait_until(log, log.now_ms() + 1_500)
+    _wait_until(log, log.now_ms() + lock_duration_ms)
     second.subscribe(["cl-1"])
     recording.polled("c2 poll", lambda: second.poll(TIMEOUT_S))
-    callback.told.clear()
+    callback.reports.clear()
     recording.same("c1 commit_sync() while c2 has the records", first.commit_sync)
-    recording.same("callbacks", lambda: told(callback))
+    recording.same("callbacks", lambda: reports_of(callback))
     recording.same("c2 commit_sync()", second.commit_sync)
     recording.polled("poll", lambda: second.poll(TIMEOUT_S))
 
@@ -226,12 +230,12 @@ def lifecycle(recording: Recording, consume: Consume, log_path: Path) -> None:
     recording.same("subscribe([''])", lambda: consumer.subscribe([""]))
     recording.same("subscribe(['cl-1','cl-1'])", lambda: consumer.subscribe(["cl-1", "cl-1"]))
     for name in ("bad topic!", "^cl-.*"):
-        recording.same(f"subscribe(['{name}'])", lambda name=name: consumer.subscribe([name]))
+        recording.same(f"subscribe(['{name}'])", partial(consumer.subscribe, [name]))
         recording.polled("poll(2)", lambda: consumer.poll(SHORT_S))
     recording.same("subscribe(['cl-1'])", lambda: consumer.subscribe(["cl-1"]))
     recording.same("subscription()", consumer.subscription)
     messages = recording.polled("poll", lambda: consumer.poll(TIMEOUT_S))
-    recording.same("acknowledge all", lambda: [consumer.acknowledge(m) for m in messages] and "ok")
+    recording.same("acknowledge all", lambda: _acknowledged(consumer, messages))
     refusals: list[str] = []
     recording.same("poll(1) while another thread calls commit_sync", lambda: intruded(consumer, refusals))
     recording.same("the other thread got", lambda: refusals)
@@ -286,8 +290,9 @@ def callback_raises(recording: Recording, consume: Consume) -> None:
     _acknowledge_all(consumer, messages)
     recording.same("commit_sync()", consumer.commit_sync)
     _acknowledge_all(consumer, recording.polled("poll", lambda: consumer.poll(TIMEOUT_S)))
-    member_of(consumer).acknowledge(consumer._take_acknowledged())
+    member_of(consumer).acknowledge(consumer._delivered.take_acknowledged())
     answered(consumer)
+    eventually(lambda: consumer._running().is_ready(1), "the next records are read")
     recording.same("poll carrying acknowledgements", lambda: consumer.poll(TIMEOUT_S))
     recording.same("poll", lambda: consumer.poll(TIMEOUT_S))
     consumer.set_acknowledgement_commit_callback(None)
@@ -322,12 +327,24 @@ def misc(recording: Recording, consume: Consume) -> None:
     recording.same("commit_sync key type", lambda: f"{type(key).__name__} {key!r}")
 
 
+def member_count(admin: AdminClient) -> int:
+    group = admin.describe_share_groups(["g"])["g"]
+    return len(group.members) if isinstance(group, ShareGroupDescription) else 0
+
+
 def max_group_size(recording: Recording, log: LocalLog, log_path: Path) -> None:
     log.create_topic("cl-1", 1, {})
     log.append("cl-1", 0, [NewRecord(None, b"v")] * 120)
-    config: dict[str, object] = {"group.id": "g", "log.path": str(log_path), "fetch.max.wait.ms": 100}
+    # The default is reached step by step, so the first poll would return one record.
+    config: dict[str, object] = {
+        "group.id": "g",
+        "log.path": str(log_path),
+        "fetch.max.wait.ms": 100,
+        "max.poll.records": 500,
+    }
     with ProcessorPeer(log, BROKER.model_copy(update={"group_share_max_size": 2})):
-        AdminClient(log).alter_group_config("g", {"share.auto.offset.reset": "earliest"})
+        admin = AdminClient(log)
+        admin.alter_group_config("g", {"share.auto.offset.reset": "earliest"})
         consumers = [ShareConsumer(config) for _ in range(3)]
         for consumer in consumers:
             consumer.subscribe(["cl-1"])
@@ -337,6 +354,7 @@ def max_group_size(recording: Recording, log: LocalLog, log_path: Path) -> None:
                 recording.polled("member 1 poll(1)", lambda: consumers[0].poll(SHORT_S))
         for _ in range(3):
             recording.polled("member 2 poll(1)", lambda: consumers[1].poll(SHORT_S))
+        eventually(lambda: member_count(admin) == 2, "member 2 has joined")
         recording.same("member 3 poll(1)", lambda: consumers[2].poll(TIMEOUT_S))
         for _ in range(2):
             recording.polled("member 3 poll(1)", lambda: consumers[2].poll(SHORT_S))
@@ -359,7 +377,6 @@ REPLAYS: dict[str, Callable[..., None]] = {
     "max-group-size": max_group_size,
 }
 """Scenario → its replay."""
-OF_SECONDS = {"lock-expiry"}
 
 
 def test_every_recorded_scenario_is_replayed() -> None:
@@ -367,10 +384,8 @@ def test_every_recorded_scenario_is_replayed() -> None:
     assert {scenario for scenario, _ in listed_differences()} <= REPLAYS.keys()
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(name, marks=pytest.mark.slow) if name in OF_SECONDS else name for name in REPLAYS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", REPLAYS)
 def test_a_recorded_scenario(scenario: str, request: pytest.FixtureRequest) -> None:
     recording = Recording(scenario)
     replay = REPLAYS[scenario]
@@ -380,13 +395,15 @@ def test_a_recorded_scenario(scenario: str, request: pytest.FixtureRequest) -> N
     assert recording.different == [listed for listed in listed_differences() if listed[0] == scenario]
 
 
-def _done(call: Callable[..., None], *arguments: object) -> None:
-    return call(*arguments)
-
-
 def _untyped(consumer: ShareConsumer) -> Any:
     """For calls that a type checker would refuse."""
     return consumer
+
+
+def _acknowledged(consumer: ShareConsumer, messages: Iterable[Message]) -> str:
+    for message in messages:
+        consumer.acknowledge(message)
+    return "ok"
 
 
 def _acknowledge_all(consumer: ShareConsumer, messages: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_types import IllegalStateException, KafkaException
+from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
 from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
@@ -85,7 +85,7 @@ def test_the_last_word_before_the_commit_counts(consumer: ShareConsumer) -> None
     assert got(consumer.poll(TIMEOUT_S)) == "3-5:d1"
 
 
-def test_a_lock_lasts_anew_from_each_renewal_on(log: LocalLog, consume: Consume) -> None:
+def test_a_lock_restarts_with_each_renewal(log: LocalLog, consume: Consume) -> None:
     AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
     consumer = consume("cl-1", mode="explicit", max_poll_records=3)
     messages = consumer.poll(TIMEOUT_S)
@@ -119,7 +119,7 @@ def test_a_group_may_forbid_it(log: LocalLog, consume: Consume) -> None:
     (failure,) = consumer.commit_sync().values()
     assert isinstance(failure, KafkaException)
     assert failure.args[0].name() == "INVALID_RECORD_STATE"
-    assert [sorted(offsets[CL_1]) for offsets, _ in callback.told] == [[0, 1, 2]]
+    assert [sorted(offsets[CL_1]) for offsets, _ in callback.reports] == [[0, 1, 2]]
     # The records are lost to this consumer until their locks end.
     assert got(consumer.poll(TIMEOUT_S)) == "3-5:d1"
 
@@ -132,7 +132,7 @@ def test_close_sends_renewals_and_releases_the_records(consume: Consume, process
         for sent in (*processor.sent(ApiKey.SHARE_ACKNOWLEDGE), *processor.sent(ApiKey.SHARE_FETCH))
         for topic in sent.body.get("topics", [])
         for partition in topic["partitions"]
-        for found in partition.get("acknowledgement_batches", [])
-        for kind in found["acknowledge_types"]
+        for batch in partition.get("acknowledgement_batches", [])
+        for kind in batch["acknowledge_types"]
     ]
     assert got(consume("cl-1", max_poll_records=3).poll(TIMEOUT_S)) == "0-2:d2"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_types import (
+from sharegroup.client.kafka_exceptions import (
     IllegalStateException,
     KafkaError,
     KafkaException,
@@ -17,7 +17,8 @@ from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import CL_1, ERRONEOUS_STATE, INVALID_ARGUMENT, TIMEOUT_S, Callback, Consume, got, member_of
-from tests.client.processor_peer import ProcessorPeer, eventually
+from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import eventually
 
 
 class TestImplicit:
@@ -35,7 +36,7 @@ class TestImplicit:
         assert got(consumer.poll(TIMEOUT_S)) == "30-39:d1"
         consumer.close()
         assert callback.offsets == [list(range(first, first + 10)) for first in (0, 10, 20)]
-        assert {exception for _, exception in callback.told} == {None}
+        assert {exception for _, exception in callback.reports} == {None}
         assert callback.threads == {threading.current_thread().name}
         # Close does not accept: what the last poll returned is released, and counts as delivered.
         assert got(consume("cl-1").poll(TIMEOUT_S)) == "30-39:d2"
@@ -193,7 +194,7 @@ class TestCommitCallback:
         consumer.poll(TIMEOUT_S)
         consumer.commit_async()
         eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
-        assert callback.told == []
+        assert callback.reports == []
         consumer.poll(TIMEOUT_S)
         assert callback.offsets == [list(range(10))]
 
@@ -237,24 +238,24 @@ class TestCommitCallback:
         with pytest.raises(TypeError, match=r"^callback must be callable or None$"):
             consume().set_acknowledgement_commit_callback(3)  # type: ignore[arg-type]
 
-    def test_it_is_told_when_no_answer_comes_in_time(self, consume: Consume, processor: ProcessorPeer) -> None:
+    def test_it_is_called_when_no_answer_comes_in_time(self, consume: Consume, processor: ProcessorPeer) -> None:
         callback = Callback()
         consumer = consume("cl-1", default_api_timeout_ms=500)
         consumer.set_acknowledgement_commit_callback(callback)
         assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
         with processor.stalled():
 
-            def told() -> bool:
+            def is_reported() -> bool:
                 consumer.commit_async()
-                return bool(callback.told)
+                return bool(callback.reports)
 
-            eventually(told, "the callback")
+            eventually(is_reported, "the callback")
         assert callback.offsets == [list(range(10))]
-        ((_, exception),) = callback.told
+        ((_, exception),) = callback.reports
         assert exception is not None
         assert exception.args[0].name() == "REQUEST_TIMED_OUT"
 
-    def test_it_is_told_of_failures(self, log: LocalLog, consume: Consume) -> None:
+    def test_it_is_called_with_failures(self, log: LocalLog, consume: Consume) -> None:
         AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
         callback = Callback()
         consumer = consume("cl-1", max_poll_records=200, fetch_max_wait_ms=50)
@@ -267,9 +268,9 @@ class TestCommitCallback:
         assert isinstance(failure, KafkaException)
         assert failure.args[0].code() == 121
         assert failure.args[0].name() == "INVALID_RECORD_STATE"
-        (told,) = callback.told
-        assert told[0] == {CL_1: set(range(120))}
-        assert isinstance(told[1], KafkaException)
+        (report,) = callback.reports
+        assert report[0] == {CL_1: set(range(120))}
+        assert isinstance(report[1], KafkaException)
 
 
 def test_a_commit_without_an_answer_times_out_and_the_callback_hears_of_it_later(
@@ -283,7 +284,7 @@ def test_a_commit_without_an_answer_times_out_and_the_callback_hears_of_it_later
         (late,) = consumer.commit_sync(0.05).values()
         assert isinstance(late, KafkaException)
         assert late.args[0] == KafkaError._TIMED_OUT
-        assert callback.told == []
+        assert callback.reports == []
     assert consumer.commit_sync() == {}
     assert callback.offsets == [list(range(120))]
-    assert callback.told[0][1] is None
+    assert callback.reports[0][1] is None

@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.client.kafka_types import (
+from sharegroup.client.kafka_exceptions import (
     ConcurrentModificationException,
     IllegalStateException,
     KafkaError,
     KafkaException,
 )
 from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import CL_1, INVALID_ARGUMENT, TIMEOUT_S, Consume, got
-from tests.client.processor_peer import BROKER, ProcessorPeer, eventually
+from tests.client.processor_peer import BROKER, ProcessorPeer
+from tests.support.eventually import eventually
+
+RECORDED_KEYS = Path(__file__).parent / "recorded" / "share_consumer_keys.txt"
+"""`ShareConsumerConfig.configDef().names()` of Kafka 4.3.1."""
+KAFKA_KEYS = RECORDED_KEYS.read_text(encoding="utf-8").split()
+CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 class TestLifecycle:
@@ -116,6 +124,7 @@ class TestLifecycle:
             consumer.acknowledge(message)
         assert got(consumer.poll(TIMEOUT_S)) == "10-19:d1"
 
+    @pytest.mark.slow
     def test_a_full_group_refuses_the_consumer_once(self, log: LocalLog, log_path: Path) -> None:
         config: dict[str, object] = {"group.id": "g", "log.path": str(log_path)}
         with (
@@ -133,7 +142,7 @@ class TestLifecycle:
             assert error.str().startswith("ShareGroupHeartbeat fatal error: ")
             assert second.poll(0.1).is_empty()
 
-    def test_a_log_without_a_processor_is_told_by_subscribe(self, log: LocalLog, log_path: Path) -> None:
+    def test_a_log_without_a_processor_is_an_error_of_subscribe(self, log: LocalLog, log_path: Path) -> None:
         with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
             with pytest.raises(KafkaException, match="__share_requests") as info:
                 consumer.subscribe(["cl-1"])
@@ -179,13 +188,36 @@ class TestConfiguration:
         with pytest.raises(error, match=text):
             ShareConsumer(config)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("key", KAFKA_KEYS)
+    def test_each_key_of_kafkas_share_consumer_is_taken_or_refused_with_a_reason(self, key: str) -> None:
+        known = {*ShareConsumerConfig.key_names(), *KafkaConfig.key_names()}
+        ways = [known, CONSUMER_REFUSED, KafkaConfig.refused, ShareConsumerConfig.without_effect]
+        assert [key in way for way in ways].count(True) == 1
+        assert key in known or f"| `{key}` | " in CONFIGURATION.read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("key", "error", "text"),
+        [
+            ("value.deserializer", ValueError, "DeserializingShareConsumer takes deserializers"),
+            ("sasl.jaas.config", KafkaException, r"Set sasl\.mechanism, sasl\.username and sasl\.password"),
+            ("ssl.protocol", KafkaException, "OpenSSL"),
+        ],
+    )
+    def test_a_refused_key_says_what_to_do(self, key: str, error: type[Exception], text: str) -> None:
+        with pytest.raises(error, match=text):
+            ShareConsumer({"group.id": "g", "log.path": "x", key: "y"})
+
+    def test_a_key_without_effect_is_accepted(self, log_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        ShareConsumer({"group.id": "g", "log.path": str(log_path), "fetch.min.bytes": 10}).close()
+        assert [record.getMessage().split(".")[0] for record in caplog.records] == ["fetch"]
+
     def test_the_cause_is_kept(self) -> None:
         with pytest.raises(KafkaException) as info:
             ShareConsumer({"group.id": "g", "log.path": "x", "share.acknowledgement.mode": "maybe"})
         assert isinstance(info.value.__cause__, ConfigurationError)
 
     def test_the_topics_of_the_processor_may_have_other_names(self, log: LocalLog, log_path: Path) -> None:
-        names = {"request.topic.name": "asked", "response.topic.name": "told"}
+        names = {"request.topic.name": "asked", "response.topic.name": "answers"}
         for name in names.values():
             log.create_topic(name, 1, {})
         with ShareConsumer({"group.id": "g", "log.path": str(log_path), **names}) as consumer:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +14,9 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import TIMEOUT_S, Callback, Consume, got, member_of
-from tests.client.processor_peer import ProcessorPeer, eventually
+from tests.client.consumers import TIMEOUT_S, Callback, Consume, fetches_ahead, got
+from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import eventually
 
 
 class TestRecords:
@@ -27,11 +31,12 @@ class TestRecords:
         assert (first.error(), first.latency(), first.leader_epoch()) == (None, None, None)
         assert (second.key(), second.value(), second.headers(), len(second)) == (None, None, None, 0)
 
-    def test_a_poll_returns_at_most_so_many_bytes_and_one_record_more(self, consume: Consume) -> None:
+    def test_a_poll_returns_at_most_so_many_bytes_and_one_record_at_least(self, consume: Consume) -> None:
         consumer = consume("cl-1", fetch_max_bytes=5)
-        assert [got(consumer.poll(TIMEOUT_S)) for _ in range(3)] == ["0-2:d1", "3-5:d1", "6-8:d1"]
+        assert [got(consumer.poll(TIMEOUT_S)) for _ in range(3)] == ["0-1:d1", "2-3:d1", "4-5:d1"]
+        assert got(consume("cl-1", fetch_max_bytes=0).poll(TIMEOUT_S)) == "10-10:d1"
 
-    def test_one_partition_brings_at_most_so_many_bytes_and_one_record_more(
+    def test_one_partition_brings_at_most_so_many_bytes_and_one_record_at_least(
         self, log: LocalLog, consume: Consume
     ) -> None:
         log.create_topic("two", 2, {})
@@ -61,41 +66,22 @@ class TestRecords:
 
         def everything_is_seen() -> bool:
             seen.update({message.offset() or 0: message.delivery_count() or 0 for message in other.poll(0.5)})
-            return len(seen) == 117
+            return len(seen) == 118
 
         eventually(everything_is_seen, "all records with the other consumer")
-        assert seen == dict.fromkeys(range(3, 120), 1)
+        assert seen == dict.fromkeys(range(2, 120), 1)
 
-    def test_what_a_poll_had_no_room_for_is_dropped_when_its_lock_has_ended(
-        self, log: LocalLog, consume: Consume
+    def test_offsets_without_a_record_are_passed_over_and_acknowledged_as_gaps(
+        self, log_path: Path, consume: Consume, processor: ProcessorPeer
     ) -> None:
-        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
-        consumer = consume("cl-1", fetch_max_bytes=5)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-2:d1"
-        assert member_of(consumer).wait(20_000)
-        other = consume("cl-1", max_poll_records=500)
-        counts: set[int] = set()
-
-        def lock_has_ended() -> bool:
-            counts.update(message.delivery_count() or 0 for message in other.poll(0.5) if message.offset() == 3)
-            return bool(counts)
-
-        eventually(lock_has_ended, "the next delivery of offset 3")
-        assert counts == {2}
-        assert not any(message.offset() in range(3, 10) for message in consumer.poll(0))
-
-    def test_deleted_records_are_passed_over_and_acknowledged_as_gaps(
-        self, log: LocalLog, consume: Consume, processor: ProcessorPeer
-    ) -> None:
+        with closing(sqlite3.connect(log_path)) as connection, connection:
+            connection.execute("DELETE FROM records WHERE offset IN (13, 14)")
         callback = Callback()
         consumer = consume("cl-1")
         consumer.set_acknowledgement_commit_callback(callback)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
-        assert member_of(consumer).wait(20_000)
-        log.delete_records("cl-1", 0, 15)
-        assert got(consumer.poll(TIMEOUT_S)) == "15-19:d1"
+        assert [got(consumer.poll(TIMEOUT_S)) for _ in range(2)] == ["0-9:d1", "10-12:d1 15-21:d1"]
         consumer.commit_sync()
-        assert [offset for told in callback.offsets for offset in told] == [*range(10), *range(15, 20)]
+        assert [offset for acknowledged in callback.offsets for offset in acknowledged] == [*range(13), *range(15, 22)]
         ranges = [
             r
             for envelope in processor.requests
@@ -103,21 +89,49 @@ class TestRecords:
             for partition in topic["partitions"]
             for r in partition.get("acknowledgement_batches", [])
         ]
-        assert {"first_offset": 10, "last_offset": 14, "acknowledge_types": [0],
-                "reason": "deleted: the log starts at offset 15"} in ranges  # fmt: skip
+        assert {"first_offset": 13, "last_offset": 14, "acknowledge_types": [0],
+                "reason": "no record in the log: compacted, or a transaction's marker"} in ranges  # fmt: skip
 
     def test_a_topic_that_was_created_again_is_not_mistaken_for_the_old_one(
         self, log: LocalLog, consume: Consume
     ) -> None:
         consumer = consume("cl-1")
         assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
-        assert member_of(consumer).wait(20_000)
+        assert fetches_ahead(consumer)
         log.delete_topic("cl-1")
         log.create_topic("cl-1", 1, {})
         log.append("cl-1", 0, [NewRecord(None, b"new")] * 12)
-        messages = consumer.poll(TIMEOUT_S)
-        assert {message.value() for message in messages} == {b"new"}
-        assert got(messages).startswith("0-")
+        polled = [consumer.poll(TIMEOUT_S)]
+        while polled[-1][0].value() != b"new":
+            # Read before the topic was deleted.
+            assert got(polled[-1]) == "10-19:d1"
+            polled.append(consumer.poll(TIMEOUT_S))
+        assert {message.value() for message in polled[-1]} == {b"new"}
+        assert got(polled[-1]).startswith("0-")
+
+    def test_a_consumer_that_stands_still_holds_what_it_polled_and_no_more(self, consume: Consume) -> None:
+        assert got(consume("cl-1", max_poll_records=1).poll(TIMEOUT_S)) == "0-0:d1"
+        other = consume("cl-1", max_poll_records=500)
+        seen: dict[int, int] = {}
+
+        def everything_else_is_seen() -> bool:
+            seen.update({message.offset() or 0: message.delivery_count() or 0 for message in other.poll(0.5)})
+            return len(seen) == 119
+
+        eventually(everything_else_is_seen, "all other records with the other consumer")
+        assert seen == dict.fromkeys(range(1, 120), 1)
+
+    def test_polls_begin_with_one_record_and_grow_where_their_size_is_not_set(
+        self, log_path: Path, consume: Consume
+    ) -> None:
+        with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
+            consumer.subscribe(["cl-1"])
+            sizes = [len(consumer.poll(TIMEOUT_S))]
+            while sum(sizes) < 120:
+                sizes.append(len(consumer.poll(TIMEOUT_S)))
+        assert sizes[0] == 1
+        assert max(sizes) > 1
+        assert all(after <= 8 * max(sizes[: index + 1]) for index, after in enumerate(sizes[1:]))
 
     def test_records_whose_lock_ended_while_they_waited_are_not_handed_out(
         self, log: LocalLog, consume: Consume, processor: ProcessorPeer
@@ -126,7 +140,7 @@ class TestRecords:
         consumer = consume("cl-1", mode="explicit")
         first = consumer.poll(TIMEOUT_S)
         assert got(first) == "0-9:d1"
-        assert member_of(consumer).wait(20_000)
+        assert fetches_ahead(consumer)
         # The member gives back what waits when half of its lock has passed, so that it was never delivered.
         other = consume("cl-1", max_poll_records=500)
         seen: dict[int, int] = {}

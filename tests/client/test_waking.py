@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.client.kafka_types import WakeupException
+from sharegroup.client.kafka_exceptions import WakeupException
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from tests.client.consumers import TIMEOUT_S, Callback, Consume, got
-from tests.client.processor_peer import ProcessorPeer, eventually
+from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import eventually
 
 
 def test_the_next_poll_raises_once(consume: Consume) -> None:
@@ -75,7 +76,12 @@ def test_after_close_it_does_nothing(consume: Consume) -> None:
 
 def _woken_in(consumer: ShareConsumer, call: Callable[[], object]) -> None:
     """Wake the consumer from another thread while it is in a call that would not end by itself."""
-    waker = threading.Thread(target=lambda: (eventually(consumer._guard._lock.locked, "the call"), consumer.wakeup()))
+
+    def wake() -> None:
+        eventually(consumer._guard._lock.locked, "the call")
+        consumer.wakeup()
+
+    waker = threading.Thread(target=wake)
     waker.start()
     with pytest.raises(WakeupException):
         call()

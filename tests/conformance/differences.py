@@ -1,4 +1,4 @@
-"""What docs/differences.md says about recorded scenarios; the tests hold the engine to it."""
+"""The tables of recorded scenarios in docs/conformance.md; the tests hold the engine to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.conformance.replay import Difference
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "differences.md"
-RULES_HEADING = "### Rules that recorded scenarios show"
-SCENARIOS_HEADING = "### Recorded scenarios that differ"
-HELD_WRITES_HEADING = "### Recorded scenarios with held writes"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
+RULES_HEADING = "## Rules that recorded scenarios show"
+SCENARIOS_HEADING = "## Recorded scenarios that differ"
+HELD_WRITES_HEADING = "## Recorded scenarios with held writes"
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class ListedDifference:
     @classmethod
     def observed(cls, scenario: str, differences: Iterable[Difference]) -> ListedDifference:
         """The row that the table must have for these differences."""
-        found = list(differences)
-        return cls(scenario, frozenset(d.rule for d in found), tuple(d.statement for d in found))
+        observations = list(differences)
+        return cls(scenario, frozenset(d.rule for d in observations), tuple(d.statement for d in observations))
 
     def __str__(self) -> str:
         rules = ", ".join(f"`{rule}`" for rule in sorted(self.rules))

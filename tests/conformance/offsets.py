@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from sharegroup.core.offset_ranges import consecutive
+
 Content = tuple[object, ...]
-"""What is known of one record: its state, its delivery count, perhaps its holder."""
+"""The content of one record: its state, its delivery count, perhaps its holder."""
 
 
 def touching(offsets: Iterable[int]) -> list[tuple[int, int]]:
     """The fewest ranges, both ends inclusive, that hold exactly these offsets."""
-    ranges: list[tuple[int, int]] = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] == offset - 1:
-            ranges[-1] = (ranges[-1][0], offset)
-        else:
-            ranges.append((offset, offset))
-    return ranges
+    return list(consecutive(sorted(offsets)))
 
 
 def shown(offsets: Iterable[int]) -> str:
@@ -29,6 +25,6 @@ def shown_contents(contents: Mapping[int, Content]) -> str:
     runs = [
         (first, f"{first}..{last} " + " ".join(str(part) for part in content if part != ""))
         for content in set(contents.values())
-        for first, last in touching(offset for offset, found in contents.items() if found == content)
+        for first, last in touching(offset for offset, known in contents.items() if known == content)
     ]
     return ", ".join(text for _, text in sorted(runs)) or "nothing"

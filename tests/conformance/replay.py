@@ -57,19 +57,19 @@ class Difference:
             `next_fetch_offset`.
         kafka: what was recorded.
         here: what this engine says.
-        rule: the rule of docs/differences.md that predicts exactly this; "" when none does.
+        rule: the rule of docs/conformance.md that predicts exactly this; "" when none does.
     """
 
     step: int
-    fact: str
+    field: str
     kafka: str
     here: str
     rule: str
 
     @property
     def statement(self) -> str:
-        """How docs/differences.md writes it."""
-        return f"{self.step}: {self.fact} {self.here}"
+        """How docs/conformance.md writes it."""
+        return f"{self.step}: {self.field} {self.here}"
 
 
 class Replay:
@@ -139,7 +139,7 @@ class Replay:
         legal = {offset for offset, count in acquired.items() if self._is_acquirable(offset, count)}
         rule = rules.rule_of_acquired(acquired.keys() - legal, self._engine.start_offset, self._missing)
         self._compare(step.index, "acquired", shown(acquired), shown(legal), rule)
-        holes, lost = self._found_missing(step, legal)
+        holes, lost = self._reported_missing(step, legal)
         missing = holes | lost
         chosen = [run for first, last in touching(legal | missing) for run in self._as_runs(first, last)]
         self._engine.take(step.arguments["member"], chosen, self._limits, self._now_ms)
@@ -160,23 +160,23 @@ class Replay:
     def _is_acquirable(self, offset: int, count: int) -> bool:
         if offset < self._engine.start_offset:
             return False
-        found = self._engine.runs.overlapping(offset, offset)
-        return (found[0].state, found[0].delivery_count) == (RecordState.AVAILABLE, count - 1) if found else count == 1
+        runs = self._engine.runs.overlapping(offset, offset)
+        return (runs[0].state, runs[0].delivery_count) == (RecordState.AVAILABLE, count - 1) if runs else count == 1
 
-    def _found_missing(self, step: Step, acquired: set[int]) -> tuple[set[int], set[int]]:
-        """What the read of the log shows to be missing: holes never in flight, and what was compacted or aborted."""
+    def _reported_missing(self, step: Step, acquired: set[int]) -> tuple[set[int], set[int]]:
+        """Return the offsets missing in the log: holes never in flight, and compacted or aborted records."""
         engine, kafka, log_batches = self._engine, step.after.records, step.arguments["log_batches"]
         end = max(acquired, default=0)
         jumped = range(step.arguments["fetch_offset"], min(log_batches[0][0], end) if log_batches else 0)
         archived = {offset for offset, content in kafka.items() if content[0] == RecordState.ARCHIVED.name}
         never_cached = {offset for offset in range(engine.next_offset, end) if offset not in kafka}
-        found = {
+        missing = {
             offset
             for offset in {*jumped, *archived, *never_cached} - acquired
             if offset >= engine.start_offset
             and all(run.state is RecordState.AVAILABLE for run in engine.runs.overlapping(offset, offset))
         }
-        return found & never_cached, found - never_cached
+        return missing & never_cached, missing - never_cached
 
     def _as_runs(self, first: int, last: int) -> list[Run]:
         in_flight = self._engine.runs.overlapping(first, last)
@@ -261,9 +261,9 @@ class Replay:
 
     # --- compare ------------------------------------------------------------------------------------------------------
 
-    def _compare(self, step: int, fact: str, kafka: object, here: object, rule: str = "") -> None:
+    def _compare(self, step: int, field: str, kafka: object, here: object, rule: str = "") -> None:
         if kafka != here:
-            self._differences.append(Difference(step, fact, _text(kafka), _text(here), rule))
+            self._differences.append(Difference(step, field, _text(kafka), _text(here), rule))
 
     def _compare_writes(self, step: Step, start_offset: int) -> None:
         kafka = {o: content for o, content in step.persisted.items() if o >= start_offset and o not in self._missing}

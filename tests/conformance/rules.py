@@ -1,4 +1,4 @@
-"""The rules of docs/differences.md that predict where a replayed scenario differs from Kafka, and how exactly."""
+"""The rules of docs/conformance.md that predict where a replayed scenario differs from Kafka, and how exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES_FIRST = "types-first"
 
 
 def start_offset_here(kafka: KafkaState, missing: Collection[int], unreported: Collection[int]) -> int:
-    """Where the SPSO stands by `start-offset-passes`: past all that is finished in Kafka's state, or told missing."""
+    """The SPSO by `start-offset-passes`: past all that is finished in Kafka's state, or reported missing."""
 
     def is_passed(offset: int) -> bool:
         return offset in missing or (offset in kafka.records and kafka.records[offset][0] in FINISHED)
@@ -69,7 +69,7 @@ def rule_of_start_offset(
         start_offset: our SPSO.
         kafka: Kafka's state.
         missing: offsets known not to exist.
-        unreported: those of them of which no member has told yet.
+        unreported: those of them that no member has reported yet.
     """
     return START_OFFSET_PASSES if start_offset == start_offset_here(kafka, missing, unreported) else ""
 

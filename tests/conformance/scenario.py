@@ -14,7 +14,7 @@ FINISHED = (RecordState.ACKNOWLEDGED.name, RecordState.ARCHIVED.name)
 
 @dataclass(frozen=True)
 class KafkaState:
-    """What Kafka held after a step.
+    """Kafka's state after a step.
 
     Attributes:
         start_offset: the SPSO.
@@ -43,7 +43,7 @@ class KafkaState:
         )
 
     def is_hole(self, offset: int) -> bool:
-        """Whether an offset from the SPSO on is not cached."""
+        """True if an offset from the SPSO on is not cached."""
         return offset >= self.start_offset and offset not in self.records
 
 
@@ -92,7 +92,7 @@ class Step:
 
     @property
     def threw(self) -> bool:
-        """Whether Kafka's method failed internally."""
+        """True if Kafka's method failed internally."""
         return "threw" in self.result
 
 
@@ -110,7 +110,7 @@ class Scenario:
 
     @property
     def has_held_writes(self) -> bool:
-        """Whether a write stays unanswered over several steps; nothing here corresponds to that."""
+        """True if a write stays unanswered over several steps; nothing here corresponds to that."""
         return "hold_writes" in self.line["features"]
 
     def steps(self) -> Iterator[Step]:

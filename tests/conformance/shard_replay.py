@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
-from sharegroup.coordinator.share_group_state import ShareGroupState
-from sharegroup.coordinator.share_state_requests import (
-    DeleteShareGroupState,
-    InitializeShareGroupState,
-    ReadShareGroupState,
-    ReadShareGroupStateSummary,
-    WriteShareGroupState,
-)
+from sharegroup.coordinator.share_coordinator import UNKNOWN_EPOCH
+from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard, ShareGroupState
 from sharegroup.errors import ApiError
 from sharegroup.protocol.share_state_records import (
+    UNKNOWN_COUNT,
     SharePartitionKey,
     ShareSnapshot,
     ShareStateRecord,
@@ -28,7 +22,7 @@ from tests.support.kafka_json import Json, key_json, value_json
 
 
 class LoggedShard(ShareCoordinatorShard):
-    """What Kafka's class does besides, because it keeps a log, and for which the state table has means of its own.
+    """Results of Kafka's class that exist because it keeps a log, and for which the state table has means of its own.
 
     Tombstones of topics that are gone are asked for by group; table snapshots hold cold share-partitions, and pruning
     goes by them.
@@ -41,6 +35,8 @@ class LoggedShard(ShareCoordinatorShard):
         super().__init__(config["topics"], config["updates_per_snapshot"])
         self._cold_snapshot_interval_ms: int = config["cold_partition_snapshot_ms"]
         self._base_offsets: dict[SharePartitionKey, int] = {}
+        self.updated: set[SharePartitionKey] = set()
+        """Share-partitions with an update: Kafka counts none before the first, instead of zero."""
         self._last_tombstone_offset = 0
 
     @property
@@ -53,9 +49,12 @@ class LoggedShard(ShareCoordinatorShard):
         self.apply(record)
         if record.value is None:
             self._base_offsets.pop(record.key, None)
+            self.updated.discard(record.key)
             self._last_tombstone_offset = log_offset
         elif isinstance(record.value, ShareSnapshot):
             self._base_offsets[record.key] = log_offset
+        else:
+            self.updated.add(record.key)
 
     def delete_topic(self, topic_id: str) -> list[ShareStateRecord]:
         """Delete the state of every share-partition of a topic that is gone, by key."""
@@ -105,7 +104,7 @@ class ShardReplay:
             "response": response,
             "records": [_record_json(offset, record) for offset, record in enumerate(records, end_offset)],
             "state": {
-                f"{key.group_id}:{key.topic_id}:{key.partition}": _state_json(state)
+                f"{key.group_id}:{key.topic_id}:{key.partition}": _state_json(state, key in self._shard.updated)
                 for key, state in self._shard.states.items()
             },
             "last_redundant_offset": self._shard.last_redundant_offset,
@@ -117,23 +116,22 @@ class ShardReplay:
             self._shard.append(decoded(key, value), offset)
 
     def _carried_out(self, step: Json) -> tuple[Json, Sequence[ShareStateRecord]]:
-        fields = {name: value for name, value in step.items() if name not in ("op", "group", "expect")}
-        addressed = {"group_id": step.get("group"), **fields}
+        key = SharePartitionKey(step.get("group", ""), step.get("topic_id", ""), step.get("partition", -1))
         response: Json = {"error": "NONE"}
         records: Sequence[ShareStateRecord] = []
         match step["op"]:
             case "initialize":
-                records = self._shard.initialize(InitializeShareGroupState(**addressed), self._now_ms)
+                records = self._shard.initialize(key, step["state_epoch"], step["start_offset"], self._now_ms)
             case "write":
-                addressed["state_batches"] = state_batches(step["state_batches"])
-                records = self._shard.write(WriteShareGroupState(**addressed), self._now_ms)
+                records = self._shard.write(key, step["state_epoch"], _change(step), self._now_ms)
             case "read":
-                state, records = self._shard.read(ReadShareGroupState(**addressed), self._now_ms)
+                state, records = self._shard.read(key, step["leader_epoch"], self._now_ms)
                 response |= _only(_snapshot_json(state), "state_epoch", "start_offset", "state_batches")
             case "read_summary":
-                response |= self._summary(addressed)
+                summary = _snapshot_json(self._shard.read_summary(key))
+                response |= _only(summary, "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
             case "delete":
-                records = self._shard.delete(DeleteShareGroupState(**addressed))
+                records = self._shard.delete(key)
             case "topic_deleted":
                 records = self._shard.delete_topic(step["topic_id"])
             case "snapshot_cold_partitions":
@@ -146,15 +144,15 @@ class ShardReplay:
                 raise AssertionError(f"{operation!r} is no operation of the recordings")
         return response, records
 
-    def _summary(self, addressed: Json) -> Json:
-        addressed.pop("leader_epoch", None)  # a summary is never fenced: Kafka does not look at it
-        summary = self._shard.read_summary(ReadShareGroupStateSummary(**addressed))
-        return {
-            "state_epoch": summary.state_epoch,
-            "leader_epoch": summary.leader_epoch,
-            "start_offset": summary.start_offset,
-            "delivery_complete_count": summary.delivery_complete_count,
-        }
+
+def _change(step: Json) -> ShareUpdate:
+    return ShareUpdate(
+        snapshot_epoch=-1,
+        leader_epoch=step["leader_epoch"],
+        start_offset=step["start_offset"],
+        delivery_complete_count=step.get("delivery_complete_count", UNKNOWN_COUNT),
+        state_batches=state_batches(step["state_batches"]),
+    )
 
 
 def _only(fields: Json, *names: str) -> Json:
@@ -174,12 +172,12 @@ def _snapshot_json(snapshot: ShareSnapshot) -> Json:
     }
 
 
-def _state_json(state: ShareGroupState) -> Json:
+def _state_json(state: ShareGroupState, is_updated: bool) -> Json:
     return {
         **_snapshot_json(state.persisted),
         "fence_leader_epoch": state.leader_epoch_fence,
-        "fence_state_epoch": state.state_epoch_fence,
-        "updates_since_snapshot": state.updates_since_snapshot,
+        "fence_state_epoch": None if state.state_epoch_fence == UNKNOWN_EPOCH else state.state_epoch_fence,
+        "updates_since_snapshot": state.updates_since_snapshot if is_updated else None,
     }
 
 

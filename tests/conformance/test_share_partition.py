@@ -1,4 +1,4 @@
-"""Kafka's own SharePartition, recorded, against the engine: equal, or different exactly as docs/differences.md says."""
+"""Kafka's own SharePartition, recorded, against the engine: equal, or different exactly as docs/conformance.md says."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Cou
     observed = ListedDifference.observed(scenario.name, differences)
     listed = LISTED.get(scenario.name)
     if listed or vectors(pytestconfig) == OWN_VECTORS:
-        assert listed == (observed if differences else None), f"docs/differences.md needs: {observed}"
+        assert listed == (observed if differences else None), f"docs/conformance.md needs: {observed}"
 
 
 @pytest.mark.slow
 def test_two_thirds_of_the_random_scenarios_show_no_difference_from_beginning_to_end() -> None:
     scenarios = [Scenario(line["name"], line) for line in read_compressed_lines(RANDOM_SCENARIOS)]
-    found = {scenario.name: Replay(scenario).run() for scenario in scenarios}
-    unexplained = {name: _text(d) for name, differences in found.items() for d in differences if d.rule not in RULES}
+    differences_of = {scenario.name: Replay(scenario).run() for scenario in scenarios}
+    unexplained = {
+        name: _text(d) for name, differences in differences_of.items() for d in differences if d.rule not in RULES
+    }
     assert unexplained == {}
-    equal_count = sum(not differences for differences in found.values())
+    equal_count = sum(not differences for differences in differences_of.values())
     assert 3 * equal_count >= 2 * len(scenarios), f"{equal_count} of {len(scenarios)} scenarios are equal"
 
 
 def _text(difference: Difference) -> str:
-    return f"step {difference.step}: {difference.fact} is {difference.here}, in Kafka {difference.kafka}"
+    return f"step {difference.step}: {difference.field} is {difference.here}, in Kafka {difference.kafka}"
 
 
 def own_scenarios() -> list[Scenario]:

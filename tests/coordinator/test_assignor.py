@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -25,14 +26,14 @@ def orders(partition_count: int) -> Topics:
 
 
 def loads(assignments: Mapping[str, Assignment]) -> list[int]:
-    return sorted((sum(map(len, given.values())) for given in assignments.values()), reverse=True)
+    return sorted((sum(map(len, assignment.values())) for assignment in assignments.values()), reverse=True)
 
 
 def holders(assignments: Mapping[str, Assignment]) -> Counter[tuple[str, int]]:
     return Counter(
         (topic_id, partition)
-        for given in assignments.values()
-        for topic_id, partitions in given.items()
+        for assignment in assignments.values()
+        for topic_id, partitions in assignment.items()
         for partition in partitions
     )
 
@@ -142,13 +143,13 @@ ALL_TOPICS = st.fixed_dictionaries(
 )
 ASSIGNMENTS = st.dictionaries(
     st.sampled_from([f"{name}-id" for name in TOPIC_NAMES] + ["gone-id"]),
-    st.lists(st.integers(0, 12), unique=True).map(lambda found: tuple(sorted(found))),
+    st.lists(st.integers(0, 12), unique=True).map(lambda drawn: tuple(sorted(drawn))),
 )
 
 
 @st.composite
 def groups(draw: st.DrawFn, homogeneous: bool = False) -> list[Member]:
-    subscriptions = st.lists(st.sampled_from(TOPIC_NAMES), unique=True).map(lambda found: tuple(sorted(found)))
+    subscriptions = st.lists(st.sampled_from(TOPIC_NAMES), unique=True).map(lambda drawn: tuple(sorted(drawn)))
     shared = draw(subscriptions)
     return [
         Member(member_id, "", "", shared if homogeneous else draw(subscriptions), assignment=draw(ASSIGNMENTS))
@@ -165,9 +166,9 @@ def test_every_member_has_work_and_every_partition_a_member(name: str, members: 
         allowed = {
             topics[topic][0]: set(topics[topic][1]) for topic in member.subscribed_topic_names if topic in topics
         }
-        given_ = assignments[member.member_id]
-        assert bool(given_) == bool(allowed)
-        for topic_id, partitions in given_.items():
+        assignment = assignments[member.member_id]
+        assert bool(assignment) == bool(allowed)
+        for topic_id, partitions in assignment.items():
             assert partitions == tuple(sorted(set(partitions)))
             assert set(partitions) <= allowed[topic_id]
     subscribed = {topic for member in members for topic in member.subscribed_topic_names}
@@ -177,8 +178,8 @@ def test_every_member_has_work_and_every_partition_a_member(name: str, members: 
 
 @given(groups(homogeneous=True), ALL_TOPICS)
 def test_with_equal_subscriptions_loads_differ_by_one_at_most(members: list[Member], topics: Topics) -> None:
-    found = loads(simple_assignment(members, topics))
-    assert not found or found[0] - found[-1] <= 1
+    sizes = loads(simple_assignment(members, topics))
+    assert not sizes or sizes[0] - sizes[-1] <= 1
 
 
 @given(groups(homogeneous=True), ALL_TOPICS)
@@ -197,7 +198,7 @@ def test_with_equal_subscriptions_an_assignment_made_again_stays_as_it_is(
 @given(groups(), ALL_TOPICS, st.randoms(use_true_random=False))
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 def test_the_order_in_which_members_come_does_not_matter(
-    name: str, members: list[Member], topics: Topics, random: object
+    name: str, members: list[Member], topics: Topics, random: Random
 ) -> None:
-    shuffled = sorted(members, key=lambda _: random.random())  # type: ignore[attr-defined]
+    shuffled = sorted(members, key=lambda _: random.random())
     assert ASSIGNORS[name](shuffled, topics) == ASSIGNORS[name](members, topics)

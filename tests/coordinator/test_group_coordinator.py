@@ -58,7 +58,7 @@ def with_orders(partition_count: int = 2) -> GroupCoordinator:
 
 
 class TestMembers:
-    def test_a_rack_is_kept_until_another_one_is_told(self) -> None:
+    def test_a_rack_is_kept_until_another_one_is_sent(self) -> None:
         group = new_group()
         group.heartbeat("anna", "client", heartbeat(0, ["orders"], "rack-1"), 0)
         group.reassign(1_000)
@@ -132,15 +132,22 @@ class TestReassign:
     def test_it_waits_for_the_interval_and_for_a_new_epoch(self) -> None:
         group = with_orders()
         assert group.reassign(5_000) == []
-        join(group, "ben", now_ms=1_500)
+        group.heartbeat("anna", "client", heartbeat(group.state.members["anna"].member_epoch, ["returns"]), 1_500)
         assert group.reassign(1_999) == []
         assert group.next_deadline_ms == 2_000
-        assert types(group.reassign(2_000)) == [
+        assert types(group.reassign(2_000)) == ["ShareGroupCurrentMemberAssignment", "ShareGroupTargetAssignment"]
+        assert group.state.assignment_epoch == group.state.group_epoch
+
+    def test_for_a_new_member_it_waits_for_a_tenth_of_the_interval(self) -> None:
+        group = with_orders()
+        join(group, "ben", now_ms=1_050)
+        assert group.reassign(1_099) == []
+        assert group.next_deadline_ms == 1_100
+        assert types(group.reassign(1_100)) == [
             "ShareGroupCurrentMemberAssignment",
             "ShareGroupCurrentMemberAssignment",
             "ShareGroupTargetAssignment",
         ]
-        assert group.state.assignment_epoch == group.state.group_epoch
 
     def test_an_assignment_of_nothing_does_not_count(self) -> None:
         group = new_group()
@@ -281,7 +288,7 @@ def test_a_state_is_made_again_by_its_own_records(calls: list[tuple[object, ...]
 
 
 def check_derived(state: GroupState) -> None:
-    """What changes with each record is what a look at all members and topics gives."""
+    """The indexes after each record equal those computed from all members and topics."""
     subscriptions = [topic for member in state.members.values() for topic in member.subscribed_topic_names]
     assert state.subscriber_counts == Counter(subscriptions)
     assert state.subscriber_counts.keys() == set(subscriptions)

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.coordinator.share_coordinator import UNKNOWN_EPOCH
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
-from sharegroup.coordinator.share_state_requests import (
-    InitializeShareGroupState,
-    ReadShareGroupState,
-    ReadShareGroupStateSummary,
-    WriteShareGroupState,
-)
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import InvalidRequestError
-from sharegroup.protocol.share_state_records import ShareSnapshot, ShareStateRecord, ShareUpdate, decoded
+from sharegroup.protocol.share_state_records import (
+    SharePartitionKey,
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareUpdate,
+    decoded,
+)
 
 GOLDEN = Path(__file__).parents[1] / "protocol" / "golden" / "kafka_4.3.1"
 """Records of some groups as a Kafka 4.3.1 broker wrote them, and what its coordinator answered in the end."""
@@ -48,7 +49,7 @@ def as_answered(batch: StateBatch) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def broker() -> ShareCoordinatorShard:
-    """What the log's partitions add up to, in one shard: they have no share-partition in common."""
+    """The sum of the log's partitions in one shard: they have no share-partition in common."""
     topics: defaultdict[str, int] = defaultdict(int)
     for answer in lines("expected_state.jsonl"):
         topics[answer["topicId"]] = max(topics[answer["topicId"]], answer["partition"] + 1)
@@ -67,49 +68,48 @@ def broker() -> ShareCoordinatorShard:
 def test_the_records_of_a_broker_add_up_to_what_it_answered(
     broker: ShareCoordinatorShard, expected: dict[str, Any]
 ) -> None:
-    where = {"group_id": expected["group"], "topic_id": expected["topicId"], "partition": expected["partition"]}
+    key = SharePartitionKey(expected["group"], expected["topicId"], expected["partition"])
     state, summary = expected["readState"], expected["readStateSummary"]
-    found = broker.read_summary(ReadShareGroupStateSummary(**where))
-    assert (found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count) == (
+    answer = broker.read_summary(key)
+    assert (answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count) == (
         summary["stateEpoch"],
         summary["leaderEpoch"],
         summary["startOffset"],
         summary["deliveryCompleteCount"],
     )
-    request = ReadShareGroupState(**where, leader_epoch=-1)
     if state["errorCode"]:
         with pytest.raises(InvalidRequestError, match=state["errorMessage"]):
-            broker.read(request, now_ms=0)
+            broker.read(key, UNKNOWN_EPOCH, now_ms=0)
         return
-    read, records = broker.read(request, now_ms=0)
+    read, records = broker.read(key, UNKNOWN_EPOCH, now_ms=0)
     assert records == []
     assert (read.state_epoch, read.start_offset) == (state["stateEpoch"], state["startOffset"])
     assert [as_answered(batch) for batch in read.state_batches] == state["stateBatches"]
 
 
-WHERE = {"group_id": "orders", "topic_id": TOPIC_ID, "partition": 1}
+KEY = SharePartitionKey("orders", TOPIC_ID, 1)
 AVAILABLE = StateBatch(10, 19, 1, RecordState.AVAILABLE)
 ACKNOWLEDGED = StateBatch(12, 14, 2, RecordState.ACKNOWLEDGED)
 
 
-def write(*batches: StateBatch) -> WriteShareGroupState:
-    return WriteShareGroupState(
-        **WHERE, state_epoch=2, leader_epoch=0, start_offset=10, delivery_complete_count=3, state_batches=batches
+def change(*batches: StateBatch) -> ShareUpdate:
+    return ShareUpdate(
+        snapshot_epoch=-1, leader_epoch=0, start_offset=10, delivery_complete_count=3, state_batches=batches
     )
 
 
-def written(coordinator: ShareCoordinatorShard, *requests: WriteShareGroupState) -> list[ShareStateRecord]:
-    records = coordinator.initialize(InitializeShareGroupState(**WHERE, state_epoch=2, start_offset=10), now_ms=5)
+def written(coordinator: ShareCoordinatorShard, *changes: ShareUpdate) -> list[ShareStateRecord]:
+    records = coordinator.initialize(KEY, state_epoch=2, start_offset=10, now_ms=5)
     coordinator.apply(records[0])
-    for request in requests:
-        (record,) = coordinator.write(request, now_ms=5)
+    for each in changes:
+        (record,) = coordinator.write(KEY, 2, each, now_ms=5)
         coordinator.apply(record)
         records.append(record)
     return records
 
 
 def test_a_log_that_begins_with_an_update_is_read_from_there() -> None:
-    _, *updates = written(shard(), write(AVAILABLE), write(ACKNOWLEDGED))
+    _, *updates = written(shard(), change(AVAILABLE), change(ACKNOWLEDGED))
     pruned = shard()
     for record in updates:
         pruned.apply(record)
@@ -120,14 +120,15 @@ def test_a_log_that_begins_with_an_update_is_read_from_there() -> None:
         ACKNOWLEDGED,
         StateBatch(15, 19, 1, RecordState.AVAILABLE),
     )
-    assert (state.state_epoch_fence, state.updates_since_snapshot) == (None, 2)
+    assert (state.state_epoch_fence, state.updates_since_snapshot) == (UNKNOWN_EPOCH, 2)
 
 
 def test_a_write_says_nothing_until_it_is_applied() -> None:
     coordinator = shard()
     written(coordinator)
     before = dict(coordinator.states)
-    assert coordinator.write(write(AVAILABLE), now_ms=9) == coordinator.write(write(AVAILABLE), now_ms=9)
+    first = coordinator.write(KEY, 2, change(AVAILABLE), now_ms=9)
+    assert coordinator.write(KEY, 2, change(AVAILABLE), now_ms=9) == first
     assert coordinator.states == before
 
 
@@ -138,11 +139,11 @@ BATCHES = st.builds(
     st.integers(1, 4),
     st.sampled_from([RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
 )
-WRITES = st.lists(st.lists(BATCHES, max_size=4).map(lambda batches: write(*batches)), max_size=12)
+WRITES = st.lists(st.lists(BATCHES, max_size=4).map(lambda batches: change(*batches)), max_size=12)
 
 
 @given(writes=WRITES)
-def test_a_snapshot_in_place_of_an_update_tells_the_same(writes: list[WriteShareGroupState]) -> None:
+def test_a_snapshot_in_place_of_an_update_tells_the_same(writes: list[ShareUpdate]) -> None:
     with_snapshots, with_updates = shard(), shard(updates_per_snapshot=500)
     records = written(with_snapshots, *writes)
     written(with_updates, *writes)

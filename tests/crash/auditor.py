@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sharegroup.audit.history import GroupHistory, group_history
-from sharegroup.audit.verify import verify
+from sharegroup.audit.history.group_history import GroupHistory, group_history
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.logs.port import LogRecord
@@ -58,7 +58,7 @@ class _Change(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What an audit looks at.
+    """The input of an audit.
 
     Attributes:
         group_id: the group.
@@ -161,7 +161,7 @@ def _delivered_without_acquisition(
 def _confirmed_without_effect(
     ledgers: Iterable[Ledger], clients: dict[str, str], changes: dict[RecordKey, list[_Change]]
 ) -> Iterator[str]:
-    """Whoever comes too late is told that all is well, too, once the start offset has passed the record."""
+    """A late acknowledgement succeeds, too, once the start offset has passed the record."""
     for ledger in ledgers:
         member_id = clients.get(ledger.client_id)
         for acknowledgement in ledger.acknowledgements:

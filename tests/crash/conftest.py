@@ -11,7 +11,7 @@ from tests.crash.deployment import Deployment
 from tests.crash.workload import Workload, workload
 from tests.support.recoveries import RECOVERIES, Recoveries
 
-CRASHES = 10
+CRASHES = 6
 """Kills in one run; the options are unknown when pytest began above this folder."""
 
 

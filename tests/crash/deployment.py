@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from tests.crash.processor_process import ProcessorProcess, ProcessorSpecification
 from tests.support.eventually import eventually
 from tests.support.recoveries import Recoveries
@@ -46,13 +46,18 @@ class Deployment:
         self.until(lambda: RESPONSES in {topic.name for topic in self.site.log.topics()}, "the topics are made")
         self.until(lambda: self.answered() > 0, "the processor has announced itself")
 
-    def spawn(self, **specification: object) -> None:
+    def spawn(
+        self, broker: Mapping[str, object] | None = None, fatal_client_id: str = "", clock_shift_ms: int = 0
+    ) -> None:
         """Start a processor, which is the one from now on, and wait for nothing.
 
         Args:
-            specification: fields of its specification.
+            broker: as in its specification.
+            fatal_client_id: as in its specification.
+            clock_shift_ms: as in its specification.
         """
-        self._processor = ProcessorProcess(ProcessorSpecification(str(self.folder), **specification))  # type: ignore[arg-type]
+        specification = ProcessorSpecification(str(self.folder), dict(broker or {}), fatal_client_id, clock_shift_ms)
+        self._processor = ProcessorProcess(specification)
 
     def crash(self, kind: str, meanwhile: Callable[[], object] = lambda: None) -> None:
         """SIGKILL the processor, do something while there is none, start another one and wait for its first answer."""
@@ -80,10 +85,10 @@ class Deployment:
         wanted = processor.points_passed().count(Point.COMMITTED) + count
         self.until(lambda: processor.points_passed().count(Point.COMMITTED) >= wanted, f"{count} more commits")
 
-    def until(self, probe: Callable[[], T], what: str, pause_s: float = 0.02) -> T:
+    def until(self, probe: Callable[[], T | None], what: str, pause_s: float = 0.02) -> T:
         """As `eventually`, but a processor that ended ends the wait with what it printed."""
 
-        def checked() -> T:
+        def checked() -> T | None:
             seen = probe()
             if not seen and not self.processor.is_running:
                 raise AssertionError(f"the processor ended before: {what}\n{self.processor.output[-4_000:]}")

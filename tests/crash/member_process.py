@@ -9,11 +9,11 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sharegroup.client.group_member import GroupMember
-from sharegroup.client.kafka_types import KafkaError, KafkaException
+from sharegroup.client.kafka_exceptions import KafkaError, KafkaException
 from sharegroup.client.message import Message
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
@@ -26,7 +26,7 @@ from tests.crash.process_group import ProcessGroup
 _TYPES = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
 _REQUEST_TIMEOUT_MS = 4_000
 _MAX_WAIT_MS = 2_500
-_HOLD_S = 1.0
+_HOLD_S = 0.4
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Specification:
         role: `worker` acknowledges at once, `holder` renews its locks first.
         sink: file that a worker writes each accepted record to; none by default.
         max_poll_records: as the consumer's configuration.
+        channel: configuration of a worker's log and topics; none is the embedded log of the folder.
     """
 
     folder: str
@@ -50,6 +51,7 @@ class Specification:
     role: str = "worker"
     sink: str = ""
     max_poll_records: int = 100
+    channel: dict[str, str] = field(default_factory=dict)
 
     @property
     def ledger_path(self) -> Path:
@@ -84,7 +86,7 @@ def main(path: Path) -> None:
 def _work(spec: Specification, ledger: LedgerWriter, stop: threading.Event) -> None:
     """Poll, decide, commit; errors that may pass are written down."""
     config: dict[str, object] = {
-        "log.path": f"{spec.folder}/log.db",
+        **(spec.channel or {"log.path": f"{spec.folder}/log.db"}),
         "group.id": spec.group_id,
         "client.id": spec.client_id,
         "share.acknowledgement.mode": "explicit",

@@ -13,15 +13,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.mailbox import GroupActors
 from sharegroup.errors import ShareGroupError
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from sharegroup.processor.processor import Processor
 from sharegroup.processor.publisher import LogPublisher
+from sharegroup.protocol.internal_messages import ProcessorStarted
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup
 from tests.support.site import Site
@@ -110,30 +112,30 @@ def _note_takeover(reached: Callable[[str], None]) -> None:
     """Let a takeover tell its points, too."""
     announce_to_processors, announce_to_members = LogPublisher.announce_to_processors, LogPublisher.announce_to_members
 
-    def to_processors(self: LogPublisher, *arguments: object) -> object:
+    def to_processors(self: LogPublisher, announcement: ProcessorStarted) -> Mapping[int, int]:
         reached(FENCED)
-        announced = announce_to_processors(self, *arguments)  # type: ignore[arg-type]
+        announced = announce_to_processors(self, announcement)
         reached(ANNOUNCED)
         return announced
 
-    def to_members(self: LogPublisher, *arguments: object) -> None:
+    def to_members(self: LogPublisher, announcement: ProcessorStarted) -> None:
         reached(OUTBOX_PUBLISHED)
-        announce_to_members(self, *arguments)  # type: ignore[arg-type]
+        announce_to_members(self, announcement)
 
-    LogPublisher.announce_to_processors = to_processors  # type: ignore[assignment,method-assign]
-    LogPublisher.announce_to_members = to_members  # type: ignore[assignment,method-assign]
+    LogPublisher.announce_to_processors = to_processors  # type: ignore[method-assign]
+    LogPublisher.announce_to_members = to_members  # type: ignore[method-assign]
 
 
 def _put_bug_in(fatal_client_id: str) -> None:
     """Let the process end when it applies a message of a client."""
     whole = GroupActors.receive
 
-    def receive(self: GroupActors, message: object) -> None:
-        if fatal_client_id and message.envelope.client_id == fatal_client_id:  # type: ignore[attr-defined]
+    def receive(self: GroupActors, message: LoggedRequest) -> None:
+        if fatal_client_id and message.envelope.client_id == fatal_client_id:
             os._exit(EXIT_CODE_OF_THE_BUG)
-        whole(self, message)  # type: ignore[arg-type]
+        whole(self, message)
 
-    GroupActors.receive = receive  # type: ignore[assignment,method-assign]
+    GroupActors.receive = receive  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

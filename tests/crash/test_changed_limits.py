@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from sharegroup.protocol.rows import StateRow, TransitionEntry
 from tests.crash.auditor import assert_only_appended
 from tests.crash.deployment import Deployment

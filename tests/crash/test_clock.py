@@ -60,8 +60,8 @@ def jump(load: Workload, shift_ms: int) -> None:
 def kill_holder(load: Workload) -> None:
     """Kill a member that holds records: they must come back in due time, not in an hour."""
     load.await_deliveries("holder")
-    load.members.pop("holder").kill()
-    load.await_lock_timeout()
+    with load.awaiting_lock_end():
+        load.members.pop("holder").kill()
 
 
 def last_commit_ms(deployment: Deployment) -> int:

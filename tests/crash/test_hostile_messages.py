@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
@@ -61,7 +61,7 @@ def test_a_message_that_ends_each_processor_is_quarantined_and_all_others_go_on(
         assert starts < _MOST_STARTS, deployment.processor.output[-4000:]
         deployment.spawn(fatal_client_id=_FATAL)
         starts += 1
-        eventually(lambda: not deployment.processor.is_running or has_failed(), "it ended, or the group is FAILED", 60)
+        eventually(lambda: not deployment.processor.is_running or has_failed(), "it ended, or the group is FAILED")
         assert deployment.processor.is_running or deployment.processor.await_end() == EXIT_CODE_OF_THE_BUG
     assert starts > 1, "the first one had no reason to suspect the message"
     drain(deployment, good, topic, 10)

@@ -48,20 +48,7 @@ def test_processors_and_members_end_with_a_run_that_is_killed(tmp_path: Path) ->
     eventually(has_started, "the run has started its processes", 120)
     sessions = {int(word) for word in (tmp_path / "ids").read_text().split()}
     assert len(sessions) == 4
-    assert sessions <= running_sessions()
+    assert sessions <= leash.running_sessions()
     run.kill()
     run.wait()
-    eventually(lambda: not sessions & running_sessions(), "no process of the run is left")
-
-
-def running_sessions() -> set[int]:
-    """Return the ids of all sessions that have a process; one that ended and was not waited for does not count."""
-    sessions = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state != "Z":
-            sessions.add(int(session))
-    return sessions
+    eventually(lambda: not sessions & leash.running_sessions(), "no process of the run is left")

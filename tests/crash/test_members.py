@@ -10,15 +10,15 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_member_is_killed(load: Workload) -> None:
-    load.members.pop("holder").kill()
-    load.await_lock_timeout()
+    with load.awaiting_lock_end():
+        load.members.pop("holder").kill()
     load.check()
     load.replace("holder", "holder")
 
 
 def test_a_member_stands_still_beyond_its_locks(load: Workload) -> None:
-    load.members["holder"].pause()
-    load.await_lock_timeout()
+    with load.awaiting_lock_end():
+        load.members["holder"].pause()
     load.members["holder"].resume()
     load.await_deliveries("holder")
     load.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from tests.crash.auditor import assert_only_appended
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import LOOP_POINTS, TAKEOVER_POINTS, arm

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import arm
 from tests.crash.workload import Workload, workload

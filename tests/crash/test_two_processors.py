@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from contextlib import closing
 
 import pytest
 
-from sharegroup.processor.loop import Point
+from sharegroup.processor.commit import Point
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.crash.deployment import Deployment
+from tests.crash.pausing import pause
 from tests.crash.processor_process import ProcessorProcess
 from tests.crash.workload import Workload
 
@@ -29,7 +28,7 @@ def test_the_older_of_two_processors_stops(deployment: Deployment, load: Workloa
 
 
 def test_a_processor_that_was_paused_beyond_every_timeout_goes_on(deployment: Deployment, load: Workload) -> None:
-    pause(deployment)
+    pause(deployment.site, deployment.processor)
     let_pass(_BEYOND_EVERY_TIMEOUT_S)
     deployment.processor.resume()
     deployment.await_commits(2)
@@ -41,7 +40,7 @@ def test_a_processor_that_was_paused_beyond_every_timeout_stops_for_its_successo
 ) -> None:
     older, epoch = deployment.processor, leader_epoch(deployment)
     with deployment.recovering("SIGSTOP, and a second processor takes over"):
-        pause(deployment)
+        pause(deployment.site, deployment.processor)
         deployment.spawn()
     let_pass(_BEYOND_EVERY_TIMEOUT_S)
     deployment.await_commits(2)
@@ -60,7 +59,7 @@ def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
 ) -> None:
     load.drain()
     older, epoch = deployment.processor, leader_epoch(deployment)
-    pause(deployment)
+    pause(deployment.site, deployment.processor)
     deployment.spawn()
     deployment.until(lambda: Point.PUBLISHED in deployment.processor.points_passed(), "the successor has answered")
     answers = answers_of(deployment, load, epoch)
@@ -73,23 +72,6 @@ def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
     # At most what was applied, and not published, when the process was stopped.
     assert len(answers_of(deployment, load, epoch)) - len(answers) <= len(load.members)
     load.check()
-
-
-def pause(deployment: Deployment) -> None:
-    """SIGSTOP the processor at a moment in which it does not hold the write lock of the embedded log."""
-
-    def is_paused() -> bool:
-        deployment.processor.pause()
-        try:
-            with closing(sqlite3.connect(deployment.site.log_path, timeout=0.5, isolation_level=None)) as log:
-                log.execute("BEGIN IMMEDIATE")
-                log.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            deployment.processor.resume()
-            return False
-        return True
-
-    deployment.until(is_paused, "the processor is paused")
 
 
 def assert_fenced(deployment: Deployment, older: ProcessorProcess, epoch: int) -> None:

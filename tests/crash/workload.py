@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from sharegroup.audit.history import group_history
+from sharegroup.audit.history.group_history import group_history
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.logs.partitioner import partition_for
@@ -23,6 +23,7 @@ _PARTITIONS = 2
 _RECORDS_AT_ONCE = 5
 _PAUSE_S = 0.1
 _LOOK_S = 0.1
+_LOCK_ENDS = (Cause.LOCK_TIMEOUT, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED)
 """Between two looks at ledgers and at the state table, which cost much."""
 
 
@@ -66,7 +67,7 @@ class Workload:
         return self.members[client_id]
 
     def replace(self, client_id: str, role: str) -> None:
-        """Start a member in place of one that is gone, and wait until it has records."""
+        """Start a member instead of one that is gone, and wait until it has records."""
         self.join(client_id, role)
         self.await_deliveries(client_id)
 
@@ -101,14 +102,17 @@ class Workload:
             lambda: any(text in error for error in read_ledger(path).errors), f"{client_id} meets: {text}", _LOOK_S
         )
 
-    def record_count(self, cause: Cause) -> int:
-        """Return how many records changed for a cause, as the state table has it."""
-        return group_history(self.group_id, self.deployment.site.rows(self.group_id)).record_count(cause)
+    def record_count(self, *causes: Cause) -> int:
+        """Return how many records changed for these causes, as the state table has it."""
+        history = group_history(self.group_id, self.deployment.site.rows(self.group_id))
+        return sum(history.record_count(cause) for cause in causes)
 
-    def await_lock_timeout(self) -> None:
-        """Wait until locks of the group have ended that nobody gave back."""
-        before = self.record_count(Cause.LOCK_TIMEOUT)
-        self.deployment.until(lambda: self.record_count(Cause.LOCK_TIMEOUT) > before, "locks ended", _LOOK_S)
+    @contextmanager
+    def awaiting_lock_end(self) -> Iterator[None]:
+        """Wait after the block until locks of the group have ended, since it began, that nobody gave back."""
+        before = self.record_count(*_LOCK_ENDS)
+        yield
+        self.deployment.until(lambda: self.record_count(*_LOCK_ENDS) > before, "locks ended", _LOOK_S)
 
     def drain(self) -> None:
         """Produce no more, and wait until everything is finished, for as long as something gets finished."""

@@ -73,13 +73,15 @@ class HonestMember:
             # What it still holds is acknowledged by the next request; this one can carry nothing.
             self._session_request = self.member.send_fetch(max_records=0, max_wait_ms=0)
         else:
-            said = {key: [self._judged(*r) for r in ranges] for key, ranges in self._held.items() if ranges}
+            acknowledgements = {
+                key: [self._acknowledgement(*r) for r in ranges] for key, ranges in self._held.items() if ranges
+            }
             self._held = {}
             self._session_request = self.member.send_fetch(
-                acknowledge=said, max_records=self._random.randint(1, 20), max_wait_ms=1_000
+                acknowledge=acknowledgements, max_records=self._random.randint(1, 20), max_wait_ms=1_000
             )
         self._sent_at_turn = self._turn
 
-    def _judged(self, first: int, last: int) -> Acknowledgement:
+    def _acknowledgement(self, first: int, last: int) -> Acknowledgement:
         choices = [AcknowledgeType.ACCEPT] * 8 + [AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
         return first, last, self._random.choice(choices)

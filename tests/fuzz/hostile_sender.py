@@ -25,6 +25,11 @@ REQUESTS = (
     ApiKey.SHARE_GROUP_HEARTBEAT,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.RESUME_SHARE_GROUP,
+    ApiKey.SHARE_GROUP_DESCRIBE,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.STANDBY_PROBE,
 )
 """Kinds that are answered."""
 INTERNAL_KEYS = (
@@ -39,8 +44,14 @@ INTERNAL_KEYS = (
     ApiKey.TICK,
 )
 """Kinds that only the processor itself should send."""
-ADMINISTRATION = (ApiKey.ALTER_SHARE_GROUP_OFFSETS, ApiKey.DELETE_SHARE_GROUP_OFFSETS, ApiKey.DELETE_GROUPS)
-"""Kinds that take from a group what it has done; they wait for answers of the log and of the leader."""
+ADMINISTRATION = (
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.PAUSE_SHARE_GROUP,
+    ApiKey.REDRIVE_SHARE_GROUP_RECORDS,
+)
+"""Kinds that take from a group what it has done; most wait for answers of the log and of the leader."""
 TRANSIENT = (
     ApiKey.SHARE_FETCH,
     ApiKey.SHARE_ACKNOWLEDGE,
@@ -57,7 +68,7 @@ TRANSIENT = (
 
 _CONFIG = {
     "share.auto.offset.reset": ["earliest", "latest", "by_duration:P1D", "by_duration:P9999999999D", "soon"],
-    "share.record.lock.duration.ms": ["1000", "0", "-1", "1e3", "99999999999999999999"],
+    "share.record.lock.duration.ms": ["2000", "0", "-1", "1e3", "99999999999999999999"],
     "share.delivery.count.limit": ["5", "10", "2", "0", "11"],
     "share.isolation.level": ["read_committed", "read_uncommitted", "chaos"],
     "share.partition.max.record.locks": ["100", "4000", "5"],
@@ -68,7 +79,7 @@ _CONFIG = {
 
 @dataclass
 class Victim:
-    """What the sender knows of a group.
+    """The knowledge of the sender about a group.
 
     Attributes:
         group_id: the group.
@@ -124,7 +135,13 @@ class HostileSender:
             ApiKey.SHARE_ACKNOWLEDGE: self._acknowledge,
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_config,
+            ApiKey.PAUSE_SHARE_GROUP: lambda group, member_id: {"reason": "x" * self._random.choice([0, 9, 2_000])},
             ApiKey.RESUME_SHARE_GROUP: lambda group, member_id: {},
+            ApiKey.SHARE_GROUP_DESCRIBE: lambda group, member_id: {},
+            ApiKey.DESCRIBE_CONFIGS: lambda group, member_id: {},
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda group, member_id: {"include_runs": True},
+            ApiKey.LIST_GROUPS: lambda group, member_id: {},
+            ApiKey.STANDBY_PROBE: lambda group, member_id: {},
             ApiKey.TICK: lambda group, member_id: {},
             ApiKey.LOG_OFFSETS: self._log_offsets,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE: self._state_topics,
@@ -135,6 +152,7 @@ class HostileSender:
             ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda group, member_id: {"topics": [{"topic_name": group.topic}]},
             ApiKey.DELETE_GROUPS: lambda group, member_id: {},
             ApiKey.SHARE_GROUP_CONFIG_CHANGED: lambda group, member_id: {"overrides": self._config()},
+            ApiKey.REDRIVE_SHARE_GROUP_RECORDS: self._redrive,
             ApiKey.DLQ_WRITTEN: self._dlq_written,
             ApiKey.DLQ_STATUS_CHANGED: lambda group, member_id: {"failure": self._random.choice(["", "no topic"])},
         }
@@ -187,7 +205,7 @@ class HostileSender:
         return Attack(value, partition_for(self._outlaw.group_id, self._partition_count))
 
     def _replay(self) -> Attack:
-        """What somebody has sent before, once more."""
+        """Send a message of somebody once more."""
         if not self._sent:
             return self._request()
         again = self._random.choice(self._sent)
@@ -329,6 +347,13 @@ class HostileSender:
             "ranges": [{"topic_id": group.topic_id, "partition_index": 0, "first_offset": first, "last_offset": last}]
         }
 
+    def _redrive(self, group: Victim, member_id: str) -> Body:
+        random = self._random
+        first = self._offset(group)
+        ranges = [{"first_offset": first, "last_offset": first + random.choice([0, 5, -1, 2**62])}]
+        partition = {"topic_id": group.topic_id, "partition_index": random.choice([0, 1, 7]), "ranges": ranges}
+        return {"partitions": [partition] * random.choice([0, 1, 1, 2]), "reason": "x" * random.choice([0, 2_000])}
+
     def _state_topics(self, group: Victim, member_id: str) -> Body:
         random = self._random
         topic = random.choice([group.topic, "payments", f"made-up-{random.randrange(10**6)}"])
@@ -357,8 +382,20 @@ class HostileSender:
 
     def _alter_offsets(self, group: Victim, member_id: str) -> Body:
         random = self._random
+        states: list[Body] = [
+            {},
+            {"state_batches": [[5, 6, 0, 2], [8, 8, 2, 1], [9, 2**63 - 1, 4, 2**15 - 1]]},
+            {"state_batches": [[6, 7, 3, 1]]},
+            {"state_batches": [[7, 6, 0, 1]]},
+            {"state_batches": [[5, 5, 1, 1], [3, 4, 9, -1]]},
+            {"state_batches": 7},
+        ]
         partitions = [
-            {"partition_index": random.choice([0, 1, 7]), "start_offset": random.choice([0, 5, 2**63 - 1])}
+            {
+                "partition_index": random.choice([0, 1, 7]),
+                "start_offset": random.choice([0, 5, 2**63 - 1]),
+                **random.choice(states),
+            }
             for _ in range(random.choice([0, 1, 2]))
         ]
         names = [group.topic, "payments", "nowhere", "no topic", "a" * 300]

@@ -1,4 +1,4 @@
-"""What can be wrong with a JSON document: in its values, in its structure, and in its bytes."""
+"""Mistakes in a JSON document: in its values, in its structure, and in its bytes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def to_bytes(document: Any, random: Random) -> bytes:
 
 def damaged(value: bytes, random: Random) -> bytes:
     """The bytes cut off, changed, doubled, or wrapped."""
-    place = random.randrange(len(value) + 1)
+    index = random.randrange(len(value) + 1)
     damages: list[Callable[[], bytes]] = [
-        lambda: value[:place],
-        lambda: value[place:],
-        lambda: value[:place] + bytes([random.randrange(256)]) + value[place + 1 :],
-        lambda: value[:place] + b"\xff\xfe" + value[place:],
+        lambda: value[:index],
+        lambda: value[index:],
+        lambda: value[:index] + bytes([random.randrange(256)]) + value[index + 1 :],
+        lambda: value[:index] + b"\xff\xfe" + value[index:],
         lambda: value + value,
         lambda: b"\xef\xbb\xbf" + value,
         lambda: value.decode(errors="replace").encode("utf-16"),
@@ -59,9 +59,9 @@ def damaged(value: bytes, random: Random) -> bytes:
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
     """(container, key) of every value below a node."""
-    found: list[tuple[Any, Any]] = []
+    positions: list[tuple[Any, Any]] = []
     waiting = [node]
-    while waiting and len(found) < 200:
+    while waiting and len(positions) < 200:
         container = waiting.pop()
         if isinstance(container, dict):
             keys: list[Any] = list(container)
@@ -70,9 +70,9 @@ def _places(node: Any) -> list[tuple[Any, Any]]:
         else:
             continue
         for key in keys:
-            found.append((container, key))
+            positions.append((container, key))
             waiting.append(container[key])
-    return found
+    return positions
 
 
 def _restructure(parent: Any, key: Any, random: Random) -> None:

@@ -14,13 +14,14 @@ from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.decoding import decoded_message
 from sharegroup.actor.effects import ShareSessionsCounted, Undecodable, Wake, WatchLog, WatchTopics, WriteDeadLetters
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
-from sharegroup.processor.answer_records import AnswerRecords
-from sharegroup.processor.groups import GroupOutput, Groups, Rebuild, TakenCut
-from sharegroup.processor.timers import Timers
+from sharegroup.processor.commit import GroupOutput
+from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.request_times import PartitionClocks, Timers
+from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, decoded_response, request
@@ -52,13 +53,20 @@ class LiveGroups:
         self.rows: list[StateRow] = []
         """The state table."""
         self.folded = FoldedState()
-        """What its rows add up to."""
+        """The state after all its rows."""
         self.failures: list[str] = []
         """Why groups were rebuilt."""
-        self._answer_records = AnswerRecords(log, config, LEADER_EPOCH)
+        self._answer_records = AnswerRecords(log, config)
         self._rebuilds: list[Rebuild] = []
         self.groups = Groups(
-            FoldedState(), LEADER_EPOCH, broker, self._answer_records, REQUEST_PARTITIONS, 0, self._rebuilds.append
+            FoldedState(),
+            LEADER_EPOCH,
+            broker,
+            self._answer_records,
+            PartitionClocks(),
+            REQUEST_PARTITIONS,
+            0,
+            self._rebuilds.append,
         )
 
     def apply(self, cut: TakenCut) -> list[GroupOutput]:
@@ -112,11 +120,11 @@ class SharedGroup(Group):
     def take(self, output: GroupOutput) -> None:
         """Take the answers of a cut, answer its watches, and write its dead letters."""
         self.responses += [decoded_response(answer.value.encode()) for answer in output.answers]
-        for effect in output.applied.effects:
+        for effect in output.effects:
             if isinstance(effect, WatchTopics | WatchLog | WriteDeadLetters):
                 self._perform(effect, Outcome())
         self.write_dead_letters()
-        self._append_facts()
+        self._append_internal_messages()
 
     def _begin(self, folded: FoldedGroup) -> None:
         """Have no actors of its own."""
@@ -197,7 +205,7 @@ class SharedLog:
             if records:
                 times_ms = [record.timestamp_ms for record in records]
                 for output in alone.apply(replace(cut, records=records, times_ms=times_ms)):
-                    outputs[output.applied.group_id].append(output)
+                    outputs[output.group_id].append(output)
         return outputs
 
     def _next_tick_ms(self) -> int | None:
@@ -219,9 +227,9 @@ class SharedLog:
             self.answers[response.member_id, response.correlation_id] += 1
         for group_id, value in output.messages:
             self.append(value.encode(), partition_for(group_id, REQUEST_PARTITIONS))
-        self._timers.update(effect for effect in output.applied.effects if isinstance(effect, Wake))
-        group_id = output.applied.group_id
-        for effect in output.applied.effects:
+        self._timers.update(effect for effect in output.effects if isinstance(effect, Wake))
+        group_id = output.group_id
+        for effect in output.effects:
             match effect:
                 case Undecodable():
                     self.undecodable.add(effect.request_offset)
@@ -239,5 +247,5 @@ class SharedLog:
 
 
 def _group_of(record: LogRecord) -> str | None:
-    message = decoded_message(record.value, record.offset, record.timestamp_ms)
+    message = decoded_message(record.value, record.offset, record.timestamp_ms, LEADER_EPOCH)
     return message.envelope.group_id if isinstance(message, LoggedRequest) else None

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sharegroup.actor.log_offsets import KnownOffsets
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause, RecordState
 from sharegroup.logs.partitioner import partition_for
@@ -84,7 +84,8 @@ class Fuzz:
         for _ in range(400):
             if all(self.is_drained(group) for group in (self.target, *self.others)):
                 return
-            self.turn(5_000)
+            # Members that hold records must not be silent for `share.member.silence.ms`.
+            self.turn(2_000)
 
     def is_drained(self, group: SharedGroup) -> bool:
         topic_id, partitions = group.topics["orders"]

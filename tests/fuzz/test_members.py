@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from sharegroup.client.member_protocol import Instant, MemberProtocol
+import pytest
+
+from sharegroup.client.exchange import Instant, Request
+from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
@@ -15,14 +18,14 @@ from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, 
 from tests.fuzz.conftest import MESSAGES_PER_RUN
 from tests.fuzz.hostile_answers import HostileAnswers
 
+pytestmark = pytest.mark.slow
+
 ACCEPT = AcknowledgeType.ACCEPT
 GROUP_ID, MEMBER_ID = "group", "anna"
 EPOCH_MS = 1_000_000
 LOCK_MS = 30_000
 TURNS = MESSAGES_PER_RUN // 20
 SETTINGS = MemberSettings(group_id=GROUP_ID, fetch=FetchSettings(max_wait_ms=500, request_timeout_ms=3_000))
-
-Request = tuple[int, ApiKey, Message]
 
 
 class Life:
@@ -45,24 +48,24 @@ class Life:
         try:
             answer = decoded_response(value)
             if answer.group_id == GROUP_ID:
-                self.protocol.receive(answer, self.now_ms)
+                self.protocol.receive(answer, self.at)
         except InvalidRequestError:
             pass
 
-    def goes_on(self) -> list[Request]:
+    def goes_on(self) -> list[Request[Message]]:
         """Take and accept what waits; what is sent now can go over the wire."""
         self.now_ms += 400
         while (acquisition := self.protocol.take(self.at)) is not None:
             self.protocol.acknowledge(held.acknowledgement(ACCEPT) for held in acquisition.ranges)
         self.protocol.take_results()
-        self.protocol.take_error()
+        self.protocol.refusals.take()
         requests = self.protocol.next_requests(self.at)
         for _, _, body in requests:
             body.model_dump_json()
         return requests
 
 
-def honest_answer(request: Request, offset: int, now_ms: int) -> bytes:
+def honest_answer(request: Request[Message], offset: int, now_ms: int) -> bytes:
     correlation_id, api_key, _ = request
     body: Message
     if api_key is ApiKey.SHARE_GROUP_HEARTBEAT:

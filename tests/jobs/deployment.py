@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from signal import Signals
 
-from sharegroup.audit.history import group_history
-from sharegroup.audit.verify import verify
+from sharegroup.audit.history.group_history import group_history
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.loader import load_settings
 from sharegroup.core.record_state import RecordState
 from sharegroup.errors import StateTableError
@@ -21,7 +21,7 @@ from sharegroup.state.reader import StateTableReader
 from tests.conftest import ROOT
 from tests.support import leash
 from tests.support.eventually import eventually
-from tests.support.fast_start import JAVA_OPTIONS
+from tests.support.fast_start import is_fast_start
 
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
@@ -45,11 +45,12 @@ class Job:
         number = len(list(folder.glob("*.out")))
         self._output_path = folder / f"{number}.out"
         self._arguments = arguments
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SHAREGROUP_", "SPARK_"))}
+        foreign = ("PYSPARK_", "SHAREGROUP_", "SPARK_")
+        environment = {k: v for k, v in os.environ.items() if is_fast_start(k) or not k.startswith(foreign)}
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         with self._output_path.open("wb") as output:
             self._process = leash.start(
-                ["spark-submit", "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}", *arguments],
+                ["spark-submit", *arguments],
                 cwd=folder,
                 env=environment,
                 stdout=output,
@@ -73,11 +74,11 @@ class Job:
 
         eventually(is_there, f"{self._arguments} logs {name}", DEADLINE_S)
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """To the process that was started, as a service manager does it."""
         self._process.send_signal(number)
 
-    def signal_group(self, number: signal.Signals) -> None:
+    def signal_group(self, number: Signals) -> None:
         """To all its processes, as a terminal does it."""
         os.killpg(self._process.pid, number)
 
@@ -92,7 +93,7 @@ class Job:
         leash.end(self._process)
 
     def _has_processes(self) -> bool:
-        """Whether any process of its session runs; one that ended and was not waited for does not."""
+        """True if any process of its session runs; one that ended and was not waited for does not."""
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
@@ -136,7 +137,9 @@ class Deployment:
 
     def open_log(self) -> Log:
         """The log of the jobs."""
-        return LocalLog(self.folder / SETTINGS.processor.log_path)
+        path = SETTINGS.processor.log_path
+        assert path is not None
+        return LocalLog(self.folder / path)
 
     def produce(self, count: int) -> None:
         """Append records to each of the two partitions of the topic."""
@@ -151,13 +154,13 @@ class Deployment:
 
     def is_drained(self) -> bool:
         with closing(self.open_log()) as log:
-            ends = {partition: found.end_offset for partition, found in log.offsets(self._topic).items()}
+            ends = {partition: offsets.end_offset for partition, offsets in log.offsets(self._topic).items()}
         try:
             history = group_history(GROUP, self._reader.rows())
         except StateTableError:
             # Not made yet.
             return False
-        return {found.partition: found.start_offset for found in history.partitions.values()} == ends
+        return {offsets.partition: offsets.start_offset for offsets in history.partitions.values()} == ends
 
     def accepted_count(self) -> int:
         return group_history(GROUP, self._reader.rows()).count(RecordState.ACKNOWLEDGED)

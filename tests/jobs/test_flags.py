@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import share_group_processor, share_worker
+from jobs import live_audit, replay_audit, share_group_processor, share_worker
 from sharegroup.exit_code import MEANINGS, ExitCode
 from tests.conftest import ROOT
 
@@ -19,6 +19,8 @@ Main = Callable[[Sequence[str]], int]
 CONFIG = str(ROOT / "conf" / "local.yaml")
 PROCESSOR = share_group_processor.main
 WORKER = share_worker.main
+AUDIT = replay_audit.main
+AUDITOR = live_audit.main
 MEMBER = ("--group", "orders", "--topic", "orders")
 
 
@@ -52,6 +54,9 @@ def run(main: Main, *flags: str) -> int:
         (PROCESSOR, ["--config", CONFIG, "--set", "batch.duration=1"], "Did you mean batch.duration.ms?"),
         (PROCESSOR, ["--config", CONFIG, "--set", "max.requests.per.cut=0"], "at least 1"),
         (PROCESSOR, ["--config", CONFIG, "--set", "checkpoint.path=s3a://b/c"], "checkpoint.path"),
+        (PROCESSOR, ["--config", CONFIG, "--standby", "--once"], "--once"),
+        (AUDITOR, ["--config", CONFIG], "--output"),
+        (AUDITOR, ["--config", CONFIG, "--output", "audit", "--set", "no.such.key=1"], "no.such.key"),
         (WORKER, ["--config", CONFIG, *MEMBER], "--handler"),
         (WORKER, ["--config", CONFIG, "--topic", "orders", "--handler", "handlers:work"], "group.id"),
         (WORKER, ["--config", CONFIG, "--group", "orders", "--handler", "handlers:work"], "topics"),
@@ -60,6 +65,10 @@ def run(main: Main, *flags: str) -> int:
         (WORKER, ["--config", CONFIG, *MEMBER, "--handler", "broken:work"], "ZeroDivisionError"),
         (WORKER, ["--config", CONFIG, *MEMBER, "--handler", "handlers:wrok"], "handlers.py has no wrok"),
         (WORKER, ["--config", CONFIG, *MEMBER, "--handler", "handlers:NUMBER"], "not callable: NUMBER"),
+        (AUDIT, ["stat"], "No such command 'stat'"),
+        (AUDIT, ["stats", "--config", "missing.yaml"], "missing.yaml"),
+        (AUDIT, ["stats", "--config", CONFIG, "--top", "0"], "--top"),
+        (AUDIT, ["diff", "--config", CONFIG], "--from"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -74,7 +83,12 @@ def test_what_is_wrong_is_named(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("main", [PROCESSOR, WORKER])
+def test_the_auditor_gives_up_where_no_processor_has_made_a_state_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(AUDITOR, "--config", CONFIG, "--output", "audit", "--wait", "0") == ExitCode.FAILED
+    assert "There is no state table at build/local/state." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [PROCESSOR, WORKER, AUDIT, AUDITOR])
 def test_help_names_every_exit_code(capsys: pytest.CaptureFixture[str], main: Main) -> None:
     assert run(main, "--help") == ExitCode.OK
     text = capsys.readouterr().out
@@ -85,3 +99,9 @@ def test_help_of_the_processor_explains_an_older_state(capsys: pytest.CaptureFix
     run(PROCESSOR, "--help")
     text = " ".join(capsys.readouterr().out.split())
     assert "--accept-older-state start although the state table is an older copy than the request log" in text
+    assert "--standby stand by while another processor works" in text
+
+
+def test_an_audit_without_a_table_fails_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(AUDIT, "stats", "--config", CONFIG, "--state-table", "none") == ExitCode.FAILED
+    assert "There is no state table at none" in capsys.readouterr().err

@@ -9,17 +9,19 @@ from collections.abc import Iterator
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys, threading
-from sharegroup.spark.stop_signals import StopSignals
+from sharegroup.spark.job import StopSignals
 
 signals = StopSignals()
 print("listening", flush=True)
 signals.requested.wait()
 print(signals.signal_name, flush=True)
 for line in sys.stdin:
-    signals.told(line.strip(), 2)
-    print("told", flush=True)
+    signals.receive(line.strip(), 2)
+    print("received", flush=True)
 threading.Event().wait()
 """
 
@@ -29,12 +31,12 @@ def program() -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert said(process) == "listening"
+        assert next_line(process) == "listening"
         yield process
         process.kill()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -48,15 +50,15 @@ def tell(process: subprocess.Popen[str], listener: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_program_at_once(program: subprocess.Popen[str], number: signal.Signals) -> None:
     program.send_signal(number)
-    assert said(program) == number.name
+    assert next_line(program) == number.name
     program.send_signal(number)
     assert program.wait(60) == 128 + number
 
 
 def test_one_signal_to_python_and_jvm_counts_once(program: subprocess.Popen[str]) -> None:
     program.send_signal(signal.SIGTERM)
-    assert said(program) == "SIGTERM"
+    assert next_line(program) == "SIGTERM"
     tell(program, "jvm")
-    assert said(program) == "told"
+    assert next_line(program) == "received"
     tell(program, "jvm")
     assert program.wait(60) == 128 + signal.SIGINT

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from tests.kafka.side_by_side.scenario import read_scenarios
 from tests.support.kafka_broker import KafkaBroker
 
@@ -46,6 +46,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def broker(kafka_4_3_1: KafkaBroker) -> KafkaBroker:
     return kafka_4_3_1
+
+
+@pytest.fixture(scope="session")
+def fragile_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker("4.3.1", tmp_path_factory.mktemp("fragile") / "broker") as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_to_kill(fragile_broker: KafkaBroker) -> KafkaBroker:
+    """A broker that a test may leave as it likes: dead or alive."""
+    fragile_broker.start()
+    return fragile_broker
 
 
 @pytest.fixture

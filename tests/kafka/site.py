@@ -11,6 +11,7 @@ from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import Settings
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.open import open_log
 from tests.support import site as local
 from tests.support.site import BROKER
@@ -30,19 +31,19 @@ class KafkaSite(local.Site):
 
     def __post_init__(self) -> None:
         self.stem = uuid4().hex[:8]
-        self.log = open_log(self.kafka)  # type: ignore[assignment]
+        self.log = open_log(self.kafka)
         self.processor = None
         self._names = itertools.count()
 
     @property
     def settings(self) -> Settings:
-        processor = local.ProcessorConfig(
+        processor = ProcessorConfig(
             state_table_path=str(self.state_path),
             checkpoint_path=str(self.checkpoint_path),
             request_topic_name=f"requests-{self.stem}",
             response_topic_name=f"responses-{self.stem}",
             metrics_port=self.metrics_port,
-        )
+        ).model_copy(update=dict(self.config))
         return Settings(processor, BROKER.model_copy(update=dict(self.broker)), self.groups, {}, {}, self.kafka)
 
     def new_name(self, stem: str) -> str:
@@ -62,6 +63,6 @@ class KafkaSite(local.Site):
     def consumer(self, group_id: str, topic: str, **config: object) -> ShareConsumer:
         """A subscribed consumer; `max_poll_records=10` and so on."""
         own = {name.replace("_", "."): value for name, value in config.items()}
-        consumer = ShareConsumer({**self.settings.link_properties, "group.id": group_id, **own})
+        consumer = ShareConsumer({**self.settings.channel_properties, "group.id": group_id, **own})
         consumer.subscribe([topic])
         return consumer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 
 from sharegroup.config.kafka import KafkaConfig
 from tests.cli.conftest import CommandLine
+from tests.cli.pictures.page import parsed
 from tests.cli.test_metrics import shown
 from tests.kafka.site import KafkaSite
 from tests.support.kafka_broker import KafkaBroker
@@ -22,9 +24,9 @@ def test_topics(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyP
     kafka = ("--set", f"kafka.bootstrap.servers={broker.bootstrap_servers}")
     cli.out("topics", "create", "--topic", topic, "--partitions", "2", *kafka)
     cli.out("topics", "produce", "--topic", topic, *kafka, stdin="a\nb\nc\n")
-    ((found,),) = [cli.json("topics", "describe", "--topic", topic, *kafka)]
-    assert (found["topic"], found["partition_count"]) == (topic, 2)
-    assert sorted(partition["end_offset"] for partition in found["partitions"]) == [1, 2]
+    ((description,),) = [cli.json("topics", "describe", "--topic", topic, *kafka)]
+    assert (description["topic"], description["partition_count"]) == (topic, 2)
+    assert sorted(partition["end_offset"] for partition in description["partitions"]) == [1, 2]
     assert topic in cli.out("topics", "list", *kafka)
 
 
@@ -73,18 +75,26 @@ def test_a_group_from_its_configuration_to_its_metrics(site: KafkaSite, cli: Com
     assert (described["group_id"], described["members"]) == (group, [])
     (partition,) = described["partitions"]
     assert (partition["topic"], partition["start_offset"], partition["lag"]) == (topic, 15, 5)
-    (listed,) = (found for found in cli.json("groups", "list") if found["group_id"] == group)
+    (listed,) = (entry for entry in cli.json("groups", "list") if entry["group_id"] == group)
     assert (listed["state"], listed["lag"]) == ("Empty", 5)
-    assert f"{group}  Empty" in cli.out("groups", "list")
+    assert f"{group}  share  share     Empty" in cli.out("groups", "list", columns=200)
 
-    (figures,) = (found for found in cli.json("top") if found["group_id"] == group)
+    (figures,) = (entry for entry in cli.json("top") if entry["group_id"] == group)
     assert (figures["lag"], figures["member_count"]) == (5, 0)
     assert group in cli.out("top", "--once")
 
-    place = (group, "0", topic)
-    assert shown(cli)["sharegroup_lag"] == {place: 5}
+    written = cli.json("audit", "report", "--group", group, "--file", "report.html")
+    assert (written["charted_partitions"], written["notes"]) == ([f"{topic}-0"], [])
+    figures_of_page = json.loads(
+        parsed((site.folder / "report.html").read_text(encoding="utf-8")).with_id("figures").text
+    )
+    last = {each["name"]: each["y"][-1] for figure in figures_of_page for each in figure["data"] if each.get("name")}
+    assert (last["log end"], last["start offset (SPSO)"], last[f"{topic}-0"]) == (20, 15, 5)
+
+    labels = (group, "0", topic)
+    assert shown(cli)["sharegroup_lag"] == {labels: 5}
     exported = scraped(site.metrics_port)
-    assert exported["sharegroup_lag"] == {place: 5}
+    assert exported["sharegroup_lag"] == {labels: 5}
     assert exported["sharegroup_transitions_total"]["accept", group, topic] == 15
     assert exported["kafka_server_sharegroupmetrics_recordacknowledgements_total"]["Accept",] == 15
     site.until(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.dead_letter_topic import NOT_COPIED_HEADER, append_dead_letter_records
+from sharegroup.processor.dead_letter_records import NOT_COPIED_HEADER, append_dead_letter_records
 
 
 def test_records_that_are_too_large_for_their_topic_are_appended_without_the_copy(log: KafkaLog) -> None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord, PartitionOffsets
 from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
@@ -82,8 +82,8 @@ def test_a_compacted_topic(log: KafkaLog) -> None:
     def remaining() -> list[int]:
         # Only segments that are closed are compacted, and an append closes one that is old enough.
         log.append(topic, 0, [NewRecord(b"filler", b"")])
-        found = log.read(topic, 0, 0, 12)
-        return [record.offset for record in found] if len(found) < 12 else []
+        records = log.read(topic, 0, 0, 12)
+        return [record.offset for record in records] if len(records) < 12 else []
 
     assert eventually(remaining, "the topic is compacted") == [9, 10, 11]
     assert [record.offset for record in log.read(topic, 0, 2, 10)] == [9]

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import Cause
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
@@ -47,15 +47,15 @@ class Site:
 
     def polled(self, count: int) -> list[int]:
         """Offsets of the next records, not acknowledged yet."""
-        found: list[int] = []
+        offsets: list[int] = []
 
         def has_all() -> bool:
-            if len(found) < count:
-                found.extend(message.offset() or 0 for message in self.consumer.poll(1))
-            return len(found) >= count
+            if len(offsets) < count:
+                offsets.extend(message.offset() or 0 for message in self.consumer.poll(1))
+            return len(offsets) >= count
 
         eventually(has_all, f"{count} records are delivered", TIMEOUT_S)
-        return found
+        return offsets
 
     def accept(self, topic: str, offsets: list[int]) -> None:
         for offset in offsets:
@@ -83,8 +83,8 @@ class Site:
 
     def _start_offset(self) -> int | None:
         groups = fold(self.table.rows(group_id=self.group_id)).groups.values()
-        found = [led.share_partition for group in groups for led in group.partitions.values()]
-        return found[0].start_offset if found else None
+        partitions = [led.share_partition for group in groups for led in group.partitions.values()]
+        return partitions[0].start_offset if partitions else None
 
 
 @pytest.fixture
@@ -95,6 +95,7 @@ def site(broker: KafkaBroker, log: KafkaLog, tmp_path: Path) -> Iterator[Site]:
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": group_id,
         "share.acknowledgement.mode": "explicit",
+        "max.poll.records": 500,
         "fetch.max.wait.ms": 1_000,
     }
     with ProcessorPeer(log, table_path=table), ShareConsumer(config) as consumer:
@@ -125,9 +126,9 @@ def test_aborted_records_and_markers_at_the_end_of_the_log(
     begin(events, ["x", "y"]).abort_transaction(30)  # offsets 3 and 4, marker at 5
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 6, "the second transaction is over")
     site.begin(events, isolation_level)
-    found = site.polled(len(delivered))
-    assert found == delivered
-    site.accept(events, found)
+    offsets = site.polled(len(delivered))
+    assert offsets == delivered
+    site.accept(events, offsets)
     site.settled_at(6)
     assert site.gaps() == gaps
 
@@ -142,9 +143,9 @@ def test_a_read_committed_group_gets_nothing_of_an_open_transaction_and_all_of_i
     site.accept(events, site.polled(1))
     site.settled_at(1)
     transaction.commit_transaction(30)  # marker at 4; the fetch that waits is woken by it
-    found = site.polled(3)
-    assert found == [1, 2, 3]
-    site.accept(events, found)
+    offsets = site.polled(3)
+    assert offsets == [1, 2, 3]
+    site.accept(events, offsets)
     site.settled_at(5)
 
 
@@ -160,9 +161,9 @@ def test_a_compacted_topic(log: KafkaLog, site: Site) -> None:
     end_offset = log.offsets(topic)[0].end_offset
     left = [record.offset for record in log.read(topic, 0, 0, end_offset)]
     site.begin(topic)
-    found = site.polled(len(left))
-    assert found == left
-    site.accept(topic, found)
+    offsets = site.polled(len(left))
+    assert offsets == left
+    site.accept(topic, offsets)
     site.settled_at(end_offset)
     assert set(site.gaps()) == set(range(end_offset)) - set(left)
 
@@ -178,9 +179,9 @@ def test_records_deleted_past_the_start_offset(
     for offset in held:
         site.consumer.acknowledge_offset(events, 0, offset, AcknowledgeType.RELEASE)
     site.consumer.commit_sync(TIMEOUT_S)
-    found = site.polled(len(delivered))
-    assert found == delivered
-    site.accept(events, found)
+    offsets = site.polled(len(delivered))
+    assert offsets == delivered
+    site.accept(events, offsets)
     site.settled_at(10)
     assert site.gaps() == dict.fromkeys(range(start_offset), f"deleted: the log starts at offset {start_offset}")
     # The next record is delivered as if nothing had been.
@@ -197,7 +198,7 @@ def test_retention(log: KafkaLog, site: Site) -> None:
     site.settled_at(3)
     # It is not old for a while yet.
     log.append(topic, 0, [NewRecord(None, b"new", timestamp_ms=log.now_ms() + 1_800_000)])
-    found = site.polled(1)
-    assert found == [3]
-    site.accept(topic, found)
+    offsets = site.polled(1)
+    assert offsets == [3]
+    site.accept(topic, offsets)
     site.settled_at(4)

@@ -52,7 +52,7 @@ def test_they_drain_a_topic_and_end_at_sigterm(deployment: KafkaDeployment) -> N
     worker.signal(signal.SIGTERM)
     assert worker.exit_code() == ExitCode.OK
     processor.await_event("member_removed")
-    processor.signal(signal.SIGTERM)
+    processor.signal_group(signal.SIGTERM)
     assert processor.exit_code() == ExitCode.OK
     assert [line.partition(" event=")[2] for job in (worker, processor) for line in job.events("ended")] == [
         "ended exit_code=0 signal=SIGTERM"

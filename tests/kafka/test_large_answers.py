@@ -7,15 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from sharegroup.actor.effects import Respond
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.actor.effects import Address, Respond, response_to
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.answer_records import AnswerRecords
+from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.topics import MAX_MESSAGE_BYTES, ensure_topics
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.messages import ResponseEnvelope, decoded_response
+from sharegroup.protocol.messages import ErrorResponse, decoded_response
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["topic of the processor", "topic with Kafka's bound"])
@@ -33,7 +33,7 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
         bounds = {"retention.ms": "-1", "max.message.bytes": str(limit)}
         log.create_topic(config.response_topic_name, 1, bounds)
     ensure_topics(log, config)
-    records = AnswerRecords(log, config, leader_epoch=1)
+    records = AnswerRecords(log, config)
     # Sizes about the bound, with what an envelope has besides.
     for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
         answer = records.outbox_answer(respond(number, limit + size))
@@ -52,8 +52,5 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
 
 
 def respond(correlation_id: int, size: int) -> Respond:
-    body = {"error_message": "x" * size}
-    envelope = ResponseEnvelope(
-        api_key=ApiKey.SHARE_FETCH, correlation_id=correlation_id, group_id="group", member_id="member", body=body
-    )
-    return Respond(0, envelope)
+    address = Address(0, ApiKey.SHARE_FETCH, correlation_id, "group", "member")
+    return response_to(address, ErrorResponse(error_message="x" * size), leader_epoch=1)

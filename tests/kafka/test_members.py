@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AclOperation
 
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup import AcknowledgeType, AdminClient, KafkaError, KafkaException, ShareConsumer
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
+from tests.kafka.access import grant, logged_in
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import USERS, KafkaBroker
 
 TIMEOUT_S = 60.0
 
@@ -30,15 +31,15 @@ def processor(log: KafkaLog) -> Iterator[ProcessorPeer]:
 
 def polled(consumer: ShareConsumer, count: int) -> list[tuple[int | None, int | None]]:
     """Offset and delivery count of the next records."""
-    found: list[tuple[int | None, int | None]] = []
+    messages: list[tuple[int | None, int | None]] = []
     deadline = time.monotonic() + TIMEOUT_S
-    while len(found) < count and time.monotonic() < deadline:
+    while len(messages) < count and time.monotonic() < deadline:
         for message in consumer.poll(1):
-            found.append((message.offset(), message.delivery_count()))
+            messages.append((message.offset(), message.delivery_count()))
             is_first = message.delivery_count() == 1
             consumer.acknowledge(message, AcknowledgeType.RELEASE if is_first else AcknowledgeType.ACCEPT)
         consumer.commit_sync(TIMEOUT_S)
-    return found
+    return messages
 
 
 @pytest.mark.usefixtures("processor")
@@ -50,17 +51,38 @@ def test_records_of_a_topic_with_gaps_are_delivered_again(
     begin(events, ["a", "b"]).commit_transaction(30)  # offsets 0 and 1, marker at 2
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the transaction is over")
     log.append(events, 0, [NewRecord(None, b"c")])
-    config = {
+    config: dict[str, object] = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": group,
         "share.acknowledgement.mode": "explicit",
     }
     with ShareConsumer(config) as consumer:
         consumer.subscribe([events])
-        found = polled(consumer, 6)
-    assert sorted(found) == [(0, 1), (0, 2), (1, 1), (1, 2), (3, 1), (3, 2)]
+        messages = polled(consumer, 6)
+    assert sorted(messages) == [(0, 1), (0, 2), (1, 1), (1, 2), (3, 1), (3, 2)]
     # A second member gets what is new, and nothing of what the first one has accepted.
     log.append(events, 0, [NewRecord(None, b"d")])
     with ShareConsumer(config) as consumer:
         consumer.subscribe([events])
         assert polled(consumer, 2) == [(4, 1), (4, 2)]
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_topic_that_may_not_be_read_is_reported_once(broker: KafkaBroker, log: KafkaLog, events: str) -> None:
+    group = f"group-{uuid4().hex[:8]}"
+    AdminClient(log).alter_group_config(group, {"share.auto.offset.reset": "earliest"})
+    log.append(events, 0, [NewRecord(None, b"a")])
+    grant(broker, REQUESTS, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ, AclOperation.WRITE)
+    grant(broker, RESPONSES, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
+    grant(broker, events, AclOperation.DESCRIBE)
+    kafka = logged_in(broker, "alice", USERS["alice"])
+    config: dict[str, object] = {**kafka.client_properties(), "group.id": group}
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([events])
+        with pytest.raises(KafkaException, match=events) as info:
+            consumer.poll(TIMEOUT_S)
+        error = info.value.args[0]
+        assert (error.code(), error.fatal()) == (KafkaError.TOPIC_AUTHORIZATION_FAILED, False)
+        assert consumer.poll(1).is_empty()
+        grant(broker, events, AclOperation.READ)
+        assert [message.value() for message in consumer.poll(TIMEOUT_S)] == [b"a"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,18 +13,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewPartitions,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import ConfigurationError, LogAccessDeniedError, UnknownTopicError
@@ -30,6 +25,7 @@ from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.rows import RecordType
 from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
+from tests.kafka.access import grant, logged_in
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
 from tests.support.kafka_broker import USERS, KafkaBroker
@@ -70,7 +66,7 @@ def new_site(tmp_path: Path) -> Iterator[Callable[[KafkaConfig], KafkaSite]]:
 NewSite = Callable[[KafkaConfig], KafkaSite]
 
 
-def plain(broker: KafkaBroker) -> KafkaConfig:
+def without_tls(broker: KafkaBroker) -> KafkaConfig:
     return KafkaConfig(bootstrap_servers=broker.bootstrap_servers)
 
 
@@ -83,16 +79,16 @@ class Seen:
         self._lock = threading.Lock()
 
     def __call__(self, records: DataFrame) -> None:
-        found = [(row.partition, row.offset) for row in records.collect()]
+        offsets = [(row.partition, row.offset) for row in records.collect()]
         with self._lock:
-            self.places += found
+            self.places += offsets
             self.plans.append(records._jdf.queryExecution().toString())
 
 
 def work(spark: SparkSession, site: KafkaSite, group_id: str, topic: str) -> Seen:
     """Let a Spark worker work until there is nothing left."""
     seen = Seen()
-    config = {**site.settings.link_properties, "group.id": group_id, "topics": topic}
+    config = {**site.settings.channel_properties, "group.id": group_id, "topics": topic}
     process(spark, config, seen, once_timeout_s=60)
     return seen
 
@@ -157,7 +153,7 @@ def test_what_anybody_appends_to_the_request_topic(site: KafkaSite) -> None:
     figures = site.running_processor().processor.figures
     before, now_ms = figures.undecodable_messages, site.log.now_ms()
     requests = site.settings.processor.request_topic_name
-    # More than a broker takes by default, and clocks that are a day off: LogAppendTime does not heed them.
+    # More than a broker takes by default, and clocks that are a day off: LogAppendTime ignores them.
     site.log.append(requests, 0, [NewRecord(None, bytes(2_000_000))])
     for stamp_ms in (now_ms - DAY_MS, now_ms + DAY_MS):
         site.log.append(requests, 0, [NewRecord(None, b"x", timestamp_ms=stamp_ms)])
@@ -168,7 +164,7 @@ def test_what_anybody_appends_to_the_request_topic(site: KafkaSite) -> None:
 
 
 def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: KafkaBroker) -> None:
-    site = new_site(plain(broker))
+    site = new_site(without_tls(broker))
     requests = site.settings.processor.request_topic_name
     with site.running():
         topic = site.new_topic(record_count=10)
@@ -208,7 +204,7 @@ def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: Ka
 def test_a_request_topic_that_will_not_do(
     new_site: NewSite, broker: KafkaBroker, config: dict[str, str], complaint: str
 ) -> None:
-    site = new_site(plain(broker))
+    site = new_site(without_tls(broker))
     processor = site.settings.processor
     site.log.create_topic(processor.request_topic_name, 1, config)
     with pytest.raises(ConfigurationError, match=f"Topic {processor.request_topic_name}.*{complaint}.*Set "):
@@ -217,21 +213,8 @@ def test_a_request_topic_that_will_not_do(
 
 def grant_all(broker: KafkaBroker, stem: str) -> None:
     """Let alice do everything with the topics of a site; she has no right on any consumer group."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            f"{name}-{stem}",
-            ResourcePatternType.PREFIXED,
-            "User:alice",
-            "*",
-            AclOperation.ALL,
-            AclPermissionType.ALLOW,
-        )
-        for name in ("requests", "responses", "topic")
-    ]
-    for future in admin.create_acls(bindings).values():
-        future.result()
+    for name in ("requests", "responses", "topic"):
+        grant(broker, f"{name}-{stem}", AclOperation.ALL, is_prefix=True)
 
 
 def test_a_processor_that_logs_in(
@@ -244,15 +227,7 @@ def test_a_processor_that_logs_in(
     # As with --verbose.
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "sharegroup")
-    site = new_site(
-        KafkaConfig(
-            bootstrap_servers=broker.sasl_bootstrap_servers,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_username="alice",
-            sasl_password=USERS["alice"],
-        )
-    )
+    site = new_site(logged_in(broker, "alice", USERS["alice"]))
     requests = site.settings.processor.request_topic_name
     with pytest.raises(LogAccessDeniedError, match=f"create topic '{requests}'"), site.running():
         pass
@@ -287,36 +262,35 @@ def can_create(site: KafkaSite, topic: str) -> bool:
     return bool(site.log.describe_topic(topic))
 
 
-@pytest.mark.kafka
-def test_an_outage(new_site: NewSite, tmp_path: Path) -> None:
-    with KafkaBroker("4.3.1", tmp_path / "broker") as broker:
-        site = new_site(plain(broker))
-        # Down at the start.
+def test_an_outage(new_site: NewSite, kafka_to_kill: KafkaBroker) -> None:
+    broker = kafka_to_kill
+    site = new_site(without_tls(broker))
+    # Down at the start.
+    broker.kill()
+    starting = threading.Thread(target=site.start)
+    starting.start()
+    broker.start()
+    starting.join()
+    topic = site.new_topic(record_count=20)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT) as consumer:
+        first = site.poll(consumer, 5)
+        # Down while records are held, and their acknowledgements are under way.
         broker.kill()
-        starting = threading.Thread(target=site.start)
-        starting.start()
+        consumer.commit_async()
         broker.start()
-        starting.join()
-        topic = site.new_topic(record_count=20)
-        group_id = site.new_group()
-        with site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT) as consumer:
-            first = site.poll(consumer, 5)
-            # Down while records are held, and their acknowledgements are under way.
-            broker.kill()
-            consumer.commit_async()
-            broker.start()
-            rest = site.poll(consumer, 15)
-            consumer.commit_sync()
-            site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
-        assert places([*first, *rest]) == {(0, offset) for offset in range(20)}
-        assert verify(site.rows(), BROKER).findings == []
-        # A processor that waits for Kafka can be stopped.
-        broker.kill()
-        site.stop()
+        rest = site.poll(consumer, 15)
+        consumer.commit_sync()
+        site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
+    assert places([*first, *rest]) == {(0, offset) for offset in range(20)}
+    assert verify(site.rows(), BROKER).findings == []
+    # A processor that waits for Kafka can be stopped.
+    broker.kill()
+    site.stop()
 
 
 def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None:
-    site = new_site(plain(kafka_3_9_2))
+    site = new_site(without_tls(kafka_3_9_2))
     with site.running():
         topic = site.new_topic(partition_count=2, record_count=50)
         group_id = site.new_group(f"group-{uuid4().hex[:8]}")
@@ -327,3 +301,19 @@ def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2:
         assert len(polled) + len(worked) == 100
         assert site.is_drained(group_id, topic)
     assert verify(site.rows(), BROKER).findings == []
+
+
+def test_the_records_of_a_killed_member_come_back_by_its_silence(site: KafkaSite) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group(share_record_lock_duration_ms="60000")
+    config = {**site.settings.channel_properties, "group.id": group_id}
+    program = [sys.executable, "-m", "tests.kafka.side_by_side.doomed_member", "sharegroup:ShareConsumer"]
+    with subprocess.Popen([*program, json.dumps(config), topic, "60"], stdout=subprocess.PIPE, text=True) as member:
+        assert member.stdout is not None
+        assert json.loads(member.stdout.readline())
+        member.kill()
+    with site.consumer(group_id, topic) as consumer:
+        assert len(site.poll(consumer, 10)) == 10
+    causes = {entry.cause for row in site.rows(group_id) for entry in row.transitions}
+    assert Cause.MEMBER_SILENT in causes
+    assert Cause.LOCK_TIMEOUT not in causes

@@ -1,4 +1,4 @@
-"""What a broker refuses: who may not log in, what nobody was granted, what is too large."""
+"""Refusals of a broker: logins, rights that were not granted, records that are too large."""
 
 from __future__ import annotations
 
@@ -8,34 +8,19 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.held_records import HeldRange
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogAccessDeniedError, LogUnavailableError, RecordTooLargeError
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import LogRecord, NewRecord
-from sharegroup.spark.kafka_records import kafka_records
+from sharegroup.spark.acquired_records import kafka_records
+from tests.kafka.access import Mechanism, grant, logged_in
 from tests.support.eventually import eventually
-from tests.support.kafka_broker import CLIENT_KEY_PASSWORD, SCRAM_MECHANISMS, USERS, KafkaBroker
-
-
-def logged_in(broker: KafkaBroker, user: str, password: str, mechanism: str = "PLAIN") -> KafkaConfig:
-    return KafkaConfig(
-        bootstrap_servers=broker.sasl_bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism=mechanism,
-        sasl_username=user,
-        sasl_password=password,
-    )
+from tests.support.kafka_broker import CLIENT_KEY_PASSWORD, SCRAM_MECHANISMS, USERS, KafkaBroker, ScramMechanism
 
 
 def written_and_read(spark: SparkSession, kafka: KafkaConfig) -> list[bytes]:
@@ -47,18 +32,9 @@ def written_and_read(spark: SparkSession, kafka: KafkaConfig) -> list[bytes]:
     return [bytes(row.value) for row in kafka_records(spark, kafka, held).collect()]
 
 
-def grant(broker: KafkaBroker, topic: str, operation: AclOperation) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    binding = AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
-    )
-    for future in admin.create_acls([binding]).values():
-        future.result()
-
-
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM_MECHANISMS])
 def test_a_wrong_password_is_refused_at_once(
-    broker: KafkaBroker, caplog: pytest.LogCaptureFixture, mechanism: str
+    broker: KafkaBroker, caplog: pytest.LogCaptureFixture, mechanism: Mechanism
 ) -> None:
     caplog.set_level(logging.DEBUG)
     password = "wrong-password-Kp9"
@@ -77,12 +53,17 @@ def taken(log: KafkaLog, topic: str) -> list[LogRecord]:
         follower.close()
 
 
+def deleted(log: KafkaLog, topic: str) -> None:
+    log.delete_records(topic, 0, 1)
+    log.delete_topic(topic)
+
+
 OPERATIONS: dict[AclOperation, Callable[[KafkaLog, str], object]] = {
     AclOperation.DESCRIBE: lambda log, topic: log.offsets(topic),
     AclOperation.DESCRIBE_CONFIGS: lambda log, topic: log.describe_topic(topic),
     AclOperation.READ: lambda log, topic: (log.read(topic, 0, 0, 1), taken(log, topic)),
     AclOperation.WRITE: lambda log, topic: log.append(topic, 0, [NewRecord(None, b"b")]),
-    AclOperation.DELETE: lambda log, topic: (log.delete_records(topic, 0, 1), log.delete_topic(topic)),
+    AclOperation.DELETE: deleted,
 }
 
 
@@ -109,7 +90,7 @@ def test_each_operation_needs_its_right(broker: KafkaBroker, log: KafkaLog, even
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
-def test_scram(spark: SparkSession, broker: KafkaBroker, mechanism: str) -> None:
+def test_scram(spark: SparkSession, broker: KafkaBroker, mechanism: ScramMechanism) -> None:
     assert written_and_read(spark, logged_in(broker, "admin", USERS["admin"], mechanism)) == [b"a"]
 
 
@@ -122,32 +103,32 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
-    secured = {"bootstrap_servers": tls_broker.tls_bootstrap_servers, "security_protocol": "SSL"}
-    assert written_and_read(spark, KafkaConfig(**secured, ssl_ca_location=str(tls_broker.folder / "ca.pem"))) == [b"a"]
-    distrustful = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
+    secured = partial(KafkaConfig, bootstrap_servers=tls_broker.tls_bootstrap_servers, security_protocol="SSL")
+    assert written_and_read(spark, secured(ssl_ca_location=str(tls_broker.folder / "ca.pem"))) == [b"a"]
+    distrustful = KafkaLog(secured(), timeout_ms=1_500)
     with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
         distrustful.topics()
-    plain = KafkaLog(KafkaConfig(bootstrap_servers=tls_broker.tls_bootstrap_servers), timeout_ms=1_500)
-    with plain, pytest.raises(LogUnavailableError):
-        plain.topics()
+    without_tls = KafkaLog(KafkaConfig(bootstrap_servers=tls_broker.tls_bootstrap_servers), timeout_ms=1_500)
+    with without_tls, pytest.raises(LogUnavailableError):
+        without_tls.topics()
 
 
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_mutual_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
-    secured = {
-        "bootstrap_servers": tls_broker.mutual_tls_bootstrap_servers,
-        "security_protocol": "SSL",
-        "ssl_ca_location": str(tls_broker.folder / "ca.pem"),
-    }
-    certified = KafkaConfig(
-        **secured,
+    secured = partial(
+        KafkaConfig,
+        bootstrap_servers=tls_broker.mutual_tls_bootstrap_servers,
+        security_protocol="SSL",
+        ssl_ca_location=str(tls_broker.folder / "ca.pem"),
+    )
+    certified = secured(
         ssl_certificate_location=str(tls_broker.folder / "client.pem"),
         ssl_key_location=str(tls_broker.folder / "client.key"),
-        ssl_key_password=CLIENT_KEY_PASSWORD,
+        ssl_key_password=SecretStr(CLIENT_KEY_PASSWORD),
     )
     assert written_and_read(spark, certified) == [b"a"]
-    anonymous = KafkaLog(KafkaConfig(**secured), timeout_ms=1_500)
+    anonymous = KafkaLog(secured(), timeout_ms=1_500)
     with anonymous, pytest.raises((LogAccessDeniedError, LogUnavailableError)):
         anonymous.topics()
 

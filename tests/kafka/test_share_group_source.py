@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.core.record_state import Cause
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.share_group_source import ShareGroupDataSource
+from sharegroup.spark.source.stream_reader import ShareGroupDataSource
 from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.conftest import Begin
@@ -58,22 +58,23 @@ def test_a_batch_of_a_topic_with_transactions(
     }
     reader = ShareGroupDataSource(CaseInsensitiveDict(options)).streamReader(StructType())
     start = reader.initialOffset()
-    found = [start]
+    ends = [start]
 
     def has_batch() -> bool:
-        found[0] = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(10))))
-        return found[0]["number"] == 1
+        ends[0] = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(10))))
+        number: int = ends[0]["number"]
+        return number == 1
 
     eventually(has_batch, "a batch", TIMEOUT_S)
-    (end,) = found
+    (end,) = ends
     rows = [row for task in reader.partitions(start, end) for b in reader.read(task) for row in b.to_pylist()]
     assert [(row["offset"], row["key"], row["value"], row["timestampType"]) for row in rows] == [
         (3, b"k", b"c", 0),
         (4, None, b"d", 0),
     ]
     assert rows[0]["headers"] == [{"key": "h", "value": b"x"}]
-    said = [[events, 0, 3, 3, "accept"], [events, 0, 4, 4, "reject"]]
-    (Path(end["acknowledgement_folder"]) / "000000.json").write_text(json.dumps(said))
+    acknowledgements = [[events, 0, 3, 3, "accept"], [events, 0, 4, 4, "reject"]]
+    (Path(end["acknowledgement_folder"]) / "000000.json").write_text(json.dumps(acknowledgements))
     assert reader.latestOffset(end, ReadMaxRows(10)) == end
     eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements are answered", TIMEOUT_S)
     reader.stop()

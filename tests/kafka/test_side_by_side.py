@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.client.admin import AdminClient
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.state.reader import StateTableReader
@@ -34,10 +34,10 @@ AT_ONCE = 6
 SCRIPT = Path(__file__).parent / "side_by_side" / "consumer_script.py"
 EARLIEST = {"share.auto.offset.reset": "earliest"}
 CHANGES = {
-    "from confluent_kafka import": "from sharegroup.client.share_consumer import",
+    "from confluent_kafka import": "from sharegroup import",
     '"bootstrap.servers": address': '"log.path": address',
 }
-"""What a user of confluent-kafka's ShareConsumer changes: the import, and one key."""
+"""The changes for a user of confluent-kafka's ShareConsumer: the import, and one key."""
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +65,15 @@ Outcomes = Callable[[Scenario], tuple[Outcome, Outcome]]
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, sides: tuple[Side, Side]) -> Iterator[Outcomes]:
-    """What came of a scenario in Kafka, and here."""
+    """The outcomes of a scenario in Kafka and here."""
     callspecs = [
         item.callspec
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
     ]
     # Other modules have parameters of that name, too.
-    found = [spec.params.get("scenario") for spec in callspecs]
-    chosen = {scenario.name: scenario for scenario in found if isinstance(scenario, Scenario)}
+    names = [spec.params.get("scenario") for spec in callspecs]
+    chosen = {scenario.name: scenario for scenario in names if isinstance(scenario, Scenario)}
     pools = [ThreadPoolExecutor(AT_ONCE) for _ in sides]
     futures: dict[str, list[Future[Outcome]]] = {
         name: [pool.submit(perform, scenario, side) for pool, side in zip(pools, sides, strict=True)]
@@ -92,8 +92,8 @@ def outcomes(request: pytest.FixtureRequest, sides: tuple[Side, Side]) -> Iterat
 @pytest.mark.kafka
 def test_scenario(scenario: Scenario, outcomes: Outcomes) -> None:
     kafka, here = outcomes(scenario)
-    found = disagreements(scenario, kafka, here)
-    assert not found, "\n".join(found)
+    statements = disagreements(scenario, kafka, here)
+    assert not statements, "\n".join(statements)
 
 
 def output_of(script: Path, address: str, topic: str) -> str:

@@ -20,7 +20,8 @@ LATE = "1 accept: INVALID_RECORD_STATE"
 
 
 def scenario(**keys: Any) -> Scenario:
-    return Scenario(name="s", about="about", members={"m": {}}, steps=[{"consume": "m"}], **keys)
+    content = {"name": "s", "about": "about", "members": {"m": {}}, "steps": [{"consume": "m"}], **keys}
+    return Scenario.model_validate(content)
 
 
 @pytest.mark.parametrize(
@@ -42,17 +43,17 @@ def test_the_start_offset_is_the_first_record_that_is_not_finished(
     assert outcome([], {0: PartitionState(start_offset, records)}, NAMES).start == {0: start}
 
 
-def test_deliveries_are_in_the_order_of_their_counts_whoever_told_of_them_first() -> None:
-    told = [Delivery("a", 2, "accept", "ok"), Delivery("b", 1), Delivery("deleted", 1, "accept", "ok")]
-    told.append(Delivery("a", 1, "release", "INVALID_RECORD_STATE"))
-    found = outcome(told, {0: PartitionState(0, {0: (ACKNOWLEDGED, 2)})}, NAMES)
-    assert found.deliveries == {
+def test_deliveries_are_in_the_order_of_their_counts_whoever_reported_them_first() -> None:
+    deliveries = [Delivery("a", 2, "accept", "ok"), Delivery("b", 1), Delivery("deleted", 1, "accept", "ok")]
+    deliveries.append(Delivery("a", 1, "release", "INVALID_RECORD_STATE"))
+    result = outcome(deliveries, {0: PartitionState(0, {0: (ACKNOWLEDGED, 2)})}, NAMES)
+    assert result.deliveries == {
         "a": ["1 release: INVALID_RECORD_STATE", "2 accept"],
         "b": ["1 nothing"],
         "c": [],
         "deleted": ["1 accept"],
     }
-    assert found.final == {"a": "acknowledged 2", "b": "available 0", "c": "available 0"}
+    assert result.final == {"a": "acknowledged 2", "b": "available 0", "c": "available 0"}
 
 
 @pytest.mark.parametrize("keys", [{}, {"expect": EXPECT}])
@@ -83,7 +84,7 @@ def test_what_both_sides_do_must_be_what_is_expected() -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"expect": EXPECT}])
 def test_a_stated_difference_must_be_there_on_both_sides(keys: dict[str, Any]) -> None:
-    difference = {"fact": "deliveries a", "kafka": ["1 accept"], "here": [LATE], "reason": "one rule"}
+    difference = {"name": "deliveries a", "kafka": ["1 accept"], "here": [LATE], "reason": "one rule"}
     differing = scenario(differs=[difference], **keys)
     here = replace(SAME, deliveries={"a": [LATE]})
     assert disagreements(differing, SAME, here) == []

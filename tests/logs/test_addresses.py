@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.open import open_log
 from sharegroup.logs.partitioner import partition_for

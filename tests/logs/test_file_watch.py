@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def watching(path: Path) -> Iterator[Watch]:
     watching = watch(path)
-    if watching.longest_pause_ms < 200:
+    if not watching.reports:
         pytest.skip("this machine has no inotify instance left")
     yield watching
     watching.close()

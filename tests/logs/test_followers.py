@@ -108,9 +108,9 @@ def test_a_take_is_bounded_and_what_is_left_comes_next(
     follower = follow()
     offsets: list[int] = []
     while len(offsets) < 5:
-        found = taken(follower, max_records, max_bytes)
-        assert 0 < len(found) <= most
-        offsets += [offset for _, offset, _ in found]
+        records = taken(follower, max_records, max_bytes)
+        assert 0 < len(records) <= most
+        offsets += [offset for _, offset, _ in records]
         assert follower.positions == {0: len(offsets)}
     assert offsets == [0, 1, 2, 3, 4]
 
@@ -241,7 +241,7 @@ def test_many_records_come_whole_and_in_order(log: Log, events: str, follow: Fol
     follower = follow()
     records: list[LogRecord] = []
     while len(records) < count:
-        found = follower.take(400, 100_000, WAIT_MS)
-        assert 0 < len(found) <= 199
-        records += found
+        batch = follower.take(400, 100_000, WAIT_MS)
+        assert 0 < len(batch) <= 199
+        records += batch
     assert [int((record.value or b"").rstrip(b".")) for record in records] == list(range(count))

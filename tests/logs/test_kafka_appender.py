@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.errors import UnknownTopicError
+from sharegroup.errors import LogUnavailableError, UnknownTopicError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.port import NewRecord
+from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
 
@@ -19,7 +18,16 @@ def test_a_deleted_topic_does_not_come_back(kafka_4_3_1: KafkaBroker) -> None:
         appender = KafkaAppender(KafkaClients(KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers), 60_000))
         assert appender.append([("deleted", 0, record)]) == [0]
         log.delete_topic("deleted")
-        # The producer knows the topic; as its metadata says otherwise, the record is given up.
-        with pytest.raises(UnknownTopicError):
-            appender.append([("deleted", 0, record)])
+
+        def is_unknown() -> bool:
+            # The producer knows the topic; as its metadata says otherwise, the record is given up.
+            try:
+                appender.append([("deleted", 0, record)])
+            except LogUnavailableError:
+                return False
+            except UnknownTopicError:
+                return True
+            raise AssertionError("the record was appended")
+
+        eventually(is_unknown, "the appender knows that the topic is gone")
         assert "deleted" not in [topic.name for topic in log.topics()]

@@ -1,23 +1,79 @@
-"""What a program's log says while Kafka does not answer."""
+"""Log messages of a program while Kafka does not answer."""
 
 from __future__ import annotations
 
 import logging
 
 import pytest
+from confluent_kafka import KafkaError
 
-from sharegroup.logs.kafka_outage import Outage
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import ConfigurationError, LogAccessDeniedError, LogUnavailableError, ShareGroupError
+from sharegroup.logs.kafka_clients import Outage
+from sharegroup.logs.kafka_errors import is_transient, translated
+from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.logs.open import ENDLESS_MS
+from tests.support.scraping import free_port
 
 
 def test_one_line_a_minute_however_many_operations_wait(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     outage = Outage("Kafka at b:9092")
-    outage.lasts("append to partition events-0", 4.9, "refused")
+    outage.log_wait("append to partition events-0", 4.9, "refused")
     assert caplog.records == []
     for seconds in (5.2, 5.3, 30.0):
-        outage.lasts("describe topic events", seconds, "Connection refused")
+        outage.log_wait("describe topic events", seconds, "Connection refused")
     (line,) = [str(record.msg) for record in caplog.records]
     assert line == (
         'event=log_unavailable log="Kafka at b:9092" action="describe topic events" seconds=5 '
         'reason="Connection refused"'
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Unable to replicate the partition 1 time(s): All brokers are currently fenced.", LogUnavailableError),
+        (
+            "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+            "only 1 broker(s) are registered.",
+            ConfigurationError,
+        ),
+    ],
+)
+def test_a_new_topic_waits_for_brokers_that_are_fenced(text: str, kind: type[ShareGroupError]) -> None:
+    error = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, text)
+    assert is_transient(error) == (kind is LogUnavailableError)
+    assert type(translated(error, "Kafka at b:9092 cannot create topic 'orders'")) is kind
+
+
+@pytest.mark.parametrize("code", [KafkaError._SSL, KafkaError._TRANSPORT])
+def test_a_certificate_that_is_refused_is_no_outage(code: int) -> None:
+    text = "ssl://b:9092/bootstrap: error:0A000086:SSL routines::certificate verify failed (after 54ms)"
+    error = KafkaError(code, text)
+    assert not is_transient(error)
+    assert type(translated(error, "Kafka at b:9092 cannot list the topics")) is LogAccessDeniedError
+
+
+def test_an_operation_that_gets_no_answer_names_its_own_timeout() -> None:
+    """That of the log is endless, as a processor has it."""
+    with KafkaLog(KafkaConfig(bootstrap_servers=f"127.0.0.1:{free_port()}"), timeout_ms=ENDLESS_MS) as log:
+        error = log.identify(["orders"], 300)["orders"]
+    assert isinstance(error, LogUnavailableError)
+    assert "cannot look at topics: no answer within 300 ms; " in error.message
+    assert "Connection refused" in error.message
+
+
+def test_lines_of_kafkas_client_are_for_debugging(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The typed error says the same, once; the client says it with each attempt to connect."""
+    for level, has_lines in ((logging.INFO, False), (logging.DEBUG, True)):
+        caplog.set_level(level, logger="sharegroup")
+        log = KafkaLog(KafkaConfig(bootstrap_servers=f"127.0.0.1:{free_port()}"), timeout_ms=300)
+        with log, pytest.raises(LogUnavailableError, match="Connection refused"):
+            log.topics()
+        lines = [record for record in caplog.records if "Connection refused" in record.getMessage()]
+        assert bool(lines) == has_lines
+        assert {record.levelno for record in lines} <= {logging.DEBUG}
+    assert "rdkafka" not in capfd.readouterr().err

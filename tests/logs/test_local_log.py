@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from sharegroup.errors import (
     UnknownTopicError,
     UnsupportedFormatVersionError,
 )
-from sharegroup.logs import local
+from sharegroup.logs import local_deletion
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.local_bounds import MAX_RECORD_BYTES
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
+from sharegroup.logs.local_partition import MAX_RECORD_BYTES
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
 
@@ -65,8 +66,8 @@ def values(*texts: str) -> list[NewRecord]:
 
 
 def read_values(log: Log, topic: str = "events", partition: int = 0) -> list[bytes | None]:
-    found = log.offsets(topic)[partition]
-    return [record.value for record in log.read(topic, partition, found.start_offset, found.end_offset)]
+    offsets = log.offsets(topic)[partition]
+    return [record.value for record in log.read(topic, partition, offsets.start_offset, offsets.end_offset)]
 
 
 # Topics
@@ -205,6 +206,25 @@ def test_raising_the_end_of_an_unknown_partition(log: LocalLog) -> None:
         log.raise_end_offset("events", 2, 0)
 
 
+@pytest.mark.parametrize("waits_for", ["records", "growth"])
+def test_a_commit_is_seen_though_its_writer_was_killed_before_it_notified_anybody(
+    path: Path, log: LocalLog, waits_for: str
+) -> None:
+    follower, ends = log.follow("events", {0: 0}), log.watch_ends()
+    ends.watch("events", {0: 0})
+    with ThreadPoolExecutor(1) as pool:
+        if waits_for == "records":
+            waiting = pool.submit(lambda: bool(follower.take(10, 10_000, WAIT_MS)))
+        else:
+            waiting = pool.submit(lambda: bool(ends.wait(WAIT_MS).partitions))
+        with closing(sqlite3.connect(path)) as writer, writer:
+            writer.execute("INSERT INTO records SELECT rowid, 0, 0, 0, NULL, NULL, NULL FROM topics")
+            writer.execute("UPDATE partitions SET end_offset = 1 WHERE partition = 0")
+        assert waiting.result()
+    follower.close()
+    ends.close()
+
+
 # Failures
 
 
@@ -310,7 +330,7 @@ def test_a_record_that_is_too_large_is_refused_and_so_is_what_was_to_be_appended
 
 
 def test_records_of_a_deleted_topic_go_in_steps(path: Path, log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_RECORDS_PER_DELETION", 10)
+    monkeypatch.setattr(local_deletion, "_RECORDS_PER_DELETION", 10)
     log.create_topic("large", 2)
     for partition in range(2):
         log.append("large", partition, [NewRecord(None, b"v")] * 45)

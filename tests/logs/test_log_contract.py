@@ -1,4 +1,4 @@
-"""What every log does, whatever it is kept in: the local log, and Kafka of each version that is tested."""
+"""The contract of all logs: the local log, and Kafka of each version that is tested."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.log_sites import STAMPED, Site, values
 
 
 def read_values(log: Log, topic: str, partition: int = 0) -> list[bytes | None]:
-    found = log.offsets(topic)[partition]
-    return [record.value for record in log.read(topic, partition, found.start_offset, found.end_offset)]
+    offsets = log.offsets(topic)[partition]
+    return [record.value for record in log.read(topic, partition, offsets.start_offset, offsets.end_offset)]
 
 
 # Topics
@@ -170,8 +170,8 @@ def test_limits_of_a_read(
     isolation_level: IsolationLevel,
 ) -> None:
     log.append(events, 0, [NewRecord(b"12345", b"67890")] * 5)
-    found = log.read(events, 0, start, end, max_records, max_bytes, isolation_level)
-    assert [record.offset for record in found] == offsets
+    records = log.read(events, 0, start, end, max_records, max_bytes, isolation_level)
+    assert [record.offset for record in records] == offsets
 
 
 def test_reads_that_go_on_where_the_last_one_ended(log: Log, events: str) -> None:
@@ -190,9 +190,9 @@ def test_headers_count_towards_the_bytes_of_a_read(log: Log, events: str) -> Non
 def test_many_records_in_one_append(log: Log, events: str) -> None:
     count = 3_000
     assert log.append(events, 0, [NewRecord(None, b"%d" % i + b"." * 500) for i in range(count)]) == 0
-    found = log.read(events, 0, 0, count)
-    assert [record.offset for record in found] == list(range(count))
-    assert [int((record.value or b"").rstrip(b".")) for record in found] == list(range(count))
+    records = log.read(events, 0, 0, count)
+    assert [record.offset for record in records] == list(range(count))
+    assert [int((record.value or b"").rstrip(b".")) for record in records] == list(range(count))
 
 
 # Time

@@ -1,4 +1,4 @@
-"""What is older than the retention goes, and nothing else."""
+"""Records that are older than the retention are deleted, and no others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def append(log: LocalLog, partition: int, *timestamps_ms: int) -> None:
 
 
 def starts(log: LocalLog) -> dict[int, int]:
-    return {partition: found.start_offset for partition, found in log.offsets("events").items()}
+    return {partition: offsets.start_offset for partition, offsets in log.offsets("events").items()}
 
 
 @pytest.mark.parametrize(

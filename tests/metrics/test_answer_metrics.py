@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -10,8 +10,8 @@ from sharegroup.actor.effects import Effect
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.metrics import catalogue
-from sharegroup.metrics.answer_metrics import AnswerMetrics
-from sharegroup.metrics.metric import Metric
+from sharegroup.metrics.catalogue import Metric
+from sharegroup.metrics.processor_metrics import AnswerMetrics
 from sharegroup.metrics.registry import MetricsRegistry
 from tests.actor.group_harness import Group, Member, group_with, joined
 from tests.metrics.values import values
@@ -33,8 +33,8 @@ def counted(group: Group) -> MetricsRegistry:
     metrics = AnswerMetrics(registry)
     run = group.effects_of
 
-    def effects_of(*arguments: object) -> list[Effect]:
-        effects = run(*arguments)  # type: ignore[arg-type]
+    def effects_of(offsets: Iterable[int], cut_ms: int) -> list[Effect]:
+        effects = run(offsets, cut_ms)
         metrics.published(effects)
         return effects
 
@@ -94,8 +94,8 @@ def test_requests_are_counted_when_they_are_answered(
     registry = counted(group)
     what(anna)
     everything = (SESSIONS, PARTITIONS, FETCHES, FAILED_FETCHES, EXPIRED, ACKNOWLEDGEMENTS, FAILED_ACKNOWLEDGEMENTS)
-    found = {metric: values(registry, metric)[()] for metric in everything}
-    assert found == dict.fromkeys(everything, 0) | expected
+    shown = {metric: values(registry, metric)[()] for metric in everything}
+    assert shown == dict.fromkeys(everything, 0) | expected
 
 
 def test_a_session_that_makes_room_is_an_eviction() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.audit.history import group_history
+from sharegroup.audit.history.group_history import group_history
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.end_offsets import EndOffsets
 from sharegroup.metrics import catalogue
+from sharegroup.metrics.catalogue import Metric
 from sharegroup.metrics.group_metrics import GroupMetrics
-from sharegroup.metrics.metric import Metric
 from sharegroup.metrics.registry import MetricsRegistry
 from sharegroup.protocol.group_records import ShareGroupRemoved
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -64,11 +64,11 @@ def followed(rows: Iterable[StateRow], state: FoldedState | None = None) -> Metr
     ],
     ids=lambda value: value.short_name if isinstance(value, Metric) else "",
 )
-def test_what_rows_add_up_to(metric: Metric, expected: dict[tuple[str, ...], float]) -> None:
+def test_values_after_rows(metric: Metric, expected: dict[tuple[str, ...], float]) -> None:
     assert values(followed(ROWS), metric) == expected
 
 
-def test_counters_say_what_the_audit_says() -> None:
+def test_counters_agree_with_the_audit() -> None:
     registry, history = followed(ROWS), group_history(GROUP_ID, ROWS)
     counted = {cause: count for (_, _, cause), count in values(registry, catalogue.TRANSITIONS).items()}
     assert counted == {cause.value: history.record_count(cause) for cause in Cause if history.record_count(cause)}
@@ -83,7 +83,7 @@ def test_writes_are_the_rows_that_kafka_would_persist() -> None:
 
 
 @given(st.integers(0, len(ROWS)))
-def test_a_start_from_the_fold_continues_what_the_rows_before_it_led_to(cut: int) -> None:
+def test_a_start_from_the_fold_continues_the_rows_before_it(cut: int) -> None:
     """Gauges are those of the whole; counters are those of the rows after the start."""
     before, after = ROWS[:cut], ROWS[cut:]
     continued = followed(after, fold(before))

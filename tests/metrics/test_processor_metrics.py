@@ -10,10 +10,10 @@ import pytest
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.metrics import catalogue
-from sharegroup.metrics.metric import Metric
-from sharegroup.metrics.processor_metrics import CommitTimes, ProcessorMetrics
+from sharegroup.metrics.catalogue import Metric
+from sharegroup.metrics.group_metrics import request_backlog
+from sharegroup.metrics.processor_metrics import ProcessorMetrics
 from sharegroup.metrics.registry import MetricsRegistry
-from sharegroup.metrics.request_backlog import RequestBacklog
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.metrics.values import values
 
@@ -30,11 +30,11 @@ def test_latencies_and_rates_are_those_of_the_last_minute() -> None:
 
     assert math.isnan(value(catalogue.WRITE_LATENCY_AVG))
     assert value(catalogue.THREAD_IDLE_RATIO_AVG) == 1
-    metrics.published([WRITE], CommitTimes([5_000], commit_ms=900, processing_ms=9_000))
+    metrics.published([WRITE], [5_000], commit_ms=900, processing_ms=9_000)
     clock[0] = 61.0
     for commit_ms in (10, 30):
-        metrics.published([WRITE] * 30, CommitTimes([100, 200], commit_ms, processing_ms=2_500))
-    metrics.published([], CommitTimes([], commit_ms=None, processing_ms=1_000))
+        metrics.published([WRITE] * 30, [100, 200], commit_ms, processing_ms=2_500)
+    metrics.published([], [], commit_ms=None, processing_ms=1_000)
     expected = {
         catalogue.WRITE_LATENCY_AVG: 20,
         catalogue.WRITE_LATENCY_MAX: 30,
@@ -56,7 +56,7 @@ def test_rates_count_more_commits_than_are_kept_for_quantiles() -> None:
     metrics = ProcessorMetrics(registry, load_ms=0)
     for number in range(6_000):
         clock[0] = number / 100
-        metrics.published([WRITE], CommitTimes([], commit_ms=5, processing_ms=8))
+        metrics.published([WRITE], [], commit_ms=5, processing_ms=8)
     shown = {
         metric: values(registry, metric)[()]
         for metric in (catalogue.BATCH_FLUSH_RATE, catalogue.WRITE_RATE, catalogue.THREAD_IDLE_RATIO_AVG)
@@ -68,15 +68,13 @@ def test_rates_count_more_commits_than_are_kept_for_quantiles() -> None:
     }
 
 
-def test_the_backlog_is_what_is_not_applied(tmp_path: Path) -> None:
+def test_the_backlog_counts_unapplied_messages(tmp_path: Path) -> None:
     with LocalLog(tmp_path / "log.db") as log:
-        assert RequestBacklog(log, "requests", {}).size() is None
+        assert request_backlog(log, "requests", {}) is None
         log.create_topic("requests", 2)
         log.append("requests", 0, [NewRecord(None, b"v")] * 7)
         log.append("requests", 1, [NewRecord(None, b"v")] * 2)
-        backlog = RequestBacklog(log, "requests", {0: 3})
-        assert backlog.size() == 6
-        backlog.applied({0: 7, 1: 1})
-        assert backlog.size() == 1
+        assert request_backlog(log, "requests", {0: 3}) == 6
+        assert request_backlog(log, "requests", {0: 7, 1: 1}) == 1
         log.delete_records("requests", 1, 2)
-        assert backlog.size() == 0
+        assert request_backlog(log, "requests", {0: 7, 1: 1}) == 0

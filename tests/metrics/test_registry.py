@@ -11,11 +11,10 @@ from sharegroup.metrics.catalogue import (
     IN_FLIGHT_MESSAGE_COUNT,
     METRICS,
     TRANSITIONS,
-    WITHOUT_MEANING,
 )
-from sharegroup.metrics.recent_values import RecentValues, quantile
-from sharegroup.metrics.registry import Gauge, Increment, MetricsRegistry
+from sharegroup.metrics.registry import Gauge, Increment, MetricsRegistry, RecentValues, quantile
 from tests.metrics.values import values
+from tools.metrics_reference import WITHOUT_MEANING
 
 FOUR = [("g", "a", "0"), ("g", "a", "1"), ("g", "b", "0"), ("h", "a", "0")]
 
@@ -42,14 +41,15 @@ def test_summaries_are_bounded_too() -> None:
     registry = MetricsRegistry(max_series=1)
     for number, labels in enumerate(FOUR):
         registry.observe(IN_FLIGHT_BATCH_MESSAGE_COUNT, labels, number + 1)
-    found = values(registry, IN_FLIGHT_BATCH_MESSAGE_COUNT)
-    assert found[("0.5",)] == 2
-    assert found[("0.999",)] == 4
-    ((_, samples),) = registry.collect()
-    assert {sample.suffix: sample.value for sample in samples if sample.suffix} == {"_count": 4, "_sum": 10}
+    shown = values(registry, IN_FLIGHT_BATCH_MESSAGE_COUNT)
+    assert shown[("0.5",)] == 2
+    assert shown[("0.999",)] == 4
+    (family,) = registry.collect()
+    totals = {sample.name.removeprefix(family.name): sample.value for sample in family.samples}
+    assert (totals["_count"], totals["_sum"]) == (4, 10)
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_removed_groups_and_partitions_are_forgotten() -> None:
     registry = MetricsRegistry(max_series=10)
     registry.add(Increment(TRANSITIONS, labels, 1) for labels in FOUR)
     registry.observe(IN_FLIGHT_BATCH_MESSAGE_COUNT, FOUR[0], 1)
@@ -80,3 +80,14 @@ def test_names_are_unique_and_each_metric_has_a_meaning_or_none() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     kafka_names = {metric.kafka_name for metric in METRICS if metric.kafka_name}
     assert kafka_names.isdisjoint(WITHOUT_MEANING)
+
+
+def test_a_domain_is_a_label_of_every_series_and_counts_as_none() -> None:
+    registry = MetricsRegistry(max_series=1, domain="alice")
+    registry.add(Increment(TRANSITIONS, labels, 1) for labels in FOUR)
+    registry.observe(IN_FLIGHT_BATCH_MESSAGE_COUNT, FOUR[0], 1)
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    assert {sample.labels.get("domain") for sample in samples} == {"alice"}
+    assert [(sample.labels, sample.value) for sample in samples if sample.name == TRANSITIONS.name] == [
+        ({"domain": "alice"}, 4)
+    ]

@@ -8,11 +8,11 @@ import pytest
 
 from sharegroup.errors import ConfigurationError
 from sharegroup.metrics.catalogue import WRITE_TOTAL
+from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.registry import Increment, MetricsRegistry
-from sharegroup.metrics.server import MetricsServer
 
 
-def test_the_server_shows_what_the_registry_holds_until_it_is_stopped() -> None:
+def test_the_server_shows_the_registry_until_it_is_stopped() -> None:
     registry = MetricsRegistry(max_series=10)
     server = MetricsServer(registry, "127.0.0.1", 0)
     registry.add([Increment(WRITE_TOTAL, (), 7)])
@@ -25,7 +25,7 @@ def test_the_server_shows_what_the_registry_holds_until_it_is_stopped() -> None:
         urllib.request.urlopen(url, timeout=20)
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_which() -> None:
+def test_a_used_port_is_an_error_with_its_number() -> None:
     registry = MetricsRegistry(max_series=10)
     server = MetricsServer(registry, "127.0.0.1", 0)
     with pytest.raises(ConfigurationError, match=rf"metrics\.port {server.port} of metrics\.host 127\.0\.0\.1"):
@@ -33,6 +33,6 @@ def test_a_port_that_is_taken_is_an_error_that_says_which() -> None:
     server.stop()
 
 
-def test_a_host_that_is_no_address_is_an_error_that_says_which() -> None:
+def test_an_invalid_host_is_an_error_with_its_name() -> None:
     with pytest.raises(ConfigurationError, match=r"metrics\.host nowhere\.invalid"):
         MetricsServer(MetricsRegistry(max_series=10), "nowhere.invalid", 0)

@@ -1,8 +1,8 @@
-"""What a registry says, in a form that tests can compare."""
+"""The values of a registry, in a form that tests can compare."""
 
 from __future__ import annotations
 
-from sharegroup.metrics.metric import Metric
+from sharegroup.metrics.catalogue import Metric
 from sharegroup.metrics.registry import MetricsRegistry
 
 
@@ -10,16 +10,12 @@ def values(registry: MetricsRegistry, metric: Metric) -> dict[tuple[str, ...], f
     """Values of a metric's labels → value; nothing when it is not shown."""
     return {
         tuple(sample.labels.values()): sample.value
-        for found, samples in registry.collect()
-        for sample in samples
-        if found is metric
+        for known, family in registry.families()
+        for sample in family.samples
+        if known is metric
     }
 
 
 def everything(registry: MetricsRegistry) -> dict[str, float]:
     """All series, as `name{label=value}` → value."""
-    return {
-        f"{metric.name}{sample.suffix}{dict(sample.labels)}": sample.value
-        for metric, samples in registry.collect()
-        for sample in samples
-    }
+    return {f"{sample.name}{sample.labels}": sample.value for family in registry.collect() for sample in family.samples}

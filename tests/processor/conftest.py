@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,10 @@ def new_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """Makes sites of a test's own, in one folder each; they are not started."""
     sites: list[Site] = []
 
-    def make(folder: str = "site", **fields: object) -> Site:
+    def make(folder: str = "site", groups: Mapping[str, Mapping[str, str]] | None = None) -> Site:
         path = tmp_path / folder
         path.mkdir(exist_ok=True)
-        sites.append(Site(path, **fields))  # type: ignore[arg-type]
+        sites.append(Site(path, groups or {}))
         return sites[-1]
 
     yield make

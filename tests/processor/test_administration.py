@@ -1,12 +1,16 @@
-"""What administrators change, through a processor and across the loss of its checkpoint."""
+"""Changes by administrators, through a processor and across the loss of its checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sharegroup.audit.verify import verify
+import pytest
+
+from sharegroup.audit.verification.verify import verify
 from sharegroup.protocol.rows import RecordType
 from tests.support.site import BROKER, Site, places
+
+pytestmark = pytest.mark.slow
 
 NewSite = Callable[..., Site]
 

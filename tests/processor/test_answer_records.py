@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.actor.effects import Respond
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.actor.effects import Address, Respond, response_to
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.local import LocalLog
-from sharegroup.processor.answer_records import AnswerRecords
+from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.marker import OutboxAnswer
-from sharegroup.protocol.messages import ResponseEnvelope, decoded_response
+from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, decoded_response
 
 LEADER_EPOCH = 3
 
@@ -31,14 +31,12 @@ def records(log: LocalLog, tmp_path: Path) -> AnswerRecords:
     config = ProcessorConfig(
         log_path=tmp_path / "log.db", state_table_path=str(tmp_path / "s"), checkpoint_path=str(tmp_path / "c")
     )
-    return AnswerRecords(log, config, LEADER_EPOCH)
+    return AnswerRecords(log, config)
 
 
 def respond(partition: int, text: str = "ok") -> Respond:
-    response = ResponseEnvelope(
-        api_key=ApiKey.SHARE_FETCH, correlation_id=5, group_id="g", member_id="m", body={"text": text}
-    )
-    return Respond(partition, response)
+    address = Address(partition, ApiKey.SHARE_FETCH, 5, "g", "m")
+    return response_to(address, ErrorResponse(error_message=text), LEADER_EPOCH)
 
 
 def answer(records: AnswerRecords, effect: Respond) -> OutboxAnswer:
@@ -47,16 +45,25 @@ def answer(records: AnswerRecords, effect: Respond) -> OutboxAnswer:
     return answer
 
 
-def stamped(effect: Respond) -> ResponseEnvelope:
-    """Return the response with the epoch of the processor."""
-    return effect.response.model_copy(update={"leader_epoch": LEADER_EPOCH})
-
-
-def test_an_answer_gets_the_leader_epoch_and_its_final_bytes(records: AnswerRecords) -> None:
-    effect = respond(3)
-    made = answer(records, effect)
+def test_an_answer_is_the_envelope_with_its_body_in_json(records: AnswerRecords) -> None:
+    made = answer(records, respond(3, 'a "quoted" text\n\x01 é 🙂'))
     assert (made.partition, made.member_id) == (3, "m")
-    assert made.value.encode() == stamped(effect).encoded()
+    envelope = ResponseEnvelope(
+        api_key=ApiKey.SHARE_FETCH,
+        correlation_id=5,
+        group_id="g",
+        member_id="m",
+        leader_epoch=LEADER_EPOCH,
+        body={"error_message": 'a "quoted" text\n\x01 é 🙂'},
+    )
+    assert made.value.encode() == envelope.encoded()
+
+
+@pytest.mark.parametrize("text", ['say "hello"', "back\\slash", "\x00\x1f\x7f\n\t", "grüße 🙂 \u2028"])
+def test_names_come_back_as_they_were_sent(text: str) -> None:
+    effect = response_to(Address(0, ApiKey.SHARE_FETCH, -1, text, text), ErrorResponse(), LEADER_EPOCH)
+    assert (effect.response.group_id, effect.response.member_id) == (text, text)
+    assert effect.value.encode() == effect.response.encoded()
 
 
 @pytest.mark.parametrize("partition", [-1, 4])
@@ -73,4 +80,4 @@ def test_an_answer_is_replaced_when_the_topic_does_not_take_it(
     response = decoded_response(answer(records, effect).value.encode())
     assert (response.correlation_id, response.member_id, response.leader_epoch) == (5, "m", LEADER_EPOCH)
     assert (response.body.get("error_code") == MessageTooLargeError.code) is is_replaced
-    assert (response == stamped(effect)) is not is_replaced
+    assert (response == effect.response) is not is_replaced

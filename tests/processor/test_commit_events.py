@@ -9,7 +9,6 @@ import pytest
 
 from sharegroup.actor.effects import Effect, Persist, Undecodable
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.processor.commit import AppliedGroup, Commit
 from sharegroup.processor.commit_events import log_commit
 from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
@@ -19,13 +18,9 @@ from sharegroup.protocol.group_records import (
 )
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
+from tests.processor.commits import published
 
 FIELDS = "group=g share_partition=orders-1 epoch=3 state_epoch=2"
-
-
-def commit(*effects: Effect, commit_id: int | None = 17) -> Commit:
-    group = AppliedGroup("g", 0, 2, 900, 1_000, effects)
-    return Commit(commit_id, 3, [], [group], {0: 41}, 18.4, 20.0)
 
 
 def share_partition(*entries: TransitionEntry, record_type: RecordType = RecordType.SHARE_UPDATE) -> Persist:
@@ -127,7 +122,7 @@ LEFT = ShareGroupMemberRemoved(member_id="m", reason="session timeout")
 )
 def test_events_of_a_commit(caplog: pytest.LogCaptureFixture, effects: Sequence[Effect], lines: list[str]) -> None:
     with caplog.at_level(logging.INFO, "sharegroup.processor"):
-        log_commit(commit(*effects))
+        log_commit(published(*effects))
     logged = [f"{record.levelname} {record.msg}" for record in caplog.records]
     rows = sum(isinstance(effect, Persist) for effect in effects)
     first = f"INFO event=commit_published commit=17 epoch=3 groups=1 messages=2 rows={rows} commit_ms=18"
@@ -136,7 +131,7 @@ def test_events_of_a_commit(caplog: pytest.LogCaptureFixture, effects: Sequence[
 
 def test_a_commit_without_anything_durable_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "sharegroup.processor"):
-        log_commit(commit(commit_id=None))
+        log_commit(published(commit_id=None))
     assert [f"{record.levelname} {record.msg}" for record in caplog.records] == [
         "DEBUG event=commit_published epoch=3 groups=1 messages=2 rows=0"
     ]

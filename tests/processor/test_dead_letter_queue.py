@@ -1,4 +1,4 @@
-"""The dead-letter queue end to end: members give records up, and their letters are in the topic of the queue."""
+"""The dead-letter queue end to end: members give records up, and the topic of the queue has their copies."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.group_status import GroupStatus
+from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
 from tests.support.site import BROKER, Site
+
+pytestmark = pytest.mark.slow
 
 NewSite = Callable[..., Site]
 
 
-def letters(site: Site, topic: str) -> list[tuple[int, dict[str, str]]]:
+def dead_letter_records(site: Site, topic: str) -> list[tuple[int, dict[str, str]]]:
     """(partition, headers without their prefix) of each letter."""
     return [
         (
             record.partition,
             {key.removeprefix("__dlq.errors."): (value or b"").decode() for key, value in record.headers},
         )
-        for partition, found in site.log.offsets(topic).items()
-        for record in site.log.read(topic, partition, found.start_offset, found.end_offset)
+        for partition, offsets in site.log.offsets(topic).items()
+        for record in site.log.read(topic, partition, offsets.start_offset, offsets.end_offset)
     ]
 
 
@@ -37,7 +39,7 @@ def dead_letter_causes(site: Site, group_id: str) -> list[tuple[RecordState | No
     ]
 
 
-def test_rejected_and_exceeded_records_have_their_letters(site: Site) -> None:
+def test_rejected_and_exceeded_records_have_dead_letter_records(site: Site) -> None:
     dlq = site.new_name("dlq")
     site.log.create_topic(dlq, 1)
     topic = site.new_topic(partition_count=2, record_count=3)
@@ -72,15 +74,14 @@ def test_rejected_and_exceeded_records_have_their_letters(site: Site) -> None:
         for partition in range(2)
         for offset in range(2)
     ]
-    found = letters(site, dlq)
-    assert sorted((headers for _, headers in found), key=lambda h: (h["partition"], h["offset"])) == expected
+    written = dead_letter_records(site, dlq)
+    assert sorted((headers for _, headers in written), key=lambda h: (h["partition"], h["offset"])) == expected
     assert set(dead_letter_causes(site, group_id)) == {(RecordState.ARCHIVING, RecordState.ARCHIVED)}
     copied = {record.value for record in site.log.read(dlq, 0, 0, 10)}
     assert copied == {record.value for partition in range(2) for record in site.log.read(topic, partition, 0, 2)}
     assert verify(site.rows(), BROKER).findings == []
 
 
-@pytest.mark.slow
 def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite) -> None:
     site = new_site()
     with site.running() as processor:
@@ -99,6 +100,9 @@ def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site
     site.log.create_topic("dlq", 1)
     with site.running():
         site.until(lambda: site.is_drained(group_id, topic), "all records are finished")
-        site.until(lambda: not verify(site.rows(), BROKER).degraded, "the table says that letters are written again")
-    assert [headers["offset"] for _, headers in letters(site, "dlq")] == ["0", "1", "2", "3", "4"]
+        site.until(
+            lambda: not verify(site.rows(), BROKER).degraded,
+            "the table says that the queue works again",
+        )
+    assert [headers["offset"] for _, headers in dead_letter_records(site, "dlq")] == ["0", "1", "2", "3", "4"]
     assert verify(site.rows(), BROKER).findings == []

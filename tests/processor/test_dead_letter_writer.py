@@ -8,22 +8,26 @@ from pathlib import Path
 import pytest
 
 from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
-from sharegroup.processor.commit import AppliedGroup, Commit
-from sharegroup.processor.dead_letter_records import MAX_RECORDS
-from sharegroup.processor.dead_letter_topic import GROUP_ENABLE_CONFIG, NOT_COPIED_HEADER, dead_letter_topic
+from sharegroup.processor.dead_letter_records import (
+    GROUP_ENABLE_CONFIG,
+    MAX_RECORDS,
+    NOT_COPIED_HEADER,
+    dead_letter_topic,
+)
 from sharegroup.processor.dead_letter_writer import DeadLetterWriter
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.dead_letters import DlqStatusChanged, DlqWritten
+from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, group_with, joined
+from tests.processor.commits import published
 from tests.support.eventually import eventually
 
 DLQ = "dlq.orders"
@@ -241,8 +245,7 @@ class TestAppends:
 
     def test_what_a_published_commit_asks_for_is_written(self, desk: Desk, log: FailingLog) -> None:
         effect = WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))
-        group = AppliedGroup("group-1", 0, 1, 0, 0, [effect])
-        desk.writer.published(Commit(1, LEADER_EPOCH, [], [group], {0: 1}, 1.0, 1.0))
+        desk.writer.published(published(effect, group_id="group-1"))
         desk.writer.write_due()
         assert desk.confirmed() == [("group-1", 0, 0, 1)]
 

@@ -1,10 +1,11 @@
-"""Growth of watched partitions, told to the groups that watch them; at a real log."""
+"""Growth of watched partitions, sent to the groups that watch them; at a real log."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import PartitionOffsets
 from sharegroup.processor.log_watch import LogWatch
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
@@ -33,33 +35,33 @@ def watching(log: LocalLog) -> Iterator[Watching]:
 
 
 def marker(log: LocalLog, watching: Watching) -> None:
-    """Wait until the watch has handled all that came before: a later growth is told."""
+    """Wait until the watch has handled all that came before: a later growth is sent."""
     log.create_topic("marker", 1, if_not_exists=True)
     before = len(watching.topics("marker"))
     produce(log, "marker", 0)
     watching.update(watch(log, "marker", {0: 0}, "marker"))
-    eventually(lambda: len(watching.topics("marker")) > before, "the marker is told")
+    eventually(lambda: len(watching.topics("marker")) > before, "the marker is sent")
 
 
-def test_growth_that_happened_before_the_watch_is_told(log: LocalLog, watching: Watching) -> None:
+def test_growth_that_happened_before_the_watch_is_reported(log: LocalLog, watching: Watching) -> None:
     topic_id = log.create_topic("orders", 3).topic_id
     produce(log, "orders", 1, 7)
     watching.update(watch(log, "orders", {0: 0, 1: 3}))
-    (topic,) = eventually(watching.topics, "the growth is told")
+    (topic,) = eventually(watching.topics, "the growth is sent")
     assert (topic.topic, topic.topic_id, topic.partition_count, ends(topic)) == ("orders", topic_id, 3, {1: 7})
     (envelope,) = watching.sent
     assert (envelope.api_key, envelope.group_id, envelope.leader_epoch) == (ApiKey.LOG_OFFSETS, "group", EPOCH)
 
 
-def test_growth_after_the_watch_is_told_once(log: LocalLog, watching: Watching) -> None:
+def test_growth_after_the_watch_is_reported_once(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {0: 0, 1: 0}))
     marker(log, watching)
     produce(log, "orders", 0, 5)
-    eventually(lambda: watching.topics("group"), "the growth of partition 0 is told")
+    eventually(lambda: watching.topics("group"), "the growth of partition 0 is sent")
     produce(log, "orders", 0, 5)
     produce(log, "orders", 1, 1)
-    eventually(lambda: len(watching.topics("group")) > 1, "the growth of partition 1 is told")
+    eventually(lambda: len(watching.topics("group")) > 1, "the growth of partition 1 is sent")
     assert [ends(topic) for topic in watching.topics("group")] == [{0: 5}, {1: 1}]
 
 
@@ -67,9 +69,9 @@ def test_watches_add_up(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {0: 0}), watch(log, "orders", {1: 0}))
     produce(log, "orders", 0)
-    eventually(lambda: {0: 1} in map(ends, watching.topics()), "the growth of partition 0 is told")
+    eventually(lambda: {0: 1} in map(ends, watching.topics()), "the growth of partition 0 is sent")
     produce(log, "orders", 1)
-    eventually(lambda: {1: 1} in map(ends, watching.topics()), "the growth of partition 1 is told")
+    eventually(lambda: {1: 1} in map(ends, watching.topics()), "the growth of partition 1 is sent")
 
 
 def test_a_forgotten_watch_is_not_answered(log: LocalLog, watching: Watching) -> None:
@@ -80,7 +82,7 @@ def test_a_forgotten_watch_is_not_answered(log: LocalLog, watching: Watching) ->
     produce(log, "orders", 0)
     marker(log, watching)
     produce(log, "orders", 1)
-    eventually(lambda: watching.topics("group"), "the growth of partition 1 is told")
+    eventually(lambda: watching.topics("group"), "the growth of partition 1 is sent")
     assert [ends(topic) for topic in watching.topics("group")] == [{1: 1}]
 
 
@@ -89,14 +91,14 @@ def test_a_new_watch_on_an_answered_partition_is_answered_again(log: LocalLog, w
     for end in range(1, 20):
         watching.update(watch(log, "orders", {0: end - 1}))
         produce(log, "orders", 0)
-        eventually(lambda end=end: len(watching.topics()) == end, f"growth number {end} is told", pause_s=0.001)
+        eventually(partial(watching.has_topics, end), f"growth number {end} is sent", pause_s=0.001)
     assert [ends(topic) for topic in watching.topics()] == [{0: end} for end in range(1, 20)]
 
 
 def test_a_watch_below_all_offsets_is_answered_for_an_empty_partition(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {1: -1}))
-    (topic,) = eventually(watching.topics, "the offsets are told")
+    (topic,) = eventually(watching.topics, "the offsets are sent")
     assert ends(topic) == {1: 0}
 
 
@@ -108,19 +110,19 @@ def test_a_watch_below_all_offsets_gets_the_start_by_duration(log: LocalLog, wat
     marker(log, watching)
     log.delete_records("orders", 0, 1)
     watching.update(watch(log, "orders", {0: -1}))
-    eventually(lambda: watching.topics("group"), "the offsets are told")
+    eventually(lambda: watching.topics("group"), "the offsets are sent")
     (topic,) = watching.topics("group")
     assert [partition.reset_offset for partition in topic.partitions] == [1]
 
 
-def test_only_the_groups_that_watch_a_partition_are_told_in_one_append(log: LocalLog, watching: Watching) -> None:
+def test_only_the_groups_that_watch_a_partition_are_reported_in_one_append(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 10)
     groups = [f"group-{number:03}" for number in range(100)]
     watching.update(*(watch(log, "orders", {number % 2: 0, 2 + number % 8: 0}, g) for number, g in enumerate(groups)))
     marker(log, watching)
     sends = len(watching.sends)
     produce(log, "orders", 1)
-    eventually(lambda: len(watching.sends) > sends, "the growth is told")
+    eventually(lambda: len(watching.sends) > sends, "the growth is sent")
     assert watching.sends[sends:] == [50]
     assert watching.groups()[-50:] == groups[1::2]
     assert ends(watching.topics()[-1]) == {1: 1}
@@ -133,7 +135,7 @@ def test_growth_in_several_topics_is_one_message_a_group(log: LocalLog, watching
     watching.watch.update([watch(log, "orders", {0: 1}), watch(log, "payments", {0: 1})])
     marker(log, watching)
     watching.watch.update([watch(log, "orders", {0: 0}), watch(log, "payments", {0: 0})])
-    eventually(lambda: len(watching.topics("group")) == 2, "both are told")
+    eventually(lambda: len(watching.topics("group")) == 2, "both are informed")
     assert {topic.topic for topic in watching.topics("group")} == {"orders", "payments"}
 
 
@@ -142,7 +144,9 @@ class TransactionalLog(LocalLog):
 
     last_stable_offset = 0
 
-    def offsets(self, topic, partitions=None, timeout_ms=None):  # type: ignore[no-untyped-def]
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
         seen = super().offsets(topic, partitions, timeout_ms)
         return {p: replace(offsets, last_stable_offset=self.last_stable_offset) for p, offsets in seen.items()}
 
@@ -150,24 +154,24 @@ class TransactionalLog(LocalLog):
 def test_a_read_committed_watch_is_answered_by_the_last_stable_offset(tmp_path: Path) -> None:
     with TransactionalLog(tmp_path / "log.db") as log, Watching(log) as watching:
         log.create_topic("orders", 1)
-        committed = replace(watch(log, "orders", {0: 0}), isolation_level=IsolationLevel.READ_COMMITTED)
+        committed = watch(log, "orders", {0: 0})._replace(isolation_level=IsolationLevel.READ_COMMITTED)
         watching.update(committed, watch(log, "orders", {0: 0}, "another"))
         produce(log, "orders", 0, 5)
-        eventually(watching.topics, "the growth is told to the group that reads uncommitted records")
+        eventually(watching.topics, "the growth is sent to the group that reads uncommitted records")
         assert watching.groups() == ["another"]
         log.last_stable_offset = 3
-        eventually(lambda: len(watching.sent) > 1, "the last stable offset is told to the other one")
+        eventually(lambda: len(watching.sent) > 1, "the last stable offset is sent to the other one")
         assert watching.groups() == ["another", "group"]
         assert [topic.partitions[0].last_stable_offset for topic in watching.topics()] == [0, 3]
 
 
-def test_a_group_that_turns_to_read_uncommitted_is_told_what_was_not_stable(tmp_path: Path) -> None:
+def test_a_group_that_turns_to_read_uncommitted_is_reported_what_was_not_stable(tmp_path: Path) -> None:
     with TransactionalLog(tmp_path / "log.db") as log, Watching(log) as watching:
         topic_id = log.create_topic("orders", 1).topic_id
         produce(log, "orders", 0, 5)
-        watching.update(replace(watch(log, "orders", {0: 0}), isolation_level=IsolationLevel.READ_COMMITTED))
+        watching.update(watch(log, "orders", {0: 0})._replace(isolation_level=IsolationLevel.READ_COMMITTED))
         watching.update(WatchLog("group", {}, isolation_level=IsolationLevel.READ_UNCOMMITTED))
-        (topic,) = eventually(watching.topics, "the end is told")
+        (topic,) = eventually(watching.topics, "the end is sent")
         assert (topic.topic_id, ends(topic)) == (topic_id, {0: 5})
 
 
@@ -190,7 +194,7 @@ def test_a_watch_on_a_deleted_topic_harms_nobody(log: LocalLog, watching: Watchi
     log.delete_topic("gone")
     watching.update(watch(log, "orders", {0: 0}, "other"))
     produce(log, "orders", 0)
-    eventually(lambda: watching.topics("other"), "the other group is told")
+    eventually(lambda: watching.topics("other"), "the other group is informed")
     assert watching.topics("group") == []
 
 

@@ -7,25 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.actor.effects import Persist, Respond
+from sharegroup.actor.effects import Address, Persist, response_to
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.loader import Settings, load_settings
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.metrics import catalogue
-from sharegroup.metrics.metric import Metric
-from sharegroup.metrics.progress import LOOP_FIGURES
+from sharegroup.metrics.catalogue import Metric
+from sharegroup.metrics.processor_metrics import LoopFigures
 from sharegroup.metrics.registry import MetricsRegistry
-from sharegroup.processor.commit import AppliedGroup, Commit
 from sharegroup.processor.dead_letter_writer import DeadLetterMetrics
-from sharegroup.processor.figures import LoopFigures
 from sharegroup.processor.metrics_feed import MetricsFeed
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.messages import ResponseEnvelope
+from sharegroup.protocol.share_fetch import ShareFetchResponse
 from sharegroup.state.fold import FoldedState, fold_order
 from tests.actor.group_harness import GROUP_ID
 from tests.audit.conftest import worked_on
 from tests.metrics.values import values
+from tests.processor.commits import published
 
 
 @pytest.fixture
@@ -41,17 +40,18 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
     registry = MetricsRegistry(max_series=100)
     figures = LoopFigures(messages=5, commits=1, answers=2, cuts=3, take_ms=1.5, apply_ms=2, commit_ms=8, publish_ms=4)
     dead_letters = DeadLetterMetrics(written_records=3, failed_appends=2)
-    feed = MetricsFeed(registry, settings, FoldedState(), {0: 2}, 4, 250.0, figures, lambda: dead_letters)
+    ends = {0: 2}
+    feed = MetricsFeed(registry, settings, FoldedState(), lambda: ends, 4, 250.0, figures, lambda: dead_letters)
 
     def value(metric: Metric, *labels: str) -> float:
         return values(registry, metric)[labels]
 
     assert value(catalogue.EVENT_QUEUE_SIZE) == 5
     rows = sorted(worked_on(BrokerConfig()), key=fold_order)
-    response = ResponseEnvelope(api_key=ApiKey.SHARE_FETCH, correlation_id=1, group_id=GROUP_ID, member_id="anna")
-    group = AppliedGroup(GROUP_ID, 0, 5, 900, 1_000, [*map(Persist, rows), Respond(0, response)])
-    feed.published(Commit(1, 4, [], [group], {0: 6}, 8.0, 20.0))
-    expected = {
+    response = response_to(Address(0, ApiKey.SHARE_FETCH, 1, GROUP_ID, "anna"), ShareFetchResponse(), 4)
+    feed.published(published(*map(Persist, rows), response, group_id=GROUP_ID, commit_ms=8.0))
+    ends[0] = 6
+    expected: dict[tuple[Metric, *tuple[str, ...]], float] = {
         (catalogue.EVENT_QUEUE_SIZE,): 1,
         (catalogue.RECORD_ACKNOWLEDGEMENTS, "Accept"): 15,
         (catalogue.TOTAL_SHARE_FETCH_REQUESTS,): 1,
@@ -79,15 +79,11 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
 
 def test_a_commit_without_anything_durable_has_no_commit_time(settings: Settings) -> None:
     registry = MetricsRegistry(max_series=100)
-    feed = MetricsFeed(registry, settings, FoldedState(), {}, 4, 0.0, LoopFigures(), DeadLetterMetrics)
-    feed.published(Commit(None, 4, [], [AppliedGroup(GROUP_ID, 0, 1, 900, 1_000, [])], {0: 1}, 0.0, 20.0))
+    feed = MetricsFeed(registry, settings, FoldedState(), dict, 4, 0.0, LoopFigures(), DeadLetterMetrics)
+    feed.published(published(commit_id=None, commit_ms=0.0))
     assert values(registry, catalogue.BATCH_FLUSH_RATE)[()] == 0
     assert values(registry, catalogue.LATENCY_METRICS[catalogue.EVENT_PROCESSING_TIME, "max"])[()] == 20
     feed.close()
-
-
-def test_the_progress_has_every_figure_of_the_loop() -> None:
-    assert list(LOOP_FIGURES) == list(LoopFigures().named())
 
 
 def test_figures_of_a_part_of_the_time() -> None:

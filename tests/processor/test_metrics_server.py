@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError
-from sharegroup.metrics.server import MetricsServer
-from sharegroup.processor.metrics_server import server_after_takeover, server_before_takeover
+from sharegroup.metrics.exposition import MetricsServer
+from sharegroup.processor.metrics_feed import server_after_takeover, server_before_takeover
+
+pytestmark = pytest.mark.slow
 
 ConfigOf = Callable[..., ProcessorConfig]
 NOT_STOPPED = threading.Event()
@@ -29,12 +31,13 @@ def port() -> int:
 
 @pytest.fixture
 def config(tmp_path: Path, port: int) -> ConfigOf:
-    def make(table: str = "state", **fields: object) -> ProcessorConfig:
+    def make(table: str = "state", metrics_host: str = "127.0.0.1") -> ProcessorConfig:
         return ProcessorConfig(
             log_path=tmp_path / "log.db",
             state_table_path=str(tmp_path / table),
             checkpoint_path=str(tmp_path / "checkpoint"),
-            **{"metrics_port": port, **fields},
+            metrics_host=metrics_host,
+            metrics_port=port,
         )
 
     return make

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import time
 
-from sharegroup.audit.verify import verify
+import pytest
+
+from sharegroup.audit.verification.verify import verify
+from sharegroup.client.exchange import Request
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import InvalidRequestError, UnsupportedVersionError
@@ -17,6 +20,8 @@ from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed, requ
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_fetch import ShareFetchRequest, ShareFetchResponse
 from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
+
+pytestmark = pytest.mark.slow
 
 DAY_MS = 86_400_000
 
@@ -33,17 +38,21 @@ def test_a_consumer_drains_a_topic(site: Site) -> None:
     assert {message.delivery_count() for message in messages} == {1}
 
 
-def test_what_a_member_is_told_is_in_the_state_table_already(site: Site) -> None:
+def test_an_answer_is_in_the_state_table_before_its_member_has_it(site: Site) -> None:
     topic = site.new_topic()
     group_id = site.new_group()
     with site.consumer(group_id, topic) as consumer:
         for offset in range(5):
             site.produce(topic, 0, 1)
             site.poll(consumer, 1)
-            runs = site.share_partition(group_id).share_partition.runs  # type: ignore[union-attr]
+            held = site.share_partition(group_id)
+            assert held is not None
+            runs = held.share_partition.runs
             assert [(run.last_offset, run.state) for run in runs] == [(offset, RecordState.ACQUIRED)]
             consumer.commit_sync()
-            assert site.share_partition(group_id).share_partition.start_offset == offset + 1  # type: ignore[union-attr]
+            finished = site.share_partition(group_id)
+            assert finished is not None
+            assert finished.share_partition.start_offset == offset + 1
 
 
 def test_two_groups_do_not_disturb_each_other(site: Site) -> None:
@@ -89,7 +98,7 @@ def test_a_reset_by_duration_begins_with_the_first_record_that_is_young_enough(s
         assert places(site.poll(consumer, 3)) == {(0, 2), (0, 3), (0, 4)}
 
 
-def test_a_group_starts_at_the_end_when_nothing_else_is_said(site: Site) -> None:
+def test_a_group_starts_at_the_end_by_default(site: Site) -> None:
     topic = site.new_topic(record_count=5)
     group_id = site.new_group(share_auto_offset_reset="latest")
     with site.consumer(group_id, topic) as consumer:
@@ -155,8 +164,8 @@ def test_the_start_offset_follows_the_start_of_the_log(site: Site) -> None:
 
 
 def start_offset(site: Site, group_id: str) -> int:
-    found = site.share_partition(group_id)
-    return -1 if found is None else found.share_partition.start_offset
+    partition = site.share_partition(group_id)
+    return -1 if partition is None else partition.share_partition.start_offset
 
 
 # Messages that are none.
@@ -253,7 +262,7 @@ def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> No
 def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
     group_id = site.new_group()
     channel = ProcessorChannel(site.log, group_id, "member")
-    channel.send([(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
+    channel.send([Request(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
     answered: list[int] = []
 
     def all_answered() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,16 +14,19 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import FencedProcessorError, OlderStateError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_records import ShareGroupMetadata
-from sharegroup.protocol.group_status import GroupStatus
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import parsed
+from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH, ShareFetchRequest
 from sharegroup.state.writer import StateTableWriter
 from tests.support.processor_thread import ProcessorThread
 from tests.support.site import REQUESTS, Site
+
+pytestmark = pytest.mark.slow
 
 NewSite = Callable[..., Site]
 
@@ -45,6 +48,14 @@ def abandoned(consumer: ShareConsumer) -> Iterator[ShareConsumer]:
         yield consumer
     finally:
         consumer.close(timeout=0)
+
+
+def await_offsets(site: Site, consumer: ShareConsumer, offsets: Iterable[int]) -> None:
+    """Poll and acknowledge until all of these offsets were delivered."""
+    missing = set(offsets)
+    while missing:
+        missing -= {message.offset() for message in site.poll(consumer, 1)}
+    consumer.commit_sync()
 
 
 def test_members_keep_their_locks_over_a_restart_and_reopen_their_sessions(new_site: NewSite) -> None:
@@ -105,7 +116,6 @@ def test_a_processor_that_is_stopped_while_it_works_has_not_failed(new_site: New
         producer.join()
 
 
-@pytest.mark.slow
 def test_locks_end_at_their_deadline_after_the_requests_were_lost(new_site: NewSite) -> None:
     site = new_site()
     with site.running():
@@ -115,14 +125,14 @@ def test_locks_end_at_their_deadline_after_the_requests_were_lost(new_site: NewS
         for message in site.poll(consumer, 10)[:4]:
             consumer.acknowledge(message)
         consumer.commit_sync()
-        found = site.share_partition(group_id)
-        assert found is not None
-        deadlines = {run.deadline_ms for run in found.share_partition.runs if run.state is RecordState.ACQUIRED}
+        partition = site.share_partition(group_id)
+        assert partition is not None
+        deadlines = {run.deadline_ms for run in partition.share_partition.runs if run.state is RecordState.ACQUIRED}
     consumer.close(timeout=0)
     site.log.delete_topic(REQUESTS)
     applied = site.rows(None, RecordType.COMMIT_MARKER)[-1].payload["end_offsets"]
     with site.running():
-        ends = {str(partition): found.end_offset for partition, found in site.log.offsets(REQUESTS).items()}
+        ends = {str(partition): offsets.end_offset for partition, offsets in site.log.offsets(REQUESTS).items()}
         assert all(ends[partition] >= offset for partition, offset in applied.items())
         site.until(lambda: transitions(site, group_id, Cause.LOCK_TIMEOUT), "the locks end")
         (ended,) = transitions(site, group_id, Cause.LOCK_TIMEOUT)
@@ -188,6 +198,74 @@ def test_an_older_copy_of_the_state_table_is_refused(new_site: NewSite, tmp_path
     accepted.stop()
 
 
+def test_a_member_outlives_an_older_copy_of_the_state_table(new_site: NewSite, tmp_path: Path) -> None:
+    site = new_site()
+    topic = site.new_topic(record_count=10)
+    with site.running():
+        group_id = site.new_group()
+    shutil.copytree(site.state_path, tmp_path / "older")
+    for _ in range(2):
+        with site.running():
+            site.new_group()
+    with site.running():
+        consumer = site.consumer(group_id, topic)
+        assert len(site.poll(consumer, 10)) == 10
+        consumer.commit_sync()
+    shutil.rmtree(site.state_path)
+    (tmp_path / "older").rename(site.state_path)
+    # The copy gives leader epochs again that the member and the request log have seen.
+    accepted = ProcessorThread(site.settings, accepts_older_state=True)
+    accepted.start()
+    with consumer:
+        site.produce(topic, 0, 5)
+        # What was finished after the copy may be delivered again, before or between.
+        await_offsets(site, consumer, range(10, 15))
+        accepted.stop()
+        # From now on the copy is the state, and needs no permission any more.
+        with site.running():
+            site.produce(topic, 0, 5)
+            await_offsets(site, consumer, range(15, 20))
+    fences = site.rows(None, RecordType.FENCE)
+    assert [row.leader_epoch for row in fences] == [1, 2, 3]
+    assert [bool(row.payload["state_id"]) for row in fences] == [False, True, True]
+    assert fences[1].payload["state_id"] == fences[2].payload["state_id"]
+
+
+def test_a_start_ignores_records_that_no_processor_wrote(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        group_id = site.new_group()
+    site.log.append(REQUESTS, 0, [NewRecord(None, b"{"), NewRecord(None, None)])
+    with site.running():
+        topic = site.new_topic(record_count=5)
+        with site.consumer(group_id, topic) as consumer:
+            assert len(site.poll(consumer, 5)) == 5
+
+
+def test_a_member_outlives_a_state_table_that_is_deleted_and_created_again(new_site: NewSite) -> None:
+    site = new_site()
+    topic = site.new_topic(record_count=10)
+    for _ in range(2):
+        with site.running():
+            pass
+    with site.running():
+        group_id = site.new_group()
+        consumer = site.consumer(group_id, topic)
+        assert len(site.poll(consumer, 10)) == 10
+        consumer.commit_sync()
+    shutil.rmtree(site.state_path)
+    renewed = ProcessorThread(site.settings, accepts_older_state=True)
+    renewed.start()
+    with consumer:
+        site.new_group(group_id)
+        site.produce(topic, 0, 5)
+        # What was finished is delivered again: nothing of the former state is known.
+        assert {message.offset() for message in site.poll(consumer, 15)} == set(range(15))
+        consumer.commit_sync()
+    assert {row.leader_epoch for row in site.rows(None, RecordType.FENCE)} == {1}
+    renewed.stop()
+
+
 def test_offsets_that_a_shorter_copy_of_the_log_has_lost_are_not_given_out_again(
     new_site: NewSite, tmp_path: Path
 ) -> None:
@@ -205,7 +283,8 @@ def test_offsets_that_a_shorter_copy_of_the_log_has_lost_are_not_given_out_again
             consumer.commit_sync()
     site.log.close()
     for path in site.log_path.parent.glob(f"{site.log_path.name}*"):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
     shutil.copy(tmp_path / "older.db", site.log_path)
     site.log = LocalLog(site.log_path)
     with site.running():
@@ -233,7 +312,7 @@ def test_one_group_that_fails_leaves_all_others_going(new_site: NewSite) -> None
     )
     marker = site.reader.last_marker()
     assert marker is not None
-    payload = CommitMarkerPayload(row_count=2, end_offsets=marker.end_offsets).model_dump(mode="json")
+    payload = CommitMarkerPayload(row_count=2, end_offsets=dict(marker.end_offsets)).model_dump(mode="json")
     row = StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=last.time_ms, payload=payload)
     StateTableWriter.open(str(site.state_path), {}).append([row, forged], marker.commit_id + 1)
     with site.running(), abandoned(site.consumer(bad, topic)), site.consumer(good, topic) as consumer:

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
-from sharegroup.actor import share_requests
-from sharegroup.audit.verify import verify
+from sharegroup import KafkaException
+from sharegroup.actor import acknowledgements, share_requests
+from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.led_partitions import LedPartitions
+from sharegroup.audit.verification.verify import verify
+from sharegroup.client.described_groups import GroupDescription
+from sharegroup.client.group_reader import GroupReader
+from sharegroup.client.group_results import GroupStateName
+from sharegroup.client.processor_groups import ProcessorGroups
 from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.errors import GroupQuarantinedError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
-from sharegroup.protocol.messages import request
+from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.messages import Message, request
+from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_fetch import (
     AcknowledgementRange,
     FetchPartition,
     FetchTopic,
+    PartitionResponse,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
 from tests.support.site import BROKER, REQUEST_PARTITIONS, REQUESTS, Site
 
+pytestmark = pytest.mark.slow
+
 QUARANTINED = GroupQuarantinedError.code
 NewSite = Callable[..., Site]
+
+MARKER = RecordType.COMMIT_MARKER
 
 
 class FailingGroup:
@@ -40,12 +56,12 @@ class FailingGroup:
             consumer.commit_sync()
         self._correlation_id = 0
 
-    def envelope(self, api_key: ApiKey, body: object, client_id: str = "whole") -> bytes:
+    def envelope(self, api_key: ApiKey, body: Message, client_id: str = "whole") -> bytes:
         self._correlation_id += 1
         return request(
             api_key,
             self.group_id,
-            body,  # type: ignore[arg-type]
+            body,
             member_id="anna",
             client_id=client_id,
             correlation_id=self._correlation_id,
@@ -92,12 +108,13 @@ class FailingGroup:
 @pytest.fixture
 def _broken_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug: acknowledgements of clients that call themselves "broken" raise what nobody foresaw."""
-    whole = share_requests.acknowledge
 
-    def acknowledge(message, *arguments):  # type: ignore[no-untyped-def]
+    def acknowledge(
+        message: LoggedRequest, topics: Iterable[FetchTopic], partitions: LedPartitions, limits: SharePartitionLimits
+    ) -> tuple[dict[PartitionKey, PartitionResponse], bool]:
         if message.envelope.client_id == "broken":
             raise TypeError("'NoneType' object is not subscriptable")
-        return whole(message, *arguments)
+        return acknowledgements.acknowledge(message, topics, partitions, limits)
 
     monkeypatch.setattr(share_requests, "acknowledge", acknowledge)
 
@@ -116,6 +133,10 @@ def test_messages_before_the_bad_one_count_and_those_after_it_are_refused(new_si
         assert group.states()[RecordState.ACQUIRED] >= held - 3
         assert group.send(group.accept(6, 7, 2)) == [QUARANTINED]
     assert verify(site.rows(), BROKER).findings == []
+    markers = [CommitMarkerPayload.model_validate(row.payload) for row in site.rows() if row.record_type is MARKER]
+    rebuilt = [(marker, cut) for marker in markers for cut in marker.group_cuts]
+    assert [cut.group_id for _, cut in rebuilt] == [group.group_id], "an audit can cut the log as it was cut"
+    assert all(cut.end_offset <= marker.end_offsets[cut.partition] for marker, cut in rebuilt)
 
 
 @pytest.mark.usefixtures("_broken_leader")
@@ -138,6 +159,25 @@ def test_all_others_go_on_until_an_administrator_resumes_the_group(new_site: New
 
 
 @pytest.mark.usefixtures("_broken_leader")
+def test_a_quarantined_group_is_listed_and_described_as_the_state_table_has_it(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        group = FailingGroup(site)
+        group.send(group.open_session(), group.accept(1, 3, 1, "broken"))
+        listing = next(listed for listed in site.admin.list_groups() if listed.group_id == group.group_id)
+        assert listing.state is GroupStateName.QUARANTINED
+        from_processor = ProcessorGroups(site.log, BROKER, "test", None, 30).group(group.group_id)
+        from_table = GroupReader(site.log, str(site.state_path), BROKER).group(group.group_id)
+        assert [failed.role for failed in from_processor.quarantine] == ["leader"]
+        assert "TypeError" in from_processor.quarantine[0].reason
+        assert without_time(from_processor) == without_time(from_table)
+
+
+def without_time(group: GroupDescription) -> GroupDescription:
+    return replace(group, locks=tuple(replace(lock, remaining_ms=0) for lock in group.locks))
+
+
+@pytest.mark.usefixtures("_broken_leader")
 def test_a_quarantine_lasts_over_a_restart(new_site: NewSite) -> None:
     site = new_site()
     with site.running():
@@ -147,3 +187,21 @@ def test_a_quarantine_lasts_over_a_restart(new_site: NewSite) -> None:
     with site.running():
         assert group.send(group.open_session()) == [QUARANTINED]
     assert verify(site.rows(), BROKER).findings == []
+
+
+@pytest.mark.usefixtures("_broken_leader")
+def test_a_consumer_hears_of_it_once_and_goes_on_when_the_group_is_resumed(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        group = FailingGroup(site)
+        with site.consumer(group.group_id, group.topic) as consumer:
+            assert site.poll(consumer, 1)
+            group.send(group.open_session(), group.accept(1, 3, 1, "broken"))
+            with pytest.raises(KafkaException, match="subscriptable") as info:
+                site.poll(consumer, 20)
+            error = info.value.args[0]
+            assert (error.code(), error.fatal(), error.retriable()) == (QUARANTINED, False, False)
+            assert consumer.poll(2).is_empty()
+            site.admin.resume_group(group.group_id, timeout=30)
+            site.produce(group.topic, 0, 5)
+            assert site.poll(consumer, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.actor.effects import Wake
-from sharegroup.processor.timers import Timers
+from sharegroup.processor.request_times import Timers
 from sharegroup.protocol.api_key import ActorRole
 
 PARTITIONS = {"first": 0, "second": 0, "third": 1}
@@ -53,12 +53,6 @@ def test_an_actor_that_is_due_does_not_take_the_time_of_the_other(timers: Timers
     timers.update([wake("first", 10), wake("first", 300, ActorRole.COORDINATOR)])
     assert timers.due(0, 20) == ["first"]
     assert timers.next_ms(0) == 300
-
-
-def test_a_forgotten_group_is_never_due(timers: Timers) -> None:
-    timers.update([wake("first", 10), wake("first", 20, ActorRole.COORDINATOR), wake("second", 30)])
-    timers.forget("first")
-    assert timers.due(0, 1_000) == ["second"]
 
 
 def test_times_that_are_replaced_all_the_time_stay_in_order(timers: Timers) -> None:

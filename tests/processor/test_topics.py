@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic, ensure_topics

@@ -38,6 +38,10 @@ class Watching:
             for topic in topics_of(envelope)
         ]
 
+    def has_topics(self, count: int) -> bool:
+        """Return True if this many topics were sent, over all groups."""
+        return len(self.topics()) == count
+
     def groups(self) -> list[str]:
         """Groups that got a message, in order."""
         return [envelope.group_id for envelope in list(self.sent)]

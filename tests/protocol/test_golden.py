@@ -13,25 +13,25 @@ from pydantic import ValidationError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, decoded_request, decoded_response, parsed
 from sharegroup.protocol.rows import StateRow
-from sharegroup.protocol.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas
-from sharegroup.state.stored_rows import decoded
+from sharegroup.state.schema import decoded
+from tools.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
 ROWS = sorted((GOLDEN / "rows").glob("*.json"))
 
 
-def lost(kept: Any, read: Any, place: str = "") -> list[str]:
-    """What was kept and is not in what was read; what a later release adds does not matter."""
+def lost(kept: Any, read: Any, path: str = "") -> list[str]:
+    """Return the paths that were kept and are not read; additions of a later release do not matter."""
     if isinstance(kept, dict) and isinstance(read, dict):
         return [
-            found
+            difference
             for key, value in kept.items()
-            for found in (lost(value, read[key], f"{place}.{key}") if key in read else [f"{place}.{key}"])
+            for difference in (lost(value, read[key], f"{path}.{key}") if key in read else [f"{path}.{key}"])
         ]
     if isinstance(kept, list) and isinstance(read, list) and len(kept) == len(read):
         pairs = enumerate(zip(kept, read, strict=True))
-        return [found for index, pair in pairs for found in lost(*pair, place=f"{place}[{index}]")]
-    return [] if kept == read else [f"{place} is {read!r}, was {kept!r}"]
+        return [difference for index, pair in pairs for difference in lost(*pair, path=f"{path}[{index}]")]
+    return [] if kept == read else [f"{path} is {read!r}, was {kept!r}"]
 
 
 @pytest.mark.parametrize("file", sorted([*GOLDEN.glob("requests/*.json"), *GOLDEN.glob("internal/*.json")]), ids=str)

@@ -1,4 +1,4 @@
-"""What requests to a group's coordinator may hold: most of it becomes state."""
+"""The bounds of requests to a group's coordinator: most of their content becomes state."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def keys(count: int) -> dict[str, str]:
         (AlterShareGroupOffsetsRequest, alteration(partition=2**31 - 1), alteration(partition=2**31)),
         (AlterShareGroupOffsetsRequest, alteration(offset=2**63 - 1), alteration(offset=2**63)),
         (AlterShareGroupOffsetsRequest, alteration(), alteration(offset=2**70)),
-        (
+        pytest.param(
             AlterShareGroupOffsetsRequest,
             alteration(count=MAX_ALTERED_PARTITIONS),
             alteration(count=MAX_ALTERED_PARTITIONS + 1),
+            marks=pytest.mark.slow,
         ),
         (DeleteShareGroupOffsetsRequest, deletion(LONGEST), deletion(LONG)),
         (

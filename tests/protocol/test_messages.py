@@ -1,4 +1,4 @@
-"""What a message may hold: the bounds of Kafka's types and those of the field itself, both."""
+"""The bounds of a message: those of Kafka's types and those of the field itself, both."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import KafkaRecordError, UnsupportedFormatVersionError
+from sharegroup.protocol.kafka_encoding import UnknownTaggedField
 from sharegroup.protocol.share_state_records import (
     SharePartitionKey,
     ShareSnapshot,
@@ -97,10 +98,12 @@ def test_a_count_that_is_not_known_takes_no_bytes() -> None:
     assert value == VALUE_BYTES[: -len(bytes.fromhex("01000400000005"))] + b"\x00"
 
 
-def test_tagged_fields_of_a_later_release_are_passed_over() -> None:
+def test_tagged_fields_of_a_later_release_are_kept() -> None:
     assert VALUE_BYTES is not None
     later = VALUE_BYTES[:-7] + bytes.fromhex("020004000000050703aabbcc")
-    assert decoded(KEY_BYTES, later) == ShareStateRecord(KEY, UPDATE)
+    record = decoded(KEY_BYTES, later)
+    assert record == ShareStateRecord(KEY, UPDATE, (UnknownTaggedField(0, 7, bytes.fromhex("aabbcc")),))
+    assert encoded(record) == (KEY_BYTES, later)
 
 
 @given(st.data())

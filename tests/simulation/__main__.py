@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -42,18 +43,21 @@ def _run_all(seeds: range, jobs: int) -> int:
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started_s = time.perf_counter()
     failed_count = message_count = 0
+    faults: Counter[str] = Counter()
     with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
         task = progress.add_task("", total=len(seeds))
         for completed in as_completed([pool.submit(_run, portion) for portion in _portions(seeds)]):
             for result in completed.result():
                 progress.advance(task)
                 message_count += result.message_count
+                faults += result.faults
                 failed_count += _show(console, result) if result.findings else 0
     minutes = (time.perf_counter() - started_s) / 60
     console.print(
         f"{len(seeds)} schedules with {message_count} messages, {failed_count} failed; "
         f"{len(seeds) / minutes:.0f} a minute"
     )
+    console.print("Faults: " + ", ".join(f"{count} {name}" for name, count in faults.most_common()), highlight=False)
     return int(failed_count > 0)
 
 

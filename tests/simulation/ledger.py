@@ -2,7 +2,8 @@
 
 It knows the protocol and nothing of the engine. Answers are taken publication by publication. Within one, they are
 taken in the order in which they were applied: an acknowledgement where its request is in the log, an acquisition at
-the end of its cut, which is known by the time from which its locks run.
+the end of its cut, which is known by the time from which its locks run. Where the state of a share-partition begins
+anew, for an administrator or since its topic is gone, its accounts begin anew.
 """
 
 from __future__ import annotations
@@ -11,47 +12,29 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause
 from sharegroup.logs.port import LogRecord
+from sharegroup.processor.publisher import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message
-from sharegroup.protocol.rows import StateRow
+from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareAcknowledgeRequest, ShareFetchRequest
+from tests.simulation.administered import Administered, Delivery, RecordKey, ShareKey
+from tests.simulation.drains import Drains
+from tests.simulation.world import START_MS
 
 _FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)
 _FETCHES = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 _MEMBER_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
 _NEVER = 1 << 62
 
-ShareKey = tuple[str, str, int]
-"""Group, topic id, partition."""
-RecordKey = tuple[str, str, int, int]
-"""Group, topic id, partition, offset."""
 RequestKey = tuple[str, int]
 """Member and correlation id."""
 _Late = tuple[RequestKey, "Request", RecordKey, AcknowledgeType]
 """An acknowledgement of a record that the member does not hold."""
-
-
-@dataclass(slots=True)
-class Delivery:
-    """One record, as answers tell it.
-
-    Attributes:
-        count: deliveries, less those that were taken back.
-        holder: who has it; "" when nobody.
-        end_ms: when its lock ends, at the earliest.
-        latest_end_ms: when it has ended for sure.
-        is_finished: it must not be delivered any more.
-    """
-
-    count: int = 0
-    holder: str = ""
-    end_ms: int = 0
-    latest_end_ms: int = 0
-    is_finished: bool = False
 
 
 @dataclass(slots=True)
@@ -84,16 +67,26 @@ class Ledger:
     """Keeps the accounts of one schedule.
 
     Args:
-        delivery_count_limit: in force all the time.
-        lock_duration_ms: in force all the time.
+        delivery_count_limit: in force at first.
+        lock_duration_ms: in force at first.
     """
 
     def __init__(self, delivery_count_limit: int, lock_duration_ms: int) -> None:
         self.violations: list[str] = []
         self.answer_count = 0
-        self._limit = delivery_count_limit
-        self._lock_duration_ms = lock_duration_ms
+        self._limits = {delivery_count_limit}
+        self._lock_durations_ms = {lock_duration_ms}
+        self._state_epochs: dict[ShareKey, int] = {}
+        self._start_offsets: dict[ShareKey, int] = {}
+        self._restarts: list[tuple[int, int, ShareKey, Callable[[], None]]] = []
+        """(Commit id, request offset, share-partition, how to take it in) of what an administrator has decided, or of
+        states that ended."""
+        self._published_commit_id = -1
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
+        self.administered = Administered(self._records, self._violated)
+        self.drains = Drains()
+        self._highest_offsets: dict[ShareKey, int] = {}
+        """The highest offset that was ever in flight, or was imported."""
         self._requests: dict[RequestKey, Request] = {}
         self._senders: dict[tuple[int, int], RequestKey] = {}
         self._stamps_ms: dict[int, int] = {}
@@ -101,7 +94,8 @@ class Ledger:
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._epochs_seen: dict[str, int] = {}
         self._acquired: set[tuple[Any, ...]] = set()
-        self._cut_ends: dict[tuple[int, int], int] = {}
+        self._cut_ends: dict[tuple[int, int], list[int]] = defaultdict(list)
+        """Request partition and time → ends of the cuts; most times have one."""
         self._succeeded: set[tuple[Any, ...]] = set()
         self._unread: list[dict[str, Any]] = []
 
@@ -136,15 +130,28 @@ class Ledger:
         """Note a processor's announcement in a request partition."""
         self._stamp_ms(record)
         self._announcements[record.partition].append((record.offset, leader_epoch))
+        self.drains.announced(record.partition, leader_epoch)
 
     def answered(self, record: LogRecord) -> None:
         """Note an answer when it is appended; `publish` takes it."""
         if record.key is not None and record.value is not None:
+            self._published_commit_id = max(
+                int(value) for key, value in record.headers if key == COMMIT_ID_HEADER and value is not None
+            )
             self._unread.append(json.loads(record.value))
+
+    def may_have(self, delivery_count_limit: int | None, lock_duration_ms: int | None) -> None:
+        """Note other limits that may be in force from now on, for some groups."""
+        if delivery_count_limit is not None:
+            self._limits.add(delivery_count_limit)
+        if lock_duration_ms is not None:
+            self._lock_durations_ms.add(lock_duration_ms)
 
     def publish(self) -> None:
         """Take the answers that were appended together."""
         answers, self._unread = self._unread, []
+        if not answers:
+            return
         self.answer_count += len(answers)
         fetches = []
         for answer in answers:
@@ -155,15 +162,45 @@ class Ledger:
                 if not answer["body"].get("error_code"):
                     fetches.append((key, request, answer["body"]))
         late: list[_Late] = []
-        for _, _, take in sorted((event for fetch in fetches for event in self._events(*fetch, late)), key=_order):
+        events = [event for fetch in fetches for event in self._events(*fetch, late)]
+        restarted = set()
+        due = [restart for restart in self._restarts if restart[0] <= self._published_commit_id]
+        for commit_id, offset, share_key, restart in due:
+            if commit_id < self._published_commit_id:
+                restart()
+            else:
+                restarted.add(share_key)
+                events.append((offset, 1, restart))
+        self._restarts = self._restarts[len(due) :]
+        for _, _, take in sorted(events, key=_order):
             take()
         for key, request, record_key, kind in late:
-            self._check_over(key, request, record_key, kind)
+            if record_key[:3] not in restarted:
+                self._check_over(key, request, record_key, kind)
 
-    def committed(self, marker: StateRow) -> None:
-        """Note the cuts that a marker has."""
-        for cut in marker.payload["cuts"]:
-            self._cut_ends[cut["partition"], cut["time_ms"]] = cut["end_offset"]
+    def committed(self, row: StateRow) -> None:
+        """Note the cuts that a marker has, and where the state of a share-partition begins anew or ends."""
+        if row.record_type is RecordType.COMMIT_MARKER:
+            if row.time_ms < START_MS:
+                self._violated(f"the marker of commit {row.commit_id} has time {row.time_ms}")
+            for cut in row.payload["cuts"]:
+                self._cut_ends[cut["partition"], cut["time_ms"]].append(cut["end_offset"])
+        elif row.record_type in (RecordType.SHARE_SNAPSHOT, RecordType.SHARE_TOMBSTONE):
+            share_key = (row.group_id, row.topic_id, row.partition)
+            is_new = row.state_epoch > self._state_epochs.get(share_key, -1)
+            if is_new or row.record_type is RecordType.SHARE_TOMBSTONE:
+                begin = partial(self._begin, share_key, row)
+                self._restarts.append((row.commit_id, row.request_offset, share_key, begin))
+                self._start_offsets[share_key] = row.start_offset
+            elif redriven := [entry for entry in row.transitions if entry.cause is Cause.REDRIVE]:
+                redrive = partial(self.administered.redrive, share_key, redriven)
+                self._restarts.append((row.commit_id, redriven[0].request_offset, share_key, redrive))
+            self._state_epochs[share_key] = row.state_epoch
+
+    def rebuilt(self, partition: int, cut_ms: int, end_offset: int) -> None:
+        """Note that a group was rebuilt: its messages are of no cut that the marker has."""
+        if (partition, cut_ms) not in self._cut_ends:
+            self._cut_ends[partition, cut_ms].append(end_offset)
 
     def seen(self, member_id: str, leader_epoch: int) -> None:
         """Note that a member took an answer."""
@@ -171,6 +208,11 @@ class Ledger:
             highest = self._epochs_seen[member_id]
             self._violated(f"member {member_id} took an answer of epoch {leader_epoch} after one of {highest}")
         self._epochs_seen[member_id] = max(self._epochs_seen.get(member_id, 0), leader_epoch)
+
+    def _begin(self, share_key: ShareKey, row: StateRow) -> None:
+        """Take in a state that begins anew."""
+        self._highest_offsets[share_key] = max((entry.last_offset for entry in row.transitions), default=-1)
+        self.administered.begin(share_key, row)
 
     # What one answer says.
 
@@ -181,11 +223,16 @@ class Ledger:
         yield request.offset, 0, lambda: late.extend(self._acknowledged(key, request, body))
         deadline_ms = body.get("lock_deadline_ms", 0)
         if deadline_ms:
-            start_ms = deadline_ms - self._lock_duration_ms
-            end_offset = self._cut_ends.get((request.partition, start_ms), _NEVER)
-            if end_offset == _NEVER:
+            start_ms = deadline_ms - body["acquisition_lock_timeout_ms"]
+            if body["acquisition_lock_timeout_ms"] not in self._lock_durations_ms:
+                self._violated(f"the locks of request {key} last {body['acquisition_lock_timeout_ms']} ms")
+            ends = self._cut_ends.get((request.partition, start_ms), [_NEVER])
+            # Of several cuts at one time, the first that has the request.
+            later = [end for end in ends if end > request.offset] or ends[-1:]
+            if later == [_NEVER]:
                 self._violated(f"the locks of request {key} run from {start_ms}, which is the time of no cut")
-            yield end_offset, -1, lambda: self._acquired_by(key, request, body)
+            is_draining = self.drains.is_draining(request.group_id, later[0], later[-1])
+            yield later[0], -1, lambda: self._acquired_by(key, request, body, is_draining)
 
     def _check_epoch(self, key: RequestKey, request: Request, leader_epoch: int) -> None:
         for offset, announced in self._announcements[request.partition]:
@@ -230,9 +277,10 @@ class Ledger:
             self._succeeded.add((*record_key, *key, ACKNOWLEDGE_CAUSE[kind]))
         if kind in _FINISHING:
             delivery.is_finished, delivery.holder = True, ""
+            delivery.is_archived = kind is not AcknowledgeType.ACCEPT
         elif kind is AcknowledgeType.RENEW:
-            delivery.end_ms = request.stamp_ms + self._lock_duration_ms
-            delivery.latest_end_ms = request.latest_ms + self._lock_duration_ms
+            delivery.end_ms = request.stamp_ms + min(self._lock_durations_ms)
+            delivery.latest_end_ms = request.latest_ms + max(self._lock_durations_ms)
         else:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
@@ -240,28 +288,35 @@ class Ledger:
     def _check_over(self, key: RequestKey, request: Request, record_key: RecordKey, kind: AcknowledgeType) -> None:
         """A success for a record that the member does not hold means that the record is finished."""
         delivery = self._records[record_key]
-        is_used_up = delivery.count >= self._limit
+        is_used_up = delivery.count >= min(self._limits)
+        if record_key[3] < self._start_offsets.get(record_key[:3], 0):
+            # Acknowledgements of what an administrator has passed over succeed, and change nothing.
+            return
         if not delivery.is_finished and not is_used_up:
             self._violated(
                 f"{kind.name} of {record_key} by request {key} at {request.offset} succeeded, but {delivery} at "
                 f"{request.stamp_ms}"
             )
 
-    def _acquired_by(self, key: RequestKey, request: Request, body: dict[str, Any]) -> None:
+    def _acquired_by(self, key: RequestKey, request: Request, body: dict[str, Any], is_draining: bool) -> None:
         deadline_ms = body.get("lock_deadline_ms", 0)
-        start_ms = deadline_ms - self._lock_duration_ms
+        start_ms = deadline_ms - body.get("acquisition_lock_timeout_ms", 0)
         for share_key, offset, count in _acquired(request.group_id, body):
             record_key = (*share_key, offset)
             event = (*record_key, key[0], count, deadline_ms)
             if event in self._acquired:
                 continue
             self._acquired.add(event)
+            if offset > self._highest_offsets.get(share_key, -1):
+                self._highest_offsets[share_key] = offset
+                if is_draining:
+                    self._violated(f"{record_key} is new, and is delivered to {key[0]} by {key} while the group drains")
             delivery = self._records[record_key]
             if delivery.is_finished:
                 self._violated(f"{record_key} was finished, and is delivered to {key[0]} by {key}")
             if delivery.holder and start_ms < delivery.end_ms:
                 self._violated(f"{record_key} is delivered to {key[0]} from {start_ms} on, but {delivery}")
-            if count != delivery.count + 1 or count > self._limit:
+            if count != delivery.count + 1 or count > max(self._limits):
                 self._violated(f"{record_key} is delivered to {key[0]} with count {count}, but {delivery}")
             delivery.count, delivery.holder = count, key[0]
             delivery.end_ms = delivery.latest_end_ms = deadline_ms
@@ -269,7 +324,7 @@ class Ledger:
     # The state table.
 
     def compare(self, rows: Iterable[StateRow]) -> None:
-        """Check that the state table has what answers said, and answers said what the table has."""
+        """Check that the state table has what answers contain, and answers contain what the table has."""
         rows = list(rows)
         acquired: set[tuple[Any, ...]] = set()
         applied: dict[tuple[Any, ...], int] = defaultdict(int)
@@ -301,6 +356,21 @@ class Ledger:
         for key, count in applied.items():
             if count > 1:
                 self._violated(f"acknowledgement {key} was applied {count} times")
+
+    def check_dead_letters(self, rows: Iterable[StateRow], dead_letters: Iterable[LogRecord]) -> None:
+        """Check that each record which the table has as written to a dead-letter topic is there."""
+        written = set()
+        for record in dead_letters:
+            headers = dict(record.headers)
+            written.add(tuple(headers[f"__dlq.errors.{name}"] for name in ("group", "topic", "partition", "offset")))
+        for row in rows:
+            for entry in row.transitions:
+                if entry.cause is not Cause.DEAD_LETTER_WRITTEN:
+                    continue
+                for offset in range(entry.first_offset, entry.last_offset + 1):
+                    key = (row.group_id, row.topic, str(row.partition), str(offset))
+                    if tuple(part.encode() for part in key) not in written:
+                        self._violated(f"{key} is archived, but has no dead-letter record")
 
     def _compare_sets(self, name: str, published: set[tuple[Any, ...]], stored: set[tuple[Any, ...]]) -> None:
         for key in sorted(published - stored, key=str)[:5]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.errors import ShareGroupError, UnknownTopicError
+from sharegroup.errors import LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.logs.port import (
-    EndWatch,
     LogRecord,
     NewRecord,
     PartitionOffsets,
@@ -44,15 +43,43 @@ class StoredLog:
     def __init__(self, world: World) -> None:
         self._world = world
         self.topics: dict[str, StoredTopic] = {}
+        self.away_until_ms = 0
+        """Until then nobody reaches the log."""
+        self.refused_topics: set[str] = set()
+        """Topics that take no records."""
+        self._created_count = 0
+
+    @property
+    def is_away(self) -> bool:
+        """Return True while nobody reaches the log."""
+        return self._world.now_ms < self.away_until_ms
+
+    def check_reachable(self) -> None:
+        """Raise `LogUnavailableError` while the log is away."""
+        if self.is_away:
+            raise LogUnavailableError("The log is away.")
 
     def create(self, name: str, partition_count: int, config: Mapping[str, str]) -> TopicDescription:
         """Create a topic, or return the one that is there."""
         if name not in self.topics:
-            description = TopicDescription(name, f"id-of-{name}", partition_count, dict(config))
+            self._created_count += 1
+            description = TopicDescription(name, f"{name}-{self._created_count}", partition_count, dict(config))
             self.topics[name] = StoredTopic(
                 description, [[] for _ in range(partition_count)], [0] * partition_count, [0] * partition_count
             )
         return self.topics[name].description
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all records."""
+        del self.topics[name]
+
+    def add_partition(self, name: str) -> None:
+        """Let a topic have one partition more."""
+        topic = self.topic(name)
+        topic.description = replace(topic.description, partition_count=topic.description.partition_count + 1)
+        topic.partitions.append([])
+        topic.end_offsets.append(0)
+        topic.clock_jumps_ms.append(0)
 
     def topic(self, name: str) -> StoredTopic:
         """Return a topic; raises `UnknownTopicError`."""
@@ -96,6 +123,7 @@ class SimulatedFollower:
     def __init__(
         self, stored: StoredLog, topic: str, positions: Mapping[int, int], cut_sizes: Callable[[], int]
     ) -> None:
+        self._stored = stored
         self._topic = stored.topic(topic)
         self._positions = dict(positions)
         self._cut_sizes = cut_sizes
@@ -107,10 +135,14 @@ class SimulatedFollower:
     @property
     def has_records(self) -> bool:
         """Return True if `take` would return something."""
-        return any(position < self._topic.end_offsets[p] for p, position in self._positions.items())
+        return not self._stored.is_away and any(
+            position < self._topic.end_offsets[p] for p, position in self._positions.items()
+        )
 
     def take(self, max_records: int, max_bytes: int, timeout_ms: int) -> list[LogRecord]:
         records: list[LogRecord] = []
+        if self._stored.is_away:
+            return records
         room = min(max_records, self._cut_sizes())
         for partition, position in self._positions.items():
             taken = self._topic.partitions[partition][position : position + room]
@@ -127,7 +159,9 @@ class SimulatedFollower:
 
 
 class SimulatedLog:
-    """The log as one processor has it.
+    """The log as one processor has it: the part of `Log` that a processor calls.
+
+    A processor deletes no topic and no record, and the simulated watches look at `StoredLog` themselves.
 
     Args:
         stored: all topics.
@@ -154,6 +188,7 @@ class SimulatedLog:
         return self._stored.create(name, partition_count, config or {})
 
     def describe_topic(self, name: str) -> TopicDescription:
+        self._stored.check_reachable()
         return self._stored.topic(name).description
 
     def topics(self) -> list[TopicDescription]:
@@ -167,6 +202,8 @@ class SimulatedLog:
         offsets = []
         for topic, partition, records in batches:
             self._before_append(topic)
+            if topic in self._stored.refused_topics:
+                raise LogUnavailableError(f"Topic {topic} takes no records.")
             offsets.append(self._stored.append(topic, partition, records))
         self._after_append()
         return offsets
@@ -174,19 +211,20 @@ class SimulatedLog:
     def identify(
         self, names: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicIdentity | ShareGroupError]:
-        found: dict[str, TopicIdentity | ShareGroupError] = {}
+        identities: dict[str, TopicIdentity | ShareGroupError] = {}
         for name in names:
             topic = self._stored.topics.get(name)
-            found[name] = (
+            identities[name] = (
                 UnknownTopicError(f"There is no topic {name}.")
                 if topic is None
                 else TopicIdentity(topic.description.topic_id, topic.description.partition_count)
             )
-        return found
+        return identities
 
     def offsets(
         self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
     ) -> dict[int, PartitionOffsets]:
+        self._stored.check_reachable()
         ends = self._stored.topic(topic).end_offsets
         return {
             p: PartitionOffsets(0, ends[p], ends[p]) for p in (range(len(ends)) if partitions is None else partitions)
@@ -214,17 +252,8 @@ class SimulatedLog:
     def follow(self, topic: str, positions: Mapping[int, int]) -> SimulatedFollower:
         return SimulatedFollower(self._stored, topic, positions, self._cut_sizes)
 
-    def watch_ends(self) -> EndWatch:
-        raise NotImplementedError("The simulated watch looks at the log itself.")
-
     def now_ms(self) -> int:
         return START_MS
-
-    def delete_topic(self, name: str) -> None:
-        raise NotImplementedError("No schedule deletes a topic.")
-
-    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
-        raise NotImplementedError("No schedule deletes records.")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sharegroup.client.acquisition import Acquisition, HeldRange
-from sharegroup.client.member_protocol import Instant, MemberProtocol
+from sharegroup.client.exchange import Instant, Request
+from sharegroup.client.held_records import Acquisition, HeldRange
+from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, GroupQuarantinedError
@@ -80,6 +81,7 @@ class SimulatedMember:
         self._world = world
         self._log = log
         self._ledger = ledger
+        self._key = member_id.encode()
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
         settings = MemberSettings(group_id=group_id, member_id=member_id, fetch=fetch)
@@ -94,13 +96,13 @@ class SimulatedMember:
 
     def wake(self, first_ms: int = 1, last_ms: int = 10) -> None:
         """Do something soon."""
-        self._step_by(self._world.now_ms + self._world.random.randint(first_ms, last_ms))
+        self._step_by(self._world.now_ms + self._world.between(first_ms, last_ms))
 
     def deliver(self, record: LogRecord) -> None:
         """Take an answer, or an announcement, from the response log."""
         if self.is_gone or record.value is None or record.partition != self._reply_partition:
             return
-        if record.key is not None and record.key != self.member_id.encode():
+        if record.key is not None and record.key != self._key:
             return
         if record.key is not None and self._world.happens(self.network.lost):
             self._world.trace(self.member_id, "loses an answer")
@@ -110,10 +112,10 @@ class SimulatedMember:
         self._inbox.append(record.value)
         self._step_by(max(self._reads_at_ms, self._world.now_ms + 1))
 
-    def close(self) -> None:
-        """Leave the group properly."""
-        self._world.trace(self.member_id, "closes")
-        self._protocol.close(self._instant)
+    def close(self, keeps_locks: bool = False) -> None:
+        """Leave the group properly; the locks of what was taken may stay."""
+        self._world.trace(self.member_id, "closes", "and keeps its locks" if keeps_locks else "")
+        self._protocol.close(self._instant, keeps_locks)
         self.wake()
 
     def die(self) -> None:
@@ -134,15 +136,16 @@ class SimulatedMember:
         if self.is_gone or self._step_at_ms != at_ms:
             return
         self._step_at_ms = None
+        instant = self._instant
         self._receive()
-        self._protocol.expire(self._instant)
-        self._poll()
-        self._send()
+        self._protocol.expire(instant)
+        self._poll(instant)
+        self._send(instant)
         if self._protocol.is_done:
             self.is_gone = True
             return
         deadlines = [self._world.now_ms + 500]
-        if (deadline_ms := self._protocol.next_deadline_ms(self._instant)) is not None:
+        if (deadline_ms := self._protocol.next_deadline_ms(instant)) is not None:
             deadlines.append(max(deadline_ms, self._world.now_ms + 1))
         if self._inbox:
             deadlines.append(max(self._reads_at_ms, self._world.now_ms + 1))
@@ -160,14 +163,14 @@ class SimulatedMember:
             self._read.append(value)
             answer = decoded_response(value)
             count = self._protocol.standing.answer_count
-            self._protocol.receive(answer, self._world.now_ms)
+            self._protocol.receive(answer, self._instant)
             if self._protocol.standing.answer_count > count:
                 self._ledger.seen(self.member_id, answer.leader_epoch)
 
-    def _poll(self) -> None:
-        if (error := self._protocol.take_error()) is not None:
+    def _poll(self, instant: Instant) -> None:
+        if (error := self._protocol.refusals.take()) is not None:
             self._hear(error)
-        while (acquisition := self._protocol.take(self._instant)) is not None:
+        while (acquisition := self._protocol.take(instant)) is not None:
             self._process(acquisition)
         for result in self._protocol.take_results():
             self._note(result.error)
@@ -182,14 +185,16 @@ class SimulatedMember:
         """Let the group go on, as an administrator does."""
         envelope = request(ApiKey.RESUME_SHARE_GROUP, self.group_id, ResumeShareGroupRequest())
         record = NewRecord(self.group_id.encode(), envelope.encoded())
-        self._log.append(REQUEST_TOPIC, self._request_partition, [record])
+        if not self._log.is_away:
+            self._log.append(REQUEST_TOPIC, self._request_partition, [record])
 
     def _note(self, error: ApiError | None) -> None:
         if error is not None:
             self._world.trace(self.member_id, "has a failed acknowledgement:", error)
 
     def _process(self, acquisition: Acquisition) -> None:
-        self._world.trace(self.member_id, "takes", _shown(acquisition))
+        if self._world.is_traced:
+            self._world.trace(self.member_id, "takes", _shown(acquisition))
         for held in acquisition.ranges:
             if self.is_good:
                 self._world.after(1, 50, self._acknowledging(held, AcknowledgeType.ACCEPT))
@@ -227,9 +232,12 @@ class SimulatedMember:
 
         return acknowledge
 
-    def _send(self) -> None:
-        requests = self._protocol.next_requests(self._instant)
+    def _send(self, instant: Instant) -> None:
+        requests = self._protocol.next_requests(instant)
         if not requests:
+            return
+        if self._log.is_away:
+            self._protocol.send_failed(self._world.now_ms)
             return
         if self._world.happens(self.network.unknown):
             is_in = self._world.happens(0.5)
@@ -246,13 +254,13 @@ class SimulatedMember:
             opening_count = self._opening_count
             self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
 
-    def _append_again(self, requests: list[tuple[int, ApiKey, Message]], opening_count: int) -> None:
+    def _append_again(self, requests: list[Request[Message]], opening_count: int) -> None:
         """Append requests late, as a producer that tries again does, but no longer than their session lives."""
-        if opening_count == self._opening_count and not self.is_gone:
+        if opening_count == self._opening_count and not self.is_gone and not self._log.is_away:
             self._world.trace(self.member_id, "sends its requests again")
             self._append(requests)
 
-    def _append(self, requests: list[tuple[int, ApiKey, Message]]) -> None:
+    def _append(self, requests: list[Request[Message]]) -> None:
         for correlation_id, api_key, body in requests:
             envelope = request(
                 api_key,
@@ -268,7 +276,9 @@ class SimulatedMember:
             record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
             self._opening_count += getattr(body, "share_session_epoch", None) == INITIAL_EPOCH
             self._ledger.requested((self.member_id, correlation_id), self.group_id, body, record)
-            self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, _spoken(body))
+            if self._world.is_traced:
+                shown = body.model_dump(exclude_defaults=True)
+                self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, shown)
 
 
 def _part(held: HeldRange, first_offset: int, last_offset: int) -> HeldRange:
@@ -283,7 +293,3 @@ def _shown(acquisition: Acquisition) -> str:
         for held in acquisition.ranges
     )
     return f"{ranges} until {acquisition.lock_deadline_ms - START_MS}"
-
-
-def _spoken(body: Message) -> str:
-    return str(body.model_dump(exclude_defaults=True))

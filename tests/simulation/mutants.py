@@ -1,23 +1,40 @@
-"""Ten known bugs, put in on purpose: the simulator proves itself by finding each of them."""
+"""Known bugs, put in on purpose: the simulator proves itself by finding each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
+from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.leader import Leader
+from sharegroup.actor.mailbox import ActorFailedError, GroupActors
+from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.client.exchange import Instant
 from sharegroup.client.member_protocol import MemberProtocol
-from sharegroup.processor import takeover
+from sharegroup.core.acknowledgement import transition_of
+from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, Transition
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.state_batches import StateBatch
+from sharegroup.errors import LogError
+from sharegroup.logs.port import Log, NewRecord
+from sharegroup.processor import dead_letter_writer, takeover
+from sharegroup.processor.commit import Commit, GroupOutput
+from sharegroup.processor.dead_letter_records import append_dead_letter_records
+from sharegroup.processor.dead_letter_writer import DeadLetterWriter
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.loop import Loop
+from sharegroup.processor.topic_view import KnownTopic, TopicView
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.share_fetch import FetchTopic
 from sharegroup.state.reader import Recovery
 from tests.simulation.schedule import run_schedule
 from tests.simulation.table import SimulatedTable, SimulatedWriter, StoredTable
@@ -30,12 +47,14 @@ class Mutant:
     Attributes:
         name: what goes wrong.
         apply: puts it in.
+        first_seed: the first schedule to try; those before it are known not to show the bug.
     """
 
     name: str
     apply: Callable[[pytest.MonkeyPatch], None]
+    first_seed: int = 0
 
-    def is_found_by(self, seed: int) -> bool:
+    def is_detected_by(self, seed: int) -> bool:
         """Return True if the schedule of a seed fails, be it by an exception."""
         try:
             return bool(run_schedule(seed).findings)
@@ -60,9 +79,10 @@ def _ignore_announcements(patch: pytest.MonkeyPatch) -> None:
 def _take_answers_of_stale_processors(patch: pytest.MonkeyPatch) -> None:
     receive = MemberProtocol.receive
 
-    def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, now_ms: int) -> None:
-        protocol._leader_epoch = min(protocol._leader_epoch, envelope.leader_epoch)
-        receive(protocol, envelope, now_ms)
+    def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, at: Instant) -> None:
+        followed = protocol._processor
+        followed.leader_epoch = min(followed.leader_epoch, envelope.leader_epoch)
+        receive(protocol, envelope, at)
 
     patch.setattr(MemberProtocol, "receive", receive_any)
 
@@ -81,11 +101,11 @@ def _forget_the_marker_in_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 def _publish_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     commit, publish = Loop._commit, Loop._publish
 
-    def publish_first(loop: Loop, batch: Any) -> float:
+    def publish_first(loop: Loop, batch: Commit) -> None:
         answers = [answer for output in batch.outputs for answer in output.answers]
         if answers:
-            loop._publisher.publish([], answers, loop._position.commit_id + 1)
-        return commit(loop, batch)
+            loop._publisher.publish([], answers, loop._commit_id + 1)
+        commit(loop, batch)
 
     patch.setattr(Loop, "_commit", publish_first)
     patch.setattr(Loop, "_publish", publish)
@@ -94,14 +114,16 @@ def _publish_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 def _start_locks_at_the_first_message(patch: pytest.MonkeyPatch) -> None:
     apply = Groups.apply
 
-    def apply_early(groups: Groups, cut: TakenCut) -> Any:
+    def apply_early(groups: Groups, cut: TakenCut) -> list[GroupOutput]:
         return apply(groups, replace(cut, cut_ms=cut.times_ms[0]))
 
     patch.setattr(Groups, "apply", apply_early)
 
 
 def _ignore_session_epochs(patch: pytest.MonkeyPatch) -> None:
-    def checked(sessions: ShareSessions, message: Any, epoch: int, topics: Any) -> Any:
+    def checked(
+        sessions: ShareSessions, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]
+    ) -> ShareSession:
         session = sessions.get(message.envelope.member_id)
         return session if session is not None else sessions.open(message.envelope.member_id)
 
@@ -112,7 +134,7 @@ def _keep_expired_locks(patch: pytest.MonkeyPatch) -> None:
     """Locks end with a Tick only, not before each message."""
     expire = Leader._expire_locks
 
-    def expire_at_ticks(leader: Leader, message: Any) -> None:
+    def expire_at_ticks(leader: Leader, message: LoggedRequest) -> None:
         if message.envelope.api_key == 10001:
             expire(leader, message)
 
@@ -157,6 +179,88 @@ def _with_end_offsets(change: int) -> Callable[[SimulatedTable], Recovery]:
     return recovery
 
 
+def _keep_actors_that_failed(patch: pytest.MonkeyPatch) -> None:
+    """A group goes on with the actors that an exception left behind."""
+    actors: dict[str, GroupActors] = {}
+    begin = Groups._begin_rebuild
+
+    def begin_and_keep(
+        groups: Groups, group_id: str, partition: int, messages: list[LoggedRequest], failed: ActorFailedError
+    ) -> None:
+        actors[group_id] = groups._groups[group_id]
+        begin(groups, group_id, partition, messages, failed)
+
+    patch.setattr(Groups, "_begin_rebuild", begin_and_keep)
+    patch.setattr(Groups, "_rebuilt", lambda _, rebuild: actors[rebuild.group_id])
+
+
+def _forget_dead_letters_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeadLetterWriter, "resume", lambda *_: None)
+
+
+def _confirm_dead_letters_that_failed(patch: pytest.MonkeyPatch) -> None:
+    """Dead letters count as written when their topic took none of them."""
+
+    def append(log: Log, topic: str, records: Mapping[int, Sequence[NewRecord]]) -> int:
+        with suppress(LogError):
+            append_dead_letter_records(log, topic, records)
+        return 0
+
+    patch.setattr(dead_letter_writer, "append_dead_letter_records", append)
+
+
+def _keep_the_state_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
+    """The leader says that a state is deleted, and keeps it."""
+    delete = Leader._delete_state
+
+    def keep(leader: Leader, message: LoggedRequest) -> None:
+        body = {**message.envelope.body, "state_epoch": -1}
+        delete(leader, message._replace(envelope=message.envelope.model_copy(update={"body": body})))
+
+    patch.setattr(Leader, "_delete_state", keep)
+
+
+def _take_a_new_topic_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
+    """A topic that was created again, with as many partitions, is not noticed."""
+    change_for = TopicView.change_for
+
+    def change(view: TopicView, known: KnownTopic) -> KnownTopic | None:
+        result = change_for(view, known)
+        return None if result is not None and known[0] and result[0] and result[1] == known[1] else result
+
+    patch.setattr(TopicView, "change_for", change)
+
+
+def _acquire_new_records_while_draining(patch: pytest.MonkeyPatch) -> None:
+    fresh = SharePartition._fresh
+
+    def fresh_in_any_case(partition: SharePartition, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
+        return fresh(partition, replace(limits, is_draining=False), log_end_offset)
+
+    patch.setattr(SharePartition, "_fresh", fresh_in_any_case)
+
+
+def _deliver_imported_records_again(patch: pytest.MonkeyPatch) -> None:
+    """Records that another system has finished begin as available ones."""
+    import_batches = SharePartition.import_batches
+
+    def import_available(
+        partition: SharePartition, batches: Iterable[StateBatch], limits: SharePartitionLimits
+    ) -> list[SharePartitionRecord]:
+        available = [batch._replace(delivery_state=RecordState.AVAILABLE) for batch in batches]
+        return import_batches(partition, available, limits)
+
+    patch.setattr(SharePartition, "import_batches", import_available)
+
+
+def _redrive_with_the_old_count(patch: pytest.MonkeyPatch) -> None:
+    def with_old_count(run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int) -> Transition:
+        made = transition_of(run, cause, limits, now_ms)
+        return made._replace(delivery_count=run.delivery_count) if cause is Cause.REDRIVE else made
+
+    patch.setattr("sharegroup.core.share_partition.transition_of", with_old_count)
+
+
 MUTANTS = (
     Mutant("a request is applied twice after a takeover", _ignore_last_requests),
     Mutant("a takeover loses the outbox", _lose_the_outbox),
@@ -169,4 +273,12 @@ MUTANTS = (
     Mutant("a lock that is over still counts", _keep_expired_locks),
     Mutant("messages are applied again after their commit", _apply_messages_twice),
     Mutant("a marker is one message ahead", _skip_a_message),
+    Mutant("a failed actor goes on", _keep_actors_that_failed),
+    Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
+    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed),
+    Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
+    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=90),
+    Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
+    Mutant("imported records are delivered again", _deliver_imported_records_again),
+    Mutant("redriven records keep their delivery count", _redrive_with_the_old_count),
 )

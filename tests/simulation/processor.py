@@ -11,20 +11,24 @@ from typing import cast
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.config.processor import ProcessorConfig
-from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import FencedProcessorError, LogUnavailableError, StateTableError
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.answer_records import AnswerRecords
-from sharegroup.processor.group_defaults import GroupOverrides, initial_configuration
-from sharegroup.processor.groups import Groups, Rebuild
+from sharegroup.logs.port import Log, NewRecord
+from sharegroup.processor.commit import Commit
+from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.groups import Rebuild
 from sharegroup.processor.loop import Loop
-from sharegroup.processor.partition_clock import PartitionClocks
+from sharegroup.processor.publisher import LogPublisher
+from sharegroup.processor.request_times import PartitionClocks, Timers
+from sharegroup.processor.responses import AnswerRecords
+from sharegroup.processor.running_parts import GroupOverrides, initial_configuration
+from sharegroup.processor.standby_answers import KnownStandbys
 from sharegroup.processor.takeover import Takeover, take_over
-from sharegroup.processor.timers import Timers
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
-from sharegroup.protocol.messages import request
+from sharegroup.protocol.messages import RequestEnvelope, request
+from tests.simulation.groups import BadMessages, SimulatedGroups
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import SimulatedFollower, SimulatedLog, StoredLog
 from tests.simulation.table import SimulatedTable, StoredTable
@@ -33,6 +37,8 @@ from tests.simulation.world import World
 
 REFUSED_BEFORE = "refused_before_commit"
 REFUSED_AFTER = "refused_after_commit"
+BEFORE_CONFIRMATION = "before_confirmation"
+"""Dead-letter records are in their topic, and nobody knows it yet."""
 _MARKER_ALONE_MS = 30_100
 
 
@@ -71,6 +77,7 @@ class SimulatedProcessor:
         broker: configuration of all groups.
         overrides: what groups start with.
         ended: called once when the processor is over.
+        bad_messages: messages that actors fail on.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class SimulatedProcessor:
         broker: BrokerConfig,
         overrides: GroupOverrides,
         ended: Callable[[SimulatedProcessor], None],
+        bad_messages: BadMessages | None = None,
     ) -> None:
         self.is_over = False
         self.end_at: str | None = None
@@ -91,6 +99,8 @@ class SimulatedProcessor:
         """A point, and how long the processor stands still there."""
         self.stalled_until_ms = 0
         self.leader_epoch = 0
+        self.failure: BaseException | None = None
+        self.standbys = KnownStandbys(0)
         self.fired_count = 0
         self._world = world
         self._stored_log = log
@@ -100,14 +110,23 @@ class SimulatedProcessor:
         self._broker = broker
         self._overrides = overrides
         self._ended = ended
+        self._bad_messages = {} if bad_messages is None else bad_messages
         self._log = SimulatedLog(log, self._before_append, ledger.publish, self._cut_size)
+        self.repeats_confirmations = False
+        """Confirmations of dead-letter records come late, and twice."""
         self._is_stepping = False
         self._commits_again = False
         self._step_at_ms: int | None = None
+        self._look_at_ms: int | None = None
         self._takeover: Takeover | None = None
         self._loop: SimulatedLoop
         self._follower: SimulatedFollower
         self._watch: SimulatedWatch
+        self._dead_letters: DeadLetterWriter
+        self._dead_letters_at_ms: int | None = None
+        self._is_writing = False
+        self._has_rebuilt = False
+        self._publisher: LogPublisher
         self._timers: Timers
         self._clocks: PartitionClocks
 
@@ -117,7 +136,7 @@ class SimulatedProcessor:
 
     def wake(self) -> None:
         """Take what the request log has, soon."""
-        self._step_by(self._world.now_ms + self._world.random.randint(1, 12))
+        self._step_by(self._world.now_ms + self._world.between(1, 30))
 
     def wake_if_running(self) -> None:
         """Take what the request log has, if there is a loop already."""
@@ -126,16 +145,29 @@ class SimulatedProcessor:
 
     def calm_down(self) -> None:
         """Have no fault any more."""
-        self.end_at, self.stall, self.stalled_until_ms = None, None, 0
+        self.end_at, self.stall, self.stalled_until_ms, self.repeats_confirmations = None, None, 0, False
 
     def look(self) -> None:
         """Look at the record log, soon."""
         if not self.is_over and self._takeover is not None:
-            self._world.after(1, 30, self._look)
+            self._look_by(self._world.now_ms + self._world.random.randint(1, 30))
 
-    def _look(self) -> None:
-        if not self.is_over:
-            self._guarded(self._watch.look)
+    def _look_by(self, at_ms: int) -> None:
+        if self._look_at_ms is None or at_ms < self._look_at_ms:
+            self._look_at_ms = at_ms
+            self._world.at(at_ms, lambda: self._look(at_ms))
+
+    def _look(self, at_ms: int) -> None:
+        if self.is_over or self._look_at_ms != at_ms:
+            return
+        self._look_at_ms = None
+
+        def look() -> None:
+            next_look_s = self._watch.look()
+            if next_look_s is not None:
+                self._look_by(max(round(next_look_s * 1_000), self._world.now_ms + 1))
+
+        self._guarded(look)
 
     def kill(self) -> None:
         """End now."""
@@ -145,31 +177,43 @@ class SimulatedProcessor:
             self._ended(self)
 
     def _start(self) -> None:
-        table = SimulatedTable(self._stored_table, self._reached)
-        takeover = take_over(cast(Log, self._log), table, self._config)
+        takeover = self._take_over()
         position = takeover.position
+        self._publisher = takeover.publisher
         self.leader_epoch = position.leader_epoch
         self._world.trace(
-            "processor", self.leader_epoch, "takes over after commit", position.commit_id, position.end_offsets,
+            "processor", self.leader_epoch, "takes over after commit", takeover.commit_id, position.end_offsets,
             "careful" if takeover.is_careful else "",
         )  # fmt: skip
         self._follower = self._log.follow(self._config.request_topic_name, position.end_offsets)
         self._watch = SimulatedWatch(self._world, self._stored_log, takeover.publisher.send, self.leader_epoch)
-        self._clocks = PartitionClocks(lambda: self._world.now_s)
-        for partition, time_ms in takeover.clock_ms.items():
-            self._clocks.observe(partition, time_ms)
+        self._clocks = takeover.clocks(lambda: self._world.now_s)
         self._timers = Timers(lambda group_id: partition_for(group_id, self._config.request_topic_partitions))
         marker = takeover.marker
-        groups = Groups(
+        self._dead_letters = DeadLetterWriter(
+            cast(Log, self._log),
+            self._confirm,
+            self._fail,
+            self.leader_epoch,
+            {self._config.request_topic_name, self._config.response_topic_name},
+            may_create_topics=True,
+            clock_s=lambda: self._world.now_s,
+        )
+        self._dead_letters.resume(takeover.folded, self._broker)
+        groups = SimulatedGroups(
+            self._bad_messages,
+            self._ledger.rebuilt,
             takeover.folded,
             self.leader_epoch,
             self._broker,
-            AnswerRecords(cast(Log, self._log), self._config, self.leader_epoch),
+            AnswerRecords(cast(Log, self._log), self._config),
+            self._clocks,
             self._config.request_topic_partitions,
-            marker.group_epoch_floor if marker else 0,
+            position.group_epoch_floor,
             self._start_rebuild,
             marker.attempted_offset if marker else None,
-            takeover.leads_ms,
+            takeover.state_id,
+            takeover.announced_offsets,
         )
         opening = [
             *(
@@ -178,8 +222,9 @@ class SimulatedProcessor:
             ),
             *initial_configuration(takeover.folded, self._overrides),
         ]
+        self.standbys = groups.standbys
         self._loop = self._new_loop(takeover, groups)
-        unapplied = self._unapplied_records(takeover)
+        unapplied = takeover.unapplied_records(cast(Log, self._log), self._config.request_topic_name)
         if unapplied:
             self._loop.apply_first(unapplied)
         if takeover.is_careful:
@@ -187,37 +232,33 @@ class SimulatedProcessor:
         takeover.publisher.send(opening)
         self._takeover = takeover
         self.wake()
+        self._write_dead_letters_by(self._world.now_ms + 1)
         self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
 
-    def _new_loop(self, takeover: Takeover, groups: Groups) -> SimulatedLoop:
+    def _take_over(self) -> Takeover:
+        return take_over(cast(Log, self._log), SimulatedTable(self._stored_table, self._reached), self._config)
+
+    def _new_loop(self, takeover: Takeover, groups: SimulatedGroups) -> SimulatedLoop:
         return SimulatedLoop(
             takeover.position,
+            takeover.commit_id,
             self._follower,
             self._clocks,
             groups,
             takeover.writer,
             takeover.publisher,
             self._timers,
-            takeover.publisher.tick,
             self._update_watches,
+            self._published,
             reached=self._reached,
             monotonic_s=lambda: self._world.now_s,
         )
-
-    def _unapplied_records(self, takeover: Takeover) -> list[LogRecord]:
-        """Return the messages of groups that were being rebuilt when the last marker was written."""
-        records: list[LogRecord] = []
-        for group_id, first_offset in takeover.position.unapplied_groups.items():
-            partition = partition_for(group_id, self._config.request_topic_partitions)
-            end_offset = takeover.position.end_offsets[partition]
-            between = self._log.read(self._config.request_topic_name, partition, first_offset, end_offset)
-            records += [record for record in between if record.key == group_id.encode()]
-        return records
 
     def _start_rebuild(self, rebuild: Rebuild) -> None:
         def read() -> None:
             rebuild.rows = list(self._stored_table.recovery(rebuild.group_id).rows)
             self._loop.rebuild_is_read(rebuild)
+            self._has_rebuilt = True
             self.wake()
 
         self._loop.when_committed(read)
@@ -239,8 +280,8 @@ class SimulatedProcessor:
         if self._is_stepping or (self._loop.is_committing and self._takeover.is_careful):
             self._step_by(self._world.now_ms + 5)
             return
-        if self._follower.has_records or self._wait_ms() == 0:
-            self._is_stepping = True
+        if self._follower.has_records or self._has_rebuilt or self._wait_ms() == 0:
+            self._is_stepping, self._has_rebuilt = True, False
             try:
                 self._guarded(self._run_once)
             finally:
@@ -292,26 +333,74 @@ class SimulatedProcessor:
         if self._watch.update(effects):
             self.look()
 
+    # Dead letters.
+
+    def _published(self, commit: Commit) -> None:
+        self._dead_letters.published(commit)
+        self._write_dead_letters_by(self._world.now_ms + self._world.between(1, 20))
+
+    def _write_dead_letters_by(self, at_ms: int) -> None:
+        if self._dead_letters_at_ms is None or at_ms < self._dead_letters_at_ms:
+            self._dead_letters_at_ms = at_ms
+            self._world.at(at_ms, lambda: self._write_dead_letters(at_ms))
+
+    def _write_dead_letters(self, at_ms: int) -> None:
+        if self.is_over or self._dead_letters_at_ms != at_ms:
+            return
+        self._dead_letters_at_ms = None
+        if self._is_writing:
+            self._write_dead_letters_by(self._world.now_ms + 5)
+            return
+        if self._world.now_ms < self.stalled_until_ms:
+            self._write_dead_letters_by(self.stalled_until_ms)
+            return
+
+        def write() -> None:
+            self._is_writing = True
+            pause_s = self._dead_letters.write_due()
+            self._is_writing = False
+            if pause_s is not None:
+                self._write_dead_letters_by(self._world.now_ms + max(1, round(pause_s * 1_000)))
+
+        self._guarded(write)
+
+    def _confirm(self, requests: list[RequestEnvelope]) -> None:
+        """Send what the dead-letter writer says, perhaps again when this processor is long over."""
+        if any(envelope.api_key == ApiKey.DLQ_WRITTEN for envelope in requests):
+            self._reached(BEFORE_CONFIRMATION)
+            if self.repeats_confirmations:
+                self._world.trace("processor", self.leader_epoch, "confirms dead letters twice")
+                self._world.after(100, 20_000, lambda: self._confirm_late(requests))
+        self._publisher.send(requests)
+
+    def _confirm_late(self, requests: Iterable[RequestEnvelope]) -> None:
+        for envelope in requests:
+            partition = partition_for(envelope.group_id, self._config.request_topic_partitions)
+            record = NewRecord(envelope.group_id.encode(), envelope.encoded())
+            self._stored_log.append(self._config.request_topic_name, partition, [record])
+
+    def _fail(self, failure: BaseException) -> None:
+        raise failure
+
     # Faults.
 
     def _guarded(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except Crash:
-            reason = "crashes"
-        except FencedProcessorError:
-            reason = "is fenced"
-        except StateTableError as error:
-            reason = f"stops: {error}"
+        except (Crash, FencedProcessorError, StateTableError, LogUnavailableError) as failure:
+            self.failure = failure
         else:
             return
         if not self.is_over:
             self.is_over = True
-            self._world.trace("processor", self.leader_epoch, reason)
+            self._world.trace("processor", self.leader_epoch, "ends:", type(self.failure).__name__, self.failure)
             self._ended(self)
 
     def _before_append(self, topic: str) -> None:
         self._reached(f"append {topic}")
+        if self._stored_log.is_away and self._world.happens(0.7):
+            self._let_time_pass(self._stored_log.away_until_ms - self._world.now_ms)
+        self._stored_log.check_reachable()
 
     def _reached(self, point: str) -> None:
         """Pass a point: the process may have ended, end here, or stand still here."""

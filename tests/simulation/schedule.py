@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sharegroup.audit.verify import verify
+from sharegroup.audit.verification.verify import verify
 from sharegroup.client.settings import FetchSettings
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.record_state import RecordState
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
-from sharegroup.state.fold import FoldedGroup, FoldedState, fold
+from sharegroup.state.fold import FoldedGroup, FoldedState, advance, fold, fold_order
+from tests.simulation.administrator import DEAD_LETTER_TOPICS, Administrator
+from tests.simulation.drains import DRAIN
+from tests.simulation.faults import START_CRASH_POINTS, Faults
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
 from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Network, SimulatedMember
-from tests.simulation.processor import REFUSED_AFTER, REFUSED_BEFORE, SimulatedProcessor
+from tests.simulation.processor import SimulatedProcessor
 from tests.simulation.table import StoredTable
 from tests.simulation.world import World
 
@@ -26,17 +32,6 @@ LEAST_MESSAGES = 300
 LEAST_TAKEOVERS = 2
 LEAST_FAULTS = 5
 
-_CRASH_POINTS = (
-    "applied",
-    "before_commit",
-    "after_commit",
-    "committed",
-    f"append {REQUEST_TOPIC}",
-    f"append {RESPONSE_TOPIC}",
-    "published",
-    "fenced",
-)
-_STALL_POINTS = ("before_commit", "after_commit", "committed", "published")
 _INTERNAL = b'{"api_key":10'
 """How values of internal messages begin; those of members' requests begin with the version."""
 _LONGEST_MS = 1_200_000
@@ -55,14 +50,14 @@ class Parts:
 
 @dataclass
 class Result:
-    """What became of a schedule.
+    """The result of a schedule.
 
     Attributes:
         seed: its seed.
         findings: what the auditor and the ledger say; empty when all is well.
         message_count: messages of the request log.
         takeover_count: takeovers but the first.
-        fault_count: faults that came to pass.
+        faults: faults by their name.
         end_ms: virtual time at the end.
     """
 
@@ -70,13 +65,23 @@ class Result:
     findings: list[str] = field(default_factory=list)
     message_count: int = 0
     takeover_count: int = 0
-    fault_count: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     end_ms: int = 0
+
+    @property
+    def fault_count(self) -> int:
+        """Number of faults."""
+        return self.faults.total()
 
 
 def run_schedule(seed: int, is_traced: bool = False, parts: Parts | None = None) -> Result:
     """Run the schedule of a seed, and audit it."""
-    return Schedule(seed, is_traced, parts or Parts()).run()
+    # Little of a schedule is garbage before its end; looking for it meanwhile takes a tenth of the time.
+    gc.disable()
+    try:
+        return Schedule(seed, is_traced, parts or Parts()).run()
+    finally:
+        gc.enable()
 
 
 class Schedule:
@@ -94,10 +99,14 @@ class Schedule:
         self._log = StoredLog(self._world)
         self._log.create(REQUEST_TOPIC, self._config.request_topic_partitions, TOPIC_CONFIG)
         self._log.create(RESPONSE_TOPIC, self._config.response_topic_partitions, TOPIC_CONFIG)
-        self._topics = {f"topic-{index}": random.randint(1, 3) for index in range(random.choice((1, 1, 2)))}
-        for name, partition_count in self._topics.items():
-            self._log.create(name, partition_count, {})
+        self._topics = [f"topic-{index}" for index in range(random.choice((1, 1, 2)))]
+        for name in self._topics:
+            self._log.create(name, random.randint(1, 3), {})
         self._groups = [f"group-{index}" for index in range(random.choice((1, 1, 2)))]
+        self._overrides = {
+            "share.auto.offset.reset": "earliest",
+            "errors.deadletterqueue.topic.name": random.choice(("", DEAD_LETTER_TOPICS[0])),
+        }
         self._ledger = parts.ledger(
             self._broker.group_share_delivery_count_limit, self._broker.group_share_record_lock_duration_ms
         )
@@ -109,8 +118,24 @@ class Schedule:
         """The one that took over last."""
         self._running: list[SimulatedProcessor] = []
         self._is_calm = False
+        self._administrator = Administrator(
+            self._world, self._log, self._ledger, self._topics, self._members_of, self._look
+        )
+        self._faults = Faults(
+            self._world,
+            self._log,
+            self._network,
+            self._administrator,
+            self._groups,
+            self._config,
+            lambda: self._processor,
+            self._start_another,
+            self._wake_all,
+        )
+        self._folded: FoldedState
+        """The state by the first rows of the table, once the schedule is calm."""
+        self._folded_row_count = 0
         self._message_count = 0
-        self._fault_count = 0
         self._takeover_is_due = False
         self._next_fault_at = random.randint(10, 40)
 
@@ -129,14 +154,15 @@ class Schedule:
             return self._result(["the schedule does not come to its end"])
         self._calm_down()
         end_ms = self._world.now_ms + _LONGEST_DRAIN_MS
-        while self._world.now_ms < end_ms and not self._is_drained:
-            self._world.run_until(self._world.now_ms + 500)
-        is_drained = self._is_drained
+        is_drained = False
+        while self._world.now_ms < end_ms and not (is_drained := self._is_drained()):
+            self._world.run_until(self._world.now_ms + 100)
         self._world.run_until(self._world.now_ms + 200)
         for member in self._members:
             if not member.is_gone:
                 member.close()
-        self._world.run_until(self._world.now_ms + 2_000)
+        self._world.run_until(self._world.now_ms + 2_000, lambda: all(member.is_gone for member in self._members))
+        self._world.run_until(self._world.now_ms + 200)
         return self._result(self._audit(is_drained))
 
     # The processors.
@@ -150,14 +176,15 @@ class Schedule:
             self._ledger,
             self._config,
             self._broker,
-            {group_id: {"share.auto.offset.reset": "earliest"} for group_id in self._groups},
+            dict.fromkeys(self._groups, self._overrides),
             self._processor_ended,
+            self._faults.bad_messages,
         )
         is_first = not self._running and not self._table.rows
         self._processor = processor
         self._running.append(processor)
         if not self._is_calm and not is_first and self._world.happens(0.1):
-            processor.end_at = self._world.random.choice(("fenced", *_CRASH_POINTS[4:6]))
+            processor.end_at = self._world.random.choice(START_CRASH_POINTS)
         processor.start()
 
     def _processor_ended(self, processor: SimulatedProcessor) -> None:
@@ -166,25 +193,38 @@ class Schedule:
             self._takeover_is_due = True
             self._world.after(5, 50 if self._is_calm or self._world.happens(0.7) else 4_000, self._take_over)
 
+    def _start_another(self) -> None:
+        """Start a processor while the one before goes on."""
+        if not self._is_calm and not self._takeover_is_due:
+            self._take_over()
+
+    def _wake_all(self) -> None:
+        for processor in list(self._running):
+            processor.wake_if_running()
+
+    def _look(self) -> None:
+        for processor in list(self._running):
+            processor.look()
+
     # What goes on.
 
     def _produce(self) -> None:
         if self._is_calm:
             return
-        name = self._world.random.choice(sorted(self._topics))
-        partition = self._world.random.randrange(self._topics[name])
-        if self._log.topic(name).end_offsets[partition] < 60:
-            count = self._world.random.randint(1, 6)
-            self._log.grow(name, partition, count)
-            self._world.trace("producer appends", count, "to", name, partition)
-            for processor in list(self._running):
-                processor.look()
+        topic = self._log.topics.get(name := self._world.random.choice(self._topics))
+        if topic is not None and not self._log.is_away:
+            partition = self._world.random.randrange(len(topic.end_offsets))
+            if topic.end_offsets[partition] < 60:
+                count = self._world.random.randint(1, 6)
+                self._log.grow(name, partition, count)
+                self._world.trace("producer appends", count, "to", name, partition)
+                self._look()
         self._world.after(50, 3_000, self._produce)
 
     def _join(self, group_id: str) -> SimulatedMember:
         random = self._world.random
         self._member_count += 1
-        topics = sorted(self._topics) if self._is_calm or random.random() < 0.8 else [min(self._topics)]
+        topics = list(self._topics) if self._is_calm or random.random() < 0.8 else self._topics[:1]
         fetch = FetchSettings(
             max_records=100 if self._is_calm else random.choice((1, 3, 10)),
             batch_size=random.choice((1, 3, 10)),
@@ -207,6 +247,9 @@ class Schedule:
         self._world.trace(member.member_id, "joins", group_id, topics)
         return member
 
+    def _members_of(self, group_id: str) -> list[SimulatedMember]:
+        return [member for member in self._members if member.group_id == group_id and not member.is_gone]
+
     def _change_members(self) -> None:
         if self._is_calm:
             return
@@ -217,8 +260,9 @@ class Schedule:
                 member.die()
             else:
                 member.close()
-        if len(present) < 4:
-            self._join(self._world.random.choice(self._groups))
+        group_id = self._world.random.choice(self._groups)
+        if len(present) < 4 and self._administrator.is_open(group_id):
+            self._join(group_id)
         self._world.after(2_000, 12_000, self._change_members)
 
     def _snapshot(self) -> None:
@@ -236,90 +280,17 @@ class Schedule:
                 self._ledger.announced(record, envelope.leader_epoch)
             elif envelope.api_key == ApiKey.TICK:
                 self._ledger.ticked(record, envelope.body.get("time_ms", 0))
-        for processor in list(self._running):
-            processor.wake_if_running()
+            elif envelope.api_key == ApiKey.SHARE_GROUP_CONFIG_CHANGED:
+                self._ledger.drains.configured(envelope, record)
+        self._wake_all()
         if self._message_count >= self._next_fault_at and not self._is_calm:
             self._next_fault_at = self._message_count + self._world.random.randint(15, 60)
-            self._world.after(0, 20, self._fault)
+            self._world.after(0, 20, self._faults.happen)
 
     def _answered(self, record: LogRecord) -> None:
         self._ledger.answered(record)
         for member in self._members:
             member.deliver(record)
-
-    # Faults.
-
-    def _fault(self) -> None:
-        if self._is_calm:
-            return
-        faults: Sequence[tuple[int, Callable[[], None]]] = (
-            (5, self._crash),
-            (2, self._refuse_commit),
-            (3, self._stall_in_commit),
-            (2, self._stall),
-            (3, self._start_another),
-            (2, self._jump),
-            (2, self._disturb_network),
-        )
-        (fault,) = self._world.random.choices([fault for _, fault in faults], [weight for weight, _ in faults])
-        fault()
-
-    def _crash(self) -> None:
-        self._fault_count += 1
-        if self._world.happens(0.2):
-            self._processor.kill()
-        else:
-            self._processor.end_at = self._world.random.choice(_CRASH_POINTS[:-1])
-
-    def _refuse_commit(self) -> None:
-        self._fault_count += 1
-        self._processor.end_at = self._world.random.choice((REFUSED_BEFORE, REFUSED_AFTER))
-
-    def _stall_in_commit(self) -> None:
-        """Let a processor stand still at a point of a commit, and another one take over meanwhile, or not."""
-        self._fault_count += 1
-        duration_ms = self._world.random.choice((500, 3_000, 10_000))
-        self._processor.stall = (self._world.random.choice(_STALL_POINTS), duration_ms)
-        if self._world.happens(0.7):
-            self._world.after(100, duration_ms, self._start_another_now)
-
-    def _stall(self) -> None:
-        self._fault_count += 1
-        duration_ms = self._world.random.choice((500, 3_000, 10_000))
-        self._world.trace("processor", self._processor.leader_epoch, "stands still for", duration_ms)
-        self._processor.stalled_until_ms = self._world.now_ms + duration_ms
-        if self._world.happens(0.5):
-            self._world.after(100, duration_ms, self._start_another_now)
-
-    def _start_another(self) -> None:
-        self._fault_count += 1
-        self._start_another_now()
-
-    def _start_another_now(self) -> None:
-        """Start a processor while the one before goes on."""
-        if not self._is_calm and not self._takeover_is_due:
-            self._take_over()
-
-    def _jump(self) -> None:
-        self._fault_count += 1
-        partition = self._world.random.randrange(self._config.request_topic_partitions)
-        jump_ms = self._world.random.choice((-20_000, -1_000, 1_000, 4_000, 60_000))
-        self._world.trace("the clock of request partition", partition, "jumps by", jump_ms)
-        self._log.jump(REQUEST_TOPIC, partition, jump_ms)
-
-    def _disturb_network(self) -> None:
-        self._fault_count += 1
-        random = self._world.random
-        before = Network(**vars(self._network))
-        name = random.choice(sorted(vars(self._network)))
-        self._world.trace("the network has more", name)
-        setattr(self._network, name, 0.4)
-
-        def restore() -> None:
-            if not self._is_calm:
-                vars(self._network).update(vars(before))
-
-        self._world.after(500, 4_000, restore)
 
     # The end.
 
@@ -332,28 +303,69 @@ class Schedule:
         return (
             self._message_count >= LEAST_MESSAGES
             and self._takeover_count >= LEAST_TAKEOVERS
-            and self._fault_count >= LEAST_FAULTS
+            and self._faults.count >= LEAST_FAULTS
         )
 
     def _calm_down(self) -> None:
         """End all faults; from now on there is a good member in each group."""
         self._world.trace("faults end")
         self._is_calm = True
-        vars(self._network).update(vars(Network()))
+        self._faults.calm_down()
         for processor in list(self._running):
             processor.calm_down()
         for member in self._members:
             member.is_good = True
+        self._wake_all()
+        self._folded = fold(self._table.recovery().rows)
+        self._folded_row_count = len(self._table.rows)
+        self._settle(5)
         for group_id in self._groups:
             self._join(group_id).is_good = True
 
-    @property
+    def _settle(self, times: int) -> None:
+        """Let all groups go on, and have their dead letters written."""
+        folded = self._present_state()
+        for group_id in self._groups:
+            # A group that is resumed asks again for everything: only one that is quarantined may.
+            if folded.groups.get(group_id, FoldedGroup(group_id)).failures:
+                self._administrator.resume(group_id)
+            self._administrator.configure(
+                group_id,
+                {
+                    "errors.deadletterqueue.topic.name": DEAD_LETTER_TOPICS[0],
+                    "share.record.lock.duration.ms": "2000",
+                    "share.redelivery.backoff.ms": "0",
+                    DRAIN: "false",
+                },
+            )
+        if times > 1:
+            self._world.at(self._world.now_ms + 7_000, lambda: self._settle(times - 1))
+
+    def _present_state(self) -> FoldedState:
+        """Return the state by all rows; of those that were taken in before, only the state is looked at."""
+        new = [row for row in self._table.rows[self._folded_row_count :] if row.group_id]
+        self._folded_row_count = len(self._table.rows)
+        for row in sorted(new, key=fold_order):
+            advance(self._folded, row)
+        return self._folded
+
     def _is_drained(self) -> bool:
+        if self._undrained(self._present_state()):
+            return False
+        # The audit goes by the rows as a recovery reads them, so this does, too.
         return not self._undrained(fold(self._table.recovery().rows))
 
     def _audit(self, is_drained: bool) -> list[str]:
         findings = [str(finding) for finding in verify(self._table.rows, self._broker).findings]
         self._ledger.compare(self._table.rows)
+        dead_letters = [
+            record
+            for name in DEAD_LETTER_TOPICS
+            if name in self._log.topics
+            for partition in self._log.topic(name).partitions
+            for record in partition
+        ]
+        self._ledger.check_dead_letters(self._table.rows, dead_letters)
         findings += self._ledger.violations
         folded = fold(self._table.recovery().rows)
         if not is_drained:
@@ -366,12 +378,17 @@ class Schedule:
         findings = []
         for group_id in self._groups:
             group = folded.groups.get(group_id, FoldedGroup(group_id))
-            for name, partition_count in self._topics.items():
-                for partition in range(partition_count):
-                    end_offset = self._log.topic(name).end_offsets[partition]
-                    led = group.partitions.get((f"id-of-{name}", partition))
+            for name in self._topics:
+                topic = self._log.topics.get(name)
+                if topic is None:
+                    findings.append(f"topic {name} is not created again")
+                    continue
+                for partition, end_offset in enumerate(topic.end_offsets):
+                    led = group.partitions.get((topic.description.topic_id, partition))
                     if end_offset and (led is None or led.share_partition.lag(end_offset)):
                         findings.append(f"group {group_id} has records of {name}-{partition} left")
+                    elif led and any(run.state is RecordState.ARCHIVING for run in led.share_partition.runs):
+                        findings.append(f"group {group_id} has records of {name}-{partition} without dead letter")
         return findings
 
     def _result(self, findings: list[str]) -> Result:
@@ -380,13 +397,13 @@ class Schedule:
             findings,
             self._message_count,
             self._takeover_count,
-            self._fault_count,
+            self._faults.counts,
             self._world.now_ms,
         )
 
 
 def shown(folded: FoldedState) -> Mapping[str, object]:
-    """The groups of a fold as plain values, to be compared."""
+    """The groups of a fold as values that can be compared."""
     return {
         group_id: (
             group.request_offset,
@@ -421,6 +438,7 @@ def _processor_config(request_partitions: int, response_partitions: int) -> Proc
 @cache
 def _broker(lock_duration_ms: int, delivery_count_limit: int, updates_per_snapshot: int) -> BrokerConfig:
     return BrokerConfig(
+        group_share_member_silence_ms=0,
         group_share_min_record_lock_duration_ms=1_000,
         group_share_record_lock_duration_ms=lock_duration_ms,
         group_share_delivery_count_limit=delivery_count_limit,

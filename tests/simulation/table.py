@@ -7,17 +7,24 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import pyarrow as pa
+
 from sharegroup.errors import FencedProcessorError
+from sharegroup.processor.older_state import PresentState, folded_recovery
+from sharegroup.protocol.made import changed
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
 from sharegroup.state.reader import CommitMarkerInfo, Recovery
-from sharegroup.state.schema import rows_to_table
-from sharegroup.state.stored_rows import StoredRows
-from sharegroup.state.table_snapshot import table_snapshot_rows
+from sharegroup.state.schema import StoredRows, decoded, rows_to_table
+from sharegroup.state.table_snapshot import table_snapshot
 
-_RECOVERY_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.GROUP_STATUS}
+_RECOVERY_TYPES = SHARE_PARTITION_TYPES | {
+    RecordType.GROUP_METADATA,
+    RecordType.GROUP_STATUS,
+    RecordType.TABLE_SNAPSHOT,
+}
 
 Point = Callable[[str], None]
 
@@ -26,7 +33,7 @@ class StoredTable:
     """All rows in the order of their commits; what outlives processors.
 
     Args:
-        committed: called with the marker of each commit.
+        committed: called with each row of a commit.
     """
 
     def __init__(self, committed: Callable[[StateRow], None]) -> None:
@@ -34,6 +41,7 @@ class StoredTable:
         self.rows: list[StateRow] = []
         self.leader_epoch = 0
         self._snapshot: list[StateRow] = []
+        self._snapshot_table = rows_to_table([])
         self._snapshot_marker: CommitMarkerInfo | None = None
         self._since_snapshot: list[StateRow] = []
         self._last_marker: StateRow | None = None
@@ -56,12 +64,12 @@ class StoredTable:
                 "Stop this processor: another one has taken over.",
             )
         for row in rows:
-            stored = row.model_copy(update={"leader_epoch": leader_epoch, "commit_id": commit_id})
+            stored = changed(row, leader_epoch=leader_epoch, commit_id=commit_id)
             self.rows.append(stored)
             if stored.record_type is RecordType.COMMIT_MARKER:
                 self._last_marker = stored
                 self._takeovers_since_marker = 0
-                self._committed(stored)
+            self._committed(stored)
             self._since_snapshot.append(stored)
 
     def take_snapshot(self) -> None:
@@ -70,11 +78,15 @@ class StoredTable:
         if recovery.last_marker is None or recovery.last_marker == self._snapshot_marker:
             return
         time_ms = max(recovery.last_marker.time_ms, self._snapshot[0].time_ms + 1 if self._snapshot else 0)
-        rows = StoredRows(rows_to_table(list(recovery.rows)))
-        self._snapshot = list(table_snapshot_rows(rows, recovery.last_marker, time_ms))
+        later = rows_to_table([row for row in self._since_snapshot if _decides_the_state(row)])
+        # The first row of a snapshot belongs to no group.
+        rows = StoredRows(pa.concat_tables([self._snapshot_table.slice(1), later]))
+        pieces = list(table_snapshot(rows, recovery.last_marker, time_ms, self.leader_epoch))
+        self._snapshot_table = pa.concat_tables(pieces)
+        self._snapshot = list(decoded(self._snapshot_table))
         self._snapshot_marker = recovery.last_marker
         self._since_snapshot = []
-        self.rows += [row.model_copy(update={"leader_epoch": self.leader_epoch}) for row in self._snapshot]
+        self.rows += self._snapshot
 
     def last_fence(self) -> StateRow | None:
         """Return the last fence."""
@@ -91,9 +103,7 @@ class StoredTable:
         rows = [
             row
             for row in [*self._snapshot, *self._since_snapshot]
-            if row.group_id
-            and group_id in (None, row.group_id)
-            and (row.record_type in _RECOVERY_TYPES or row.record_type is RecordType.TABLE_SNAPSHOT)
+            if group_id in (None, row.group_id) and _decides_the_state(row)
         ]
         return Recovery(
             rows=cast(StoredRows, sorted(rows, key=fold_order)),
@@ -127,13 +137,21 @@ class SimulatedTable:
     def last_marker(self) -> CommitMarkerInfo | None:
         return self._stored.last_marker()
 
+    def state_id(self) -> str:
+        return "simulated"
+
     def leader_epoch(self) -> int:
         return self._stored.leader_epoch
 
     def recovery(self) -> Recovery:
         return self._stored.recovery()
 
-    def fence(self, identity: Mapping[str, Any]) -> SimulatedWriter:
+    def present_state(self) -> PresentState:
+        return folded_recovery(self.recovery())
+
+    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> SimulatedWriter:
+        if after_epoch is not None and self._stored.leader_epoch > after_epoch:
+            raise FencedProcessorError(f"Leader epoch {self._stored.leader_epoch} has the table already.")
         payload = FencePayload(pid=os.getpid(), host=socket.gethostname(), **identity).model_dump(mode="json")
         leader_epoch = self._stored.fence(payload)
         self._reached("fenced")
@@ -157,6 +175,10 @@ class SimulatedWriter:
         self._reached("before_commit")
         self._stored.commit(rows, self._leader_epoch, commit_id)
         self._reached("after_commit")
+
+
+def _decides_the_state(row: StateRow) -> bool:
+    return bool(row.group_id) and row.record_type in _RECOVERY_TYPES
 
 
 def _marker_info(row: StateRow) -> CommitMarkerInfo:

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
+from sharegroup.logs.port import TopicIdentity
+from sharegroup.processor.topic_view import NO_TOPIC, KnownTopic, TopicView
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import LogOffsets, PartitionLogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, request
-from tests.simulation.log import StoredLog, StoredTopic
+from tests.simulation.log import StoredLog
 from tests.simulation.world import World
 
-PartitionKey = tuple[str, int]
+PartitionKey = tuple[str, str, int]
+"""Topic name, topic id and partition."""
 
 
 class SimulatedWatch:
@@ -36,7 +39,8 @@ class SimulatedWatch:
         self._log = log
         self._send = send
         self._leader_epoch = leader_epoch
-        self._topics: dict[str, dict[str, tuple[str, int]]] = {}
+        self._known: dict[str, dict[str, KnownTopic]] = {}
+        self._views: dict[str, TopicView] = {}
         self._above: dict[PartitionKey, dict[str, int]] = defaultdict(dict)
         self._sequence = 0
 
@@ -46,47 +50,74 @@ class SimulatedWatch:
         for effect in effects:
             is_changed = True
             if isinstance(effect, WatchTopics):
-                self._topics[effect.group_id] = dict(effect.topics)
+                self._known[effect.group_id] = dict(effect.topics)
                 continue
-            for topic, _, partition in effect.forgotten:
-                self._above[topic, partition].pop(effect.group_id, None)
-            for (topic, _, partition), above in effect.above_offset.items():
-                self._above[topic, partition][effect.group_id] = above
+            for key in effect.forgotten:
+                self._above[key].pop(effect.group_id, None)
+            for key, above in effect.above_offset.items():
+                self._above[key][effect.group_id] = above
         return is_changed
 
-    def look(self) -> None:
-        """Tell groups what changed."""
+    def look(self) -> float | None:
+        """Tell groups what changed; returns when to look again because something is not certain yet, in seconds."""
+        if self._log.is_away:
+            return self._log.away_until_ms / 1_000
         self._sequence += 1
-        messages: list[RequestEnvelope] = []
-        by_group: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for group_id, topics in self._topics.items():
-            for name, known in topics.items():
-                stored = self._log.topics.get(name)
-                seen = (stored.description.topic_id, len(stored.end_offsets)) if stored else ("", 0)
-                if seen != known:
-                    by_group[group_id][name].update(range(seen[1]))
-                    topics[name] = seen
-        for (name, partition), groups in self._above.items():
-            stored = self._log.topics.get(name)
-            end = stored.end_offsets[partition] if stored and partition < len(stored.end_offsets) else -1
-            for group_id in [group_id for group_id, above in groups.items() if end > above]:
-                del groups[group_id]
-                by_group[group_id][name].add(partition)
-        for group_id, topics_of_group in sorted(by_group.items()):
-            body = LogOffsets(
-                topics=[self._offsets(name, sorted(partitions)) for name, partitions in sorted(topics_of_group.items())]
+        changes: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        uncertain = self._look_at_topics(changes)
+        self._look_at_ends(changes)
+        messages = [
+            request(
+                ApiKey.LOG_OFFSETS,
+                group_id,
+                LogOffsets(topics=[self._offsets(name, sorted(topics[name])) for name in sorted(topics)]),
+                leader_epoch=self._leader_epoch,
             )
-            messages.append(request(ApiKey.LOG_OFFSETS, group_id, body, leader_epoch=self._leader_epoch))
+            for group_id, topics in sorted(changes.items())
+        ]
         if messages:
             self._send(messages)
+        return min((self._views[name].next_look_s for name in uncertain), default=None)
+
+    def _look_at_topics(self, changes: dict[str, dict[str, set[int]]]) -> set[str]:
+        for name in sorted({name for topics in self._known.values() for name in topics}):
+            view = self._views.setdefault(name, TopicView())
+            stored = self._log.topics.get(name)
+            if stored is None:
+                view.take_missing(self._sequence, self._world.now_s)
+            else:
+                identity = TopicIdentity(stored.description.topic_id, stored.description.partition_count)
+                view.take(identity, self._sequence, self._world.now_s)
+        uncertain = set()
+        for group_id, topics in self._known.items():
+            for name, known in topics.items():
+                change = self._views[name].change_for(known)
+                if change is not None:
+                    topics[name] = change
+                    changes[group_id][name].update(range(change[1]))
+                elif known != self._present(name):
+                    uncertain.add(name)
+        return uncertain
+
+    def _look_at_ends(self, changes: dict[str, dict[str, set[int]]]) -> None:
+        for (name, topic_id, partition), groups in self._above.items():
+            is_present = self._present(name)[0] == topic_id
+            end = self._log.topic(name).end_offsets[partition] if is_present else -1
+            for group_id in [group_id for group_id, above in groups.items() if end > above]:
+                del groups[group_id]
+                changes[group_id][name].add(partition)
+
+    def _present(self, name: str) -> KnownTopic:
+        stored = self._log.topics.get(name)
+        return (stored.description.topic_id, stored.description.partition_count) if stored else NO_TOPIC
 
     def _offsets(self, name: str, partitions: Iterable[int]) -> TopicLogOffsets:
-        stored: StoredTopic | None = self._log.topics.get(name)
-        ends = stored.end_offsets if stored else []
+        topic_id, partition_count = self._present(name)
+        ends = self._log.topic(name).end_offsets if topic_id else []
         return TopicLogOffsets(
             topic=name,
-            topic_id=stored.description.topic_id if stored else "",
-            partition_count=len(ends),
+            topic_id=topic_id,
+            partition_count=partition_count,
             sequence=self._sequence,
             partitions=[
                 PartitionLogOffsets(

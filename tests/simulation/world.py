@@ -26,7 +26,7 @@ class World:
     def __init__(self, seed: int, is_traced: bool = False) -> None:
         self.random = Random(seed)
         self.now_ms = 0
-        self._is_traced = is_traced
+        self.is_traced = is_traced
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -41,7 +41,11 @@ class World:
 
     def after(self, first_ms: int, last_ms: int, action: Callable[[], None]) -> None:
         """Do something after a random time."""
-        self.at(self.now_ms + self.random.randint(first_ms, last_ms), action)
+        self.at(self.now_ms + self.between(first_ms, last_ms), action)
+
+    def between(self, first: int, last: int) -> int:
+        """Return a random number of a range, both ends included; takes a third of the time of `randint`."""
+        return first + int(self.random.random() * (last - first + 1))
 
     def run_until(self, time_ms: int, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let time pass."""
@@ -58,5 +62,5 @@ class World:
 
     def trace(self, *words: object) -> None:
         """Print an event of the schedule, if it is traced."""
-        if self._is_traced:
+        if self.is_traced:
             print(f"{self.now_ms / 1_000:10.3f} ", *words)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.client.acquisition import HeldRange
+from sharegroup.client.held_records import HeldRange
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
@@ -21,7 +21,7 @@ NAMES = {
 }
 
 Row = tuple[object, ...]
-Said = tuple[str, int, int, int, str]
+Acknowledged = tuple[str, int, int, int, str]
 """Topic, partition, first offset, last offset, type."""
 
 
@@ -33,20 +33,20 @@ def frame(spark: SparkSession, *rows: Row, schema: str = SCHEMA) -> DataFrame:
     return spark.createDataFrame(list(rows), schema)
 
 
-def said(of: DataFrame | None, ranges: list[HeldRange]) -> list[Said]:
-    found = acknowledgements_of(of, ranges)
-    assert all(ack.topic_id == f"{ack.topic}-id" for ack in found)
+def acknowledged(of: DataFrame | None, ranges: list[HeldRange]) -> list[Acknowledged]:
+    acknowledgements = acknowledgements_of(of, ranges)
+    assert all(ack.topic_id == f"{ack.topic}-id" for ack in acknowledgements)
     return [
         (ack.topic, ack.partition, ack.first_offset, ack.last_offset, ack.acknowledge_type.name.lower())
-        for ack in found
+        for ack in acknowledgements
     ]
 
 
-def test_nothing_said_accepts_everything(spark: SparkSession) -> None:
+def test_without_acknowledgements_everything_is_accepted(spark: SparkSession) -> None:
     ranges = [held(0, 9), held(20, 29, partition=1)]
     accepted = [("orders", 0, 0, 9, "accept"), ("orders", 1, 20, 29, "accept")]
-    assert said(None, ranges) == accepted
-    assert said(frame(spark), ranges) == accepted
+    assert acknowledged(None, ranges) == accepted
+    assert acknowledged(frame(spark), ranges) == accepted
 
 
 def test_exceptions_cut_ranges_into_runs_of_one_type(spark: SparkSession) -> None:
@@ -58,7 +58,7 @@ def test_exceptions_cut_ranges_into_runs_of_one_type(spark: SparkSession) -> Non
         ("orders", 0, 7, "accept"),
         ("orders", 0, 9, "reject"),
     ]
-    assert said(frame(spark, *rows), [held(0, 9)]) == [
+    assert acknowledged(frame(spark, *rows), [held(0, 9)]) == [
         ("orders", 0, 0, 0, "release"),
         ("orders", 0, 1, 2, "accept"),
         ("orders", 0, 3, 4, "reject"),
@@ -80,8 +80,10 @@ def test_released_records_may_be_kept_away_for_a_while(spark: SparkSession) -> N
         ("orders", 0, 5, "reject", None),
         ("orders", 0, 6, "accept", None),
     ]
-    found = acknowledgements_of(frame(spark, *rows, schema=DELAYED_SCHEMA), [held(0, 6)])
-    assert [(a.first_offset, a.last_offset, a.acknowledge_type.name, a.redelivery_delay_ms) for a in found] == [
+    acknowledgements = acknowledgements_of(frame(spark, *rows, schema=DELAYED_SCHEMA), [held(0, 6)])
+    assert [
+        (a.first_offset, a.last_offset, a.acknowledge_type.name, a.redelivery_delay_ms) for a in acknowledgements
+    ] == [
         (0, 0, "ACCEPT", None),
         (1, 2, "RELEASE", 5_000),
         (3, 3, "RELEASE", 0),
@@ -110,7 +112,7 @@ def test_each_exception_goes_to_its_range(spark: SparkSession) -> None:
         held(0, 4, topic="invoices"),
     ]
     rows = [("orders", 0, 12, "reject"), ("orders", 1, 0, "release"), ("invoices", 0, 4, "release")]
-    assert said(frame(spark, *rows), ranges) == [
+    assert acknowledged(frame(spark, *rows), ranges) == [
         ("orders", 0, 0, 4, "accept"),
         ("orders", 0, 10, 11, "accept"),
         ("orders", 0, 12, 12, "reject"),
@@ -124,7 +126,7 @@ def test_each_exception_goes_to_its_range(spark: SparkSession) -> None:
 
 def test_other_columns_and_other_integer_types_do_no_harm(spark: SparkSession) -> None:
     schema = "note string, acknowledge_type string, offset int, partition bigint, topic string"
-    assert said(frame(spark, ("n", "reject", 1, 0, "orders"), schema=schema), [held(1, 1)]) == [
+    assert acknowledged(frame(spark, ("n", "reject", 1, 0, "orders"), schema=schema), [held(1, 1)]) == [
         ("orders", 0, 1, 1, "reject")
     ]
 
@@ -135,12 +137,12 @@ def test_other_columns_and_other_integer_types_do_no_harm(spark: SparkSession) -
         ([("orders", 0, 5, "relase")], "'relase' is not one of accept, release, reject"),
         ([("orders", 0, 5, "RELEASE")], "'RELEASE' is not one of"),
         ([("orders", 0, 5, None)], "None is not one of"),
-        ([("orders", 0, 10, "reject")], "offset 10 of orders-0, which it was not given"),
-        ([("orders", 1, 5, "reject")], "offset 5 of orders-1, which it was not given"),
-        ([("other", 0, 5, "reject")], "offset 5 of other-0, which it was not given"),
-        ([("orders", 0, None, "reject")], "offset None of orders-0, which it was not given"),
-        ([("orders", None, 5, "reject")], "offset 5 of orders-None, which it was not given"),
-        ([(None, 0, 5, "reject")], "offset 5 of None-0, which it was not given"),
+        ([("orders", 0, 10, "reject")], "offset 10 of orders-0, which it did not receive"),
+        ([("orders", 1, 5, "reject")], "offset 5 of orders-1, which it did not receive"),
+        ([("other", 0, 5, "reject")], "offset 5 of other-0, which it did not receive"),
+        ([("orders", 0, None, "reject")], "offset None of orders-0, which it did not receive"),
+        ([("orders", None, 5, "reject")], "offset 5 of orders-None, which it did not receive"),
+        ([(None, 0, 5, "reject")], "offset 5 of None-0, which it did not receive"),
         ([("orders", 0, 5, "reject"), ("orders", 0, 5, "release")], "offset 5 of orders-0 twice"),
     ],
 )
@@ -158,15 +160,15 @@ def test_a_missing_column(spark: SparkSession, column: str) -> None:
 @pytest.mark.parametrize("column", ["partition", "offset", "redelivery_delay_ms"])
 def test_a_column_of_another_type(spark: SparkSession, column: str) -> None:
     schema = DELAYED_SCHEMA.replace(f"{column} int", f"{column} string").replace(f"{column} bigint", f"{column} string")
-    with pytest.raises(InvalidRequestError, match=f"column {column} of the handler's acknowledgements is string"):
+    with pytest.raises(InvalidRequestError, match=f"column {column} of the acknowledgements is string"):
         acknowledgements_of(frame(spark, schema=schema), [held(0, 9)])
 
 
 @settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.integers(0, 40), st.sampled_from(["release", "reject", "accept"]), max_size=40))
-def test_every_record_is_acknowledged_once_as_it_was_said(spark: SparkSession, wanted: dict[int, str]) -> None:
+def test_every_record_is_acknowledged_once(spark: SparkSession, wanted: dict[int, str]) -> None:
     ranges = [held(0, 7), held(8, 20), held(21, 40)]
     rows = [("orders", 0, offset, name) for offset, name in wanted.items()]
-    found = acknowledgements_of(frame(spark, *rows), ranges)
-    by_offset = [(offset, ack.acknowledge_type) for ack in found for offset in ack.offsets]
+    acknowledgements = acknowledgements_of(frame(spark, *rows), ranges)
+    by_offset = [(offset, ack.acknowledge_type) for ack in acknowledgements for offset in ack.offsets]
     assert by_offset == [(offset, NAMES[wanted.get(offset, "accept")]) for offset in range(41)]

@@ -1,16 +1,13 @@
-"""Which spans of offsets are read for acquired ranges, and what the reads leave of them."""
+"""Which spans of offsets are read for acquired ranges."""
 
 from __future__ import annotations
 
 import pytest
 
-from sharegroup.client.acquisition import HeldRange
-from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.spark.acquired_records import without_gaps
-from sharegroup.spark.kafka_records import MAX_READS, SKIPPED_OFFSETS, spans_of
+from sharegroup.client.held_records import HeldRange
+from sharegroup.spark.acquired_records import MAX_READS, SKIPPED_OFFSETS, spans_of
 
 FAR = SKIPPED_OFFSETS + 1
-GAP = AcknowledgeType.GAP
 
 
 def held(*bounds: tuple[int, int], partition: int = 0) -> list[HeldRange]:
@@ -43,20 +40,3 @@ def test_the_narrowest_gaps_are_read_along_when_there_are_too_many() -> None:
     assert len(spans) == MAX_READS
     assert spans[0] == (0, starts[3] + 1)
     assert spans[1:] == [(start, start + 1) for start in starts[4:]]
-
-
-@pytest.mark.parametrize(
-    ("present", "parts", "gaps"),
-    [
-        (range(10, 20), [(10, 19)], []),
-        ([], [], [(10, 19)]),
-        ([10, 11, 19], [(10, 11), (19, 19)], [(12, 18)]),
-        ([9, 13, 20], [(13, 13)], [(10, 12), (14, 19)]),
-    ],
-)
-def test_gaps_are_cut_out(present: list[int], parts: list[tuple[int, int]], gaps: list[tuple[int, int]]) -> None:
-    left, missing = without_gaps(held((10, 19)), {("t", 0): list(present)})
-    assert [(found.first_offset, found.last_offset) for found in left] == parts
-    assert [(found.first_offset, found.last_offset, found.acknowledge_type) for found in missing] == [
-        (first, last, GAP) for first, last in gaps
-    ]

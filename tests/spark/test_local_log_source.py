@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
+from sharegroup.client.held_records import HeldRange
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.spark.local_log_source import FORMAT, LocalLogDataSource, register
+from sharegroup.spark.local_log_source import FORMAT, LocalLogDataSource, parse_ranges, register
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,3 +99,27 @@ def test_a_batch_of_an_unknown_topic(log: LocalLog) -> None:
 def test_batch_options_that_do_not_fit(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         data_source(options).reader(StructType())
+
+
+def test_ranges_from_json() -> None:
+    text = json.dumps([["events", 0, 5, 9, 1], ["other", 3, 0, 0, 0]])
+    assert parse_ranges(text) == [HeldRange("", "events", 0, 5, 9, 1), HeldRange("", "other", 3, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[", "not JSON"),
+        ("{}", "not a JSON list"),
+        ("[5]", r"ranges\[0\] is 5"),
+        ('[["t", 0, 0, 0, 1], ["t", 0, 2, 1, 1]]', r"ranges\[1\]"),
+        ('[["t", -1, 0, 0, 1]]', r"ranges\[0\]"),
+        ('[["t", 0, -1, 0, 1]]', r"ranges\[0\]"),
+        ('[["t", 0, 0, 0, 40000]]', "32767"),
+        ('[["t", 0, 0, 0]]', r"ranges\[0\]"),
+        ('[["t", "0", 0, 0, 1]]', r"ranges\[0\]"),
+    ],
+)
+def test_ranges_that_are_none(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        parse_ranges(text)

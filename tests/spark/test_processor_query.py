@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
-from sharegroup.errors import ConfigurationError, FencedProcessorError, ProcessorStoppedError
-from sharegroup.metrics.progress import OBSERVATION
+from sharegroup.errors import FencedProcessorError, ProcessorStoppedError
+from sharegroup.metrics.processor_metrics import OBSERVATION
 from sharegroup.protocol.rows import RecordType
 from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
+from tests.conftest import ROOT
+from tests.support import leash
 from tests.support.eventually import eventually
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
 
@@ -50,8 +52,8 @@ def hosted(spark: SparkSession, site: Site, batch_duration_ms: int = LONG_MS) ->
 
 def streaming_query(spark: SparkSession, query: ProcessorQuery) -> StreamingQuery:
     epoch = query.processor.leader_epoch
-    (found,) = (q for q in spark.streams.active if (q.name or "").endswith(f"-{epoch}"))
-    return found
+    (stream,) = (q for q in spark.streams.active if (q.name or "").endswith(f"-{epoch}"))
+    return stream
 
 
 def drain(site: Site, record_count: int = 20) -> None:
@@ -68,6 +70,27 @@ def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Sit
         drain(site)
         drain(site)
         assert streaming_query(spark, query).recentProgress == []
+
+
+def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
+    spark: SparkSession, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_late, python = tmp_path / "is-late", tmp_path / "python"
+    is_late.touch()
+    # The process of the stream is the one that runs this module.
+    python.write_text(
+        f"""#!/bin/sh
+        if [ -e {is_late} ] && echo "$*" | grep -q streaming_source_runner; then rm {is_late}; sleep 11; fi
+        exec {sys.executable} "$@"
+        """
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    with hosted(spark, site, batch_duration_ms=0) as query:
+        drain(site)
+        eventually(query.last_progress, "a batch ended")
+    assert not is_late.exists()
+    assert "event=query_restarted" in caplog.text
 
 
 def test_members_are_answered_before_spark_comes_to_its_first_batch(
@@ -109,7 +132,7 @@ def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Si
     with hosted(spark, site, batch_duration_ms=0) as query:
         stream = streaming_query(spark, query)
         drain(site)
-        ends = {p: found.end_offset for p, found in site.log.offsets(REQUESTS).items()}
+        ends = {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
         eventually(lambda: len(stream.recentProgress) >= 2, "batches end by themselves")
         assert all(query.processor.published_ends[p] >= 1 for p in ends)
 
@@ -119,7 +142,7 @@ def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site:
         drain(site)
     marker = site.reader.last_marker()
     assert marker is not None
-    assert marker.end_offsets == {p: found.end_offset for p, found in site.log.offsets(REQUESTS).items()}
+    assert marker.end_offsets == {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
     assert len(list(site.checkpoint_path.iterdir())) == 1
     with hosted(spark, site):
         drain(site)
@@ -181,7 +204,17 @@ def test_once_ends_when_nothing_is_left_to_do(spark: SparkSession, site: Site) -
     assert len(site.rows(None, RecordType.FENCE)) == 2
 
 
-def test_a_session_of_spark_connect_is_refused(site: Site) -> None:
-    connect: Callable[[], object] = SimpleNamespace
-    with pytest.raises(ConfigurationError, match="Spark Connect"):
-        ProcessorQuery(connect(), site.settings)  # type: ignore[arg-type]
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_of_spark_connect_is_refused(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from pyspark.sql import SparkSession\n"
+        "from sharegroup.config.loader import load_settings\n"
+        "from sharegroup.spark.processor_query import ProcessorQuery\n"
+        f"settings = load_settings(Path({str(ROOT / 'conf' / 'local.yaml')!r}), {{}})\n"
+        "ProcessorQuery(SparkSession.builder.remote('local').getOrCreate(), settings)\n"
+    )
+    ended = leash.run([sys.executable, "-c", program], timeout_s=120, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "ConfigurationError: The processor cannot run in a session of Spark Connect" in ended.stderr

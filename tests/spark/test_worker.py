@@ -9,18 +9,19 @@ from contextlib import contextmanager
 
 import pytest
 from chispa.schema_comparer import assert_schema_equality
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sharegroup.actor import share_requests
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, GroupQuarantinedError, HandlerFailedError
 from sharegroup.protocol.rows import TransitionEntry
-from sharegroup.spark import worker, worker_end
+from sharegroup.spark import stop_condition, worker
 from sharegroup.spark.worker import Handler, process
 from tests.spark.spark_site import SparkSite
 
-Place = tuple[int, int]
+OffsetKey = tuple[int, int]
 """Partition and offset."""
 
 
@@ -28,7 +29,7 @@ class Seen:
     """Handles records by remembering how often each was delivered."""
 
     def __init__(self) -> None:
-        self.delivery_counts: dict[Place, list[int]] = {}
+        self.delivery_counts: dict[OffsetKey, list[int]] = {}
         self.calls = 0
 
     def __call__(self, records: DataFrame) -> DataFrame | None:
@@ -79,7 +80,7 @@ def offsets(entries: list[TransitionEntry]) -> list[int]:
     return sorted(offset for e in entries for offset in range(e.first_offset, e.last_offset + 1))
 
 
-def judged(records: DataFrame, acknowledge_type: str) -> DataFrame:
+def acknowledged(records: DataFrame, acknowledge_type: str) -> DataFrame:
     return records.select("topic", "partition", "offset", F.lit(acknowledge_type).alias("acknowledge_type"))
 
 
@@ -96,7 +97,7 @@ def test_nothing_returned_accepts_everything(site: SparkSite) -> None:
 def test_records_come_with_all_that_the_log_has_of_them(site: SparkSite) -> None:
     topic = site.new_topic(record_count=3)
     schemas: list[StructType] = []
-    rows: list[object] = []
+    rows: list[Row] = []
 
     def look(records: DataFrame) -> None:
         schemas.append(records.schema)
@@ -107,6 +108,7 @@ def test_records_come_with_all_that_the_log_has_of_them(site: SparkSite) -> None
         "topic string, partition int, offset bigint, delivery_count smallint, key binary, value binary, "
         "headers array<struct<key: string, value: binary>>, timestamp timestamp"
     )
+    assert isinstance(expected, StructType)
     assert_schema_equality(schemas[0], expected)
     assert [tuple(row) for row in rows] == [
         (topic, record.value.decode(), record.timestamp_ms)
@@ -120,7 +122,7 @@ def test_acknowledgements_say_what_is_not_accepted(site: SparkSite) -> None:
         def answer(self, records: DataFrame) -> DataFrame:
             rejected = records.where("offset % 5 = 0")
             released = records.where("offset % 5 = 1 AND delivery_count = 1")
-            return judged(rejected, "reject").unionByName(judged(released, "release"))
+            return acknowledged(rejected, "reject").unionByName(acknowledged(released, "release"))
 
     topic = site.new_topic(record_count=20)
     group_id = site.new_group()
@@ -139,7 +141,7 @@ def raises(records: DataFrame) -> DataFrame:
 
 
 def fails_in_spark(records: DataFrame) -> DataFrame:
-    return judged(records, "release").where(F.raise_error("cannot do it").isNull())
+    return acknowledged(records, "release").where(F.raise_error("cannot do it").isNull())
 
 
 @pytest.mark.parametrize(
@@ -147,13 +149,16 @@ def fails_in_spark(records: DataFrame) -> DataFrame:
     [
         (raises, "cannot do it"),
         (fails_in_spark, "cannot do it"),
-        (lambda records: judged(records, "release").drop("offset"), "lack the column offset"),
-        (lambda records: judged(records, "relase"), "'relase' is not one of accept, release, reject"),
-        (lambda records: judged(records, "reject").withColumn("offset", F.lit(77)), "offset 77 of .* not given"),
+        (lambda records: acknowledged(records, "release").drop("offset"), "lack the column offset"),
+        (lambda records: acknowledged(records, "relase"), "'relase' is not one of accept, release, reject, renew"),
+        (
+            lambda records: acknowledged(records, "reject").withColumn("offset", F.lit(77)),
+            "offset 77 of .* did not receive",
+        ),
     ],
-    ids=["raises", "fails in Spark", "missing column", "unknown type", "record not given"],
+    ids=["raises", "fails in Spark", "missing column", "unknown type", "record not received"],
 )
-def test_a_handler_that_fails_releases_its_range(
+def test_a_handler_that_fails_is_tried_again_on_halves(
     site: SparkSite, caplog: pytest.LogCaptureFixture, wrong: Handler, complaint: str
 ) -> None:
     class FailsAtFirst(Seen):
@@ -165,13 +170,91 @@ def test_a_handler_that_fails_releases_its_range(
     seen = FailsAtFirst()
     with caplog.at_level(logging.ERROR, "sharegroup.spark.worker"):
         drain(site, group_id, topic, seen)
-    assert seen.delivery_counts == {(0, offset): [1, 2] for offset in range(5)}
+    assert seen.delivery_counts == {(0, offset): [1, 1] for offset in range(5)}
+    assert transitions(site, group_id, Cause.RELEASE) == []
     (record,) = [r for r in caplog.records if r.name == "sharegroup.spark.worker" and r.levelno == logging.ERROR]
     assert str(record.msg).startswith(f"event=handler_failed group={group_id} client={group_id} ")
     caplog.clear()
     assert record.exc_info is not None
     with pytest.raises(BaseException, match=complaint):
         raise record.exc_info[1] or AssertionError
+
+
+class FailsWith(Seen):
+    """Cannot process some records: it fails whenever it is given one of them for the first two deliveries."""
+
+    def __init__(self, *bad: int) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def answer(self, records: DataFrame) -> None:
+        if records.where(F.col("offset").isin(*self.bad) & (F.col("delivery_count") < 3)).count():
+            raise ValueError("cannot do it")
+
+
+def test_only_the_records_that_the_handler_cannot_process_are_released(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=20)
+    group_id = site.new_group()
+    seen = FailsWith(3)
+    drain(site, group_id, topic, seen)
+    assert offsets(transitions(site, group_id, Cause.RELEASE)) == [3, 3]
+    assert {offset: max(counts) for (_, offset), counts in seen.delivery_counts.items()} == {
+        offset: 3 if offset == 3 else 1 for offset in range(20)
+    }
+
+
+def test_without_bisection_a_handler_that_fails_releases_its_range(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    seen = FailsWith(3)
+    drain(site, group_id, topic, seen, **{"worker.bisect.on.error": "false"})
+    assert seen.delivery_counts == {(0, offset): [1, 2, 3] for offset in range(5)}
+
+
+def test_a_broken_worker_uses_up_no_delivery_and_goes_on_when_it_is_mended(
+    site: SparkSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    class LacksAModuleAtFirst(Seen):
+        def answer(self, records: DataFrame) -> None:
+            if self.calls <= 2:
+                raise ModuleNotFoundError("No module named 'mylib'")
+
+    topic = site.new_topic(record_count=50)
+    group_id = site.new_group()
+    seen = LacksAModuleAtFirst()
+    with caplog.at_level(logging.ERROR, "sharegroup.spark.worker"):
+        drain(site, group_id, topic, seen, **{"worker.ranges.in.flight": 1})
+    assert seen.delivery_counts == {(0, offset): [1, 1, 1] for offset in range(50)}
+    assert transitions(site, group_id, Cause.RELEASE) == []
+    assert [str(r.msg).split()[0] for r in caplog.records].count("event=handler_broken") == 1
+
+
+def test_once_ends_with_the_error_of_a_broken_handler(site: SparkSite) -> None:
+    class LacksAModule(Seen):
+        def answer(self, records: DataFrame) -> None:
+            raise ModuleNotFoundError("No module named 'mylib'")
+
+    topic = site.new_topic(record_count=50)
+    group_id = site.new_group()
+    config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
+    with pytest.raises(HandlerFailedError, match="No module named 'mylib'"):
+        process(site.spark, config, LacksAModule(), once_timeout_s=300)
+    led = site.share_partition(group_id)
+    assert led is not None
+    assert [(run.state, run.delivery_count) for run in led.share_partition.runs] == [(RecordState.AVAILABLE, 0)]
+
+
+def test_once_ends_with_the_error_of_a_quarantined_group(site: SparkSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("nobody foresaw this")
+
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
+    with monkeypatch.context() as patched:
+        patched.setattr(share_requests.ShareRequests, "fetch", fail)
+        with pytest.raises(GroupQuarantinedError, match="nobody foresaw this"):
+            process(site.spark, config, Seen(), once_timeout_s=300)
 
 
 def test_several_ranges_are_in_the_air_at_once(site: SparkSite) -> None:
@@ -205,10 +288,10 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Spark
             lambda: len(offsets(transitions(site, group_id, Cause.ACQUIRE))) == 20, "the next range waits to be taken"
         )
         threading.Timer(0.5, go_on.set).start()
-    found = site.share_partition(group_id)
-    assert found is not None
-    assert found.share_partition.start_offset == 10
-    runs = [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in found.share_partition.runs]
+    led = site.share_partition(group_id)
+    assert led is not None
+    assert led.share_partition.start_offset == 10
+    runs = [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in led.share_partition.runs]
     assert runs == [(10, 19, RecordState.AVAILABLE, 0)]
     assert list(seen.delivery_counts) == [(0, offset) for offset in range(10)]
 
@@ -236,22 +319,52 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
     assert {entry.delivery_count for entry in released} == {1}
 
 
-def test_a_handler_that_outlasts_its_locks_does_not_keep_its_records(site: SparkSite) -> None:
+def test_locks_are_renewed_while_the_handler_works(site: SparkSite) -> None:
     topic = site.new_topic(record_count=5)
-    group_id = site.new_group(share_record_lock_duration_ms="1000")
+    group_id = site.new_group(share_record_lock_duration_ms="2000")
+
+    class OutlastsItsLocks(Seen):
+        def answer(self, records: DataFrame) -> None:
+            site.until(lambda: len(transitions(site, group_id, Cause.RENEW)) >= 3, "the locks are renewed again")
+
+    seen = OutlastsItsLocks()
+    drain(site, group_id, topic, seen)
+    assert seen.delivery_counts == {(0, offset): [1] for offset in range(5)}
+    assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
+
+
+def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog: pytest.LogCaptureFixture) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
     delivered_again = threading.Event()
 
-    class OutlastsAtFirst(Seen):
+    class TakesTooLongAtFirst(Seen):
         def answer(self, records: DataFrame) -> None:
             if len(self.delivery_counts[0, 0]) == 1:
                 assert delivered_again.wait(60)
             else:
                 delivered_again.set()
 
-    seen = OutlastsAtFirst()
-    drain(site, group_id, topic, seen, **{"worker.ranges.in.flight": 2})
+    seen = TakesTooLongAtFirst()
+    config = {"worker.ranges.in.flight": 2, "worker.renew.max.ms": 1_000, "worker.bisect.on.error": "false"}
+    with caplog.at_level(logging.WARNING, "sharegroup.spark.worker"):
+        drain(site, group_id, topic, seen, **config)
     assert seen.delivery_counts == {(0, offset): [1, 2] for offset in range(5)}
-    assert offsets(transitions(site, group_id, Cause.LOCK_TIMEOUT)) == list(range(5))
+    assert offsets(transitions(site, group_id, Cause.RELEASE)) == list(range(5))
+    assert [str(r.msg).split()[0] for r in caplog.records].count("event=handler_cancelled") == 1
+
+
+def test_renewed_records_come_again_to_the_same_worker_in_the_same_delivery(site: SparkSite) -> None:
+    class RenewsAtFirst(Seen):
+        def answer(self, records: DataFrame) -> DataFrame | None:
+            return acknowledged(records.where("offset = 2"), "renew") if self.calls == 1 else None
+
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group()
+    seen = RenewsAtFirst()
+    drain(site, group_id, topic, seen)
+    assert seen.delivery_counts == {(0, offset): [1, 1] if offset == 2 else [1] for offset in range(5)}
+    assert offsets(transitions(site, group_id, Cause.RENEW)) == [2]
 
 
 def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
@@ -260,7 +373,7 @@ def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
 
     class ReleasesAtFirst(Seen):
         def answer(self, records: DataFrame) -> DataFrame:
-            return judged(records.where("delivery_count = 1"), "release")
+            return acknowledged(records.where("delivery_count = 1"), "release")
 
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
     for handler in (ReleasesAtFirst(), Seen()):
@@ -270,7 +383,7 @@ def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
 
 
 def test_once_ends_when_the_topic_does_not_exist(site: SparkSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_end, "_UNASSIGNED_S", 1.0)
+    monkeypatch.setattr(stop_condition, "_UNASSIGNED_S", 1.0)
     seen = Seen()
     config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
     process(site.spark, config, seen, once_timeout_s=300)
@@ -315,8 +428,10 @@ def test_a_topic_that_is_created_again_while_its_records_are_held(site: SparkSit
     with working(site, group_id, topic, seen, **config):
 
         def is_done() -> bool:
-            found = site.folded(group_id).partitions
-            return any(key[0] != old_id and folded.share_partition.start_offset == 3 for key, folded in found.items())
+            partitions = site.folded(group_id).partitions
+            return any(
+                key[0] != old_id and folded.share_partition.start_offset == 3 for key, folded in partitions.items()
+            )
 
         site.until(is_done, "the records of the new topic are finished")
     assert seen.delivery_counts[0, 2] == [1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.state.maintenance import UPKEEP_FILE_BYTES, compact, take_snapshot
+from sharegroup.state.maintenance import compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
 
 FAR_FUTURE_MS = 4_102_444_800_000
@@ -15,7 +15,7 @@ FAR_FUTURE_MS = 4_102_444_800_000
 
 def keep_up(path: str) -> None:
     """Merge the table's files, and take a snapshot of it."""
-    compact(path, UPKEEP_FILE_BYTES)
+    compact(path)
     take_snapshot(path, FAR_FUTURE_MS)
 
 

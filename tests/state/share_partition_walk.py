@@ -107,7 +107,7 @@ class Walk:
             key, LedPartition("orders", "topic-id", partition, share_partition, SnapshotEpochs())
         )
 
-    def _applied(self, share_partition: SharePartition, operation: Operation) -> list[SharePartitionRecord]:
+    def _applied(self, share_partition: SharePartition, operation: Operation) -> Sequence[SharePartitionRecord]:
         match operation.kind:
             case "acquire":
                 mode = AcquireMode.RECORD_LIMIT if operation.first % 2 else AcquireMode.BATCH_OPTIMIZED
@@ -124,7 +124,7 @@ class Walk:
                 return share_partition.move_log_start(share_partition.start_offset + operation.first, LIMITS)
         return []
 
-    def _acknowledged(self, share_partition: SharePartition, operation: Operation) -> list[SharePartitionRecord]:
+    def _acknowledged(self, share_partition: SharePartition, operation: Operation) -> Sequence[SharePartitionRecord]:
         held = share_partition.runs.held_by(operation.member_id)
         if not held:
             return []
@@ -153,9 +153,7 @@ class Walk:
 def folded_positions(state: FoldedState) -> dict[Key, Position]:
     """Where each share-partition is according to a fold."""
     return {
-        (group_id, folded.partition): _position(
-            folded.share_partition, SnapshotEpochs(folded.snapshot_epoch, folded.updates_since_snapshot)
-        )
+        (group_id, folded.partition): _position(folded.share_partition, folded.epochs)
         for group_id, group in state.groups.items()
         for folded in group.partitions.values()
     }

@@ -94,7 +94,7 @@ def test_a_snapshot_replaces_and_its_transitions_are_history() -> None:
         ]
     )
     assert list(folded.share_partition.runs) == [Run(7, 9, RecordState.AVAILABLE, 2)]
-    assert (folded.share_partition.start_offset, folded.snapshot_epoch, folded.request_offset) == (7, 1, 3)
+    assert (folded.share_partition.start_offset, folded.epochs.snapshot_epoch, folded.request_offset) == (7, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_snapshot_replaces_and_its_transitions_are_history() -> None:
 )
 def test_only_updates_count_towards_the_next_snapshot(later: list[RecordType], updates_since_snapshot: int) -> None:
     rows = [share_row(kind, offset) for offset, kind in enumerate([RecordType.SHARE_SNAPSHOT, *later])]
-    assert only_partition(rows).updates_since_snapshot == updates_since_snapshot
+    assert only_partition(rows).epochs.updates_since_snapshot == updates_since_snapshot
 
 
 def test_a_lock_comes_back_with_its_member_and_deadline() -> None:
@@ -129,7 +129,7 @@ def test_a_lock_comes_back_with_its_member_and_deadline() -> None:
 def test_an_end_offset_is_exclusive(until: dict[int, int], snapshot_epochs: list[int]) -> None:
     rows = [share_row(RecordType.SHARE_SNAPSHOT, offset, snapshot_epoch=epoch) for epoch, offset in enumerate([5, 9])]
     state = fold(rows, until)
-    assert [p.snapshot_epoch for group in state.groups.values() for p in group.partitions.values()] == snapshot_epochs
+    assert [p.epochs.snapshot_epoch for g in state.groups.values() for p in g.partitions.values()] == snapshot_epochs
 
 
 def test_a_row_that_follows_nothing_is_an_error_that_names_it() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from deltalake import DeltaTable
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
+from sharegroup.state.local_storage import TEMPORARY_PREFIX
 from sharegroup.state.maintenance import clean_log, compact
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
@@ -52,7 +55,8 @@ def newest_commit(table: Path) -> Path:
 
 def data_file_of(table: Path, commit: Path) -> Path:
     actions = map(json.loads, commit.read_text().splitlines())
-    return table / next(action["add"]["path"] for action in actions if "add" in action)
+    path: str = next(action["add"]["path"] for action in actions if "add" in action)
+    return table / path
 
 
 def cut_off(file: Path, cut: Cut) -> None:
@@ -65,6 +69,18 @@ def cut_off(file: Path, cut: Cut) -> None:
 
 def commit_ids(table: Path) -> list[int]:
     return [row.commit_id for row in StateTableReader(str(table)).rows([RecordType.COMMIT_MARKER])]
+
+
+def test_a_commit_that_another_process_prepares_is_left_alone(table: Path) -> None:
+    prepared = table / "_delta_log" / f"{TEMPORARY_PREFIX}living"
+    abandoned = table / "_delta_log" / f"{TEMPORARY_PREFIX}killed"
+    for file in (prepared, abandoned):
+        file.write_text("{}\n")
+    two_minutes_ago = time.time() - 120
+    os.utime(abandoned, (two_minutes_ago, two_minutes_ago))
+    StateTableWriter.open(str(table), {})
+    assert prepared.exists()
+    assert not abandoned.exists()
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
@@ -137,19 +153,12 @@ def test_a_commit_that_is_damaged_later_is_an_error(table: Path) -> None:
     assert newest_commit(table).exists()
 
 
-def test_unfinished_files_are_removed(table: Path) -> None:
-    unfinished = table / "_delta_log" / ".unfinished-0123"
-    unfinished.write_bytes(b"{")
-    StateTableWriter.open(str(table), {})
-    assert not unfinished.exists()
-
-
 def test_what_delta_rs_committed_is_synced_before_the_next_append(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = StateTableWriter.open(str(table), {})
     DeltaTable(str(table)).optimize.compact()
     commit = newest_commit(table)
     expected = {commit, data_file_of(table, commit)}
     synced: set[Path] = set()
-    monkeypatch.setattr("sharegroup.state.commit_log.sync_file", synced.add)
+    monkeypatch.setattr("sharegroup.state.local_storage.sync_file", synced.add)
     writer.append(batch_rows(LAST + 1), LAST + 1)
     assert expected <= synced

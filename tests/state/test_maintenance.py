@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from sharegroup.errors import StateTableError
+from sharegroup.state.file_merge import reorganizing
 from sharegroup.state.fold import fold
-from sharegroup.state.maintenance import compact, vacuum
+from sharegroup.state.maintenance import clean_log, compact, vacuum
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.reorganization import reorganizing
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import BATCH_MS, batch_rows
 
@@ -46,6 +47,35 @@ def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) ->
     compact(table_path)
     assert vacuum(table_path).files == 0
     assert before < data_files(table_path)
+
+
+def age(table_path: str) -> None:
+    """Make all files of the log older than its retention."""
+    for file in Path(table_path, "_delta_log").iterdir():
+        os.utime(file, (0, 0))
+
+
+def test_a_reader_that_listed_the_log_before_its_clean_up_can_read_what_it_listed(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id in range(5):
+        writer.append(batch_rows(commit_id), commit_id)
+    clean_log(table_path)
+    for commit_id in range(5, 10):
+        writer.append(batch_rows(commit_id), commit_id)
+    age(table_path)
+    checkpoint = max(log_files(table_path, "*.checkpoint.parquet"))
+    since = {name for name in log_files(table_path, "*.json") if name[:20] >= checkpoint[:20]}
+    clean_log(table_path)
+    assert {checkpoint, *since} <= log_files(table_path, "*")
+    assert min(log_files(table_path, "*.json")) == f"{checkpoint[:20]}.json"
+    age(table_path)
+    writer.append(batch_rows(10), 10)
+    clean_log(table_path)
+    assert not ({checkpoint, *since} - {max(since)}) & log_files(table_path, "*")
+
+
+def log_files(table_path: str, pattern: str) -> set[str]:
+    return {file.name for file in Path(table_path, "_delta_log").glob(pattern)}
 
 
 def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTableReader) -> None:

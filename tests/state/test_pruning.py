@@ -24,6 +24,8 @@ from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_po
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.slow
+
 HOUR_MS = 3_600_000
 EVERYTHING_MS = 4_102_444_800_000
 

@@ -74,6 +74,27 @@ def test_the_last_marker_is_that_of_the_highest_commit(table_path: str, reader: 
     assert reader.last_marker() == CommitMarkerInfo(8, 3, BATCH_MS + 9, CommitMarkerPayload(end_offsets={0: 85}))
 
 
+def test_the_last_marker_may_be_in_a_commit_of_other_groups(table_path: str, reader: StateTableReader) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0, group_id="a"), 0)
+    writer.append(batch_rows(1, group_id="b"), 1)
+    for group_id in ("", "a", "b", "c"):
+        last = reader.recovery(group_id=group_id).last_marker
+        assert last is not None
+        assert last.commit_id == 1
+
+
+def test_a_reader_that_stays_open_reads_the_newest_version(table_path: str) -> None:
+    reader = StateTableReader(table_path, stays_open=True)
+    for commit_id in range(3):
+        StateTableWriter.open(table_path, {}).append(batch_rows(commit_id), commit_id)
+        last, fence = reader.last_marker(), reader.last_fence()
+        assert last is not None
+        assert fence is not None
+        assert (last.commit_id, fence.leader_epoch) == (commit_id, reader.leader_epoch())
+        assert len(reader.recovery_rows()) == len(reader.rows(group_id="group-1"))
+
+
 MARKER = CommitMarkerPayload(
     row_count=1,
     end_offsets={0: 12, 1: 3},

@@ -9,8 +9,7 @@ from hypothesis import given
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import fold_order
-from sharegroup.state.schema import STATE_TABLE_SCHEMA, rows_to_table, utc_date
-from sharegroup.state.stored_rows import StoredRows, decoded
+from sharegroup.state.schema import STATE_TABLE_SCHEMA, StoredRows, decoded, rows_to_table, utc_date
 from tests.state.state_rows import ANY_ROWS, batch_rows
 
 

@@ -19,7 +19,7 @@ from sharegroup.protocol.group_records import (
 )
 from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit import try_commit_snapshot
+from sharegroup.state.commit_log import try_commit_snapshot
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.maintenance import compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
@@ -30,11 +30,13 @@ from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_po
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.slow
+
 DAY_MS = 86_400_000
 
 
 def metadata_rows(commit_id: int) -> list[StateRow]:
-    """What the coordinator and a quarantined leader write in a batch."""
+    """The rows of the coordinator and of a quarantined leader in a batch."""
     records = [
         ShareGroupMetadata(epoch=commit_id + 1),
         ShareGroupMemberMetadata(member_id=f"member-{commit_id % 3}", subscribed_topic_names=["orders"]),
@@ -101,7 +103,6 @@ def test_recovery_from_any_snapshot_gives_the_same_state_as_all_rows(
     assert marker.commit_id == len(batches) - 1
 
 
-@pytest.mark.slow
 def test_a_recovery_reads_as_many_files_of_an_old_table_as_of_a_young_one(
     table_path: str, reader: StateTableReader
 ) -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import pytest
 from deltalake import DeltaTable
 
 from sharegroup.protocol.rows import RecordType
+from sharegroup.state.commit_log import log_folder, versions
+from sharegroup.state.delta_table import LOG_RETENTION_MS
+from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.upkeep import UpkeepProcess
-from sharegroup.state.upkeep_round import Upkeep, UpkeepReport
+from sharegroup.state.upkeep import Upkeep, UpkeepProcess, UpkeepReport
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import folded_positions
 from tests.state.state_rows import batch_rows
@@ -42,22 +45,91 @@ def clock() -> Clock:
 
 
 def upkeep_of(path: str, clock: Clock) -> Upkeep:
-    return Upkeep(path, snapshot_interval_ms=300_000, commits_per_round=5, monotonic_s=clock)
+    return Upkeep(path, snapshot_interval_ms=300_000, commits_per_round=10, monotonic_s=clock)
+
+
+class OvertakenFiles(LiveFiles):
+    """Live files that a processor adds to while they are merged.
+
+    Args:
+        writer: adds a file with each commit.
+        commit_ids: its commits during the merge.
+    """
+
+    def __init__(self, path: str, writer: StateTableWriter, commit_ids: range) -> None:
+        super().__init__(path)
+        self._writer = writer
+        self._commit_ids = commit_ids
+
+    def follow(self) -> None:
+        super().follow()
+        for commit_id in self._commit_ids:
+            self._writer.append(batch_rows(commit_id), commit_id)
+
+
+@pytest.mark.slow
+def test_a_merge_counts_however_much_is_committed_meanwhile(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id in range(20):
+        writer.append(batch_rows(commit_id), commit_id)
+    before = StateTableReader(table_path).rows()
+    assert merge_small_files(table_path, OvertakenFiles(table_path, writer, range(20, 140))) >= 20
+    rows = StateTableReader(table_path).rows()
+    assert [row for row in rows if row.commit_id < 20] == before
+    assert [row.commit_id for row in rows if row.record_type is RecordType.COMMIT_MARKER] == list(range(140))
+    assert len(DeltaTable(table_path).file_uris()) < 130
 
 
 def test_nothing_is_done_before_enough_commits(table_path: str, clock: Clock) -> None:
     writer = StateTableWriter.open(table_path, {})
     upkeep = upkeep_of(table_path, clock)
-    for commit_id in range(2):
+    for commit_id in range(7):
         writer.append(batch_rows(commit_id), commit_id)
         assert upkeep.run_if_due() is None
     # The table's creation and the fence are commits, too.
-    writer.append(batch_rows(2), 2)
+    writer.append(batch_rows(7), 7)
     report = upkeep.run_if_due()
     assert report is not None
-    assert (report.merged_files, report.snapshot_rows, report.error) == (3, 0, "")
+    assert (report.merged_files, report.snapshot_rows, report.error) == (8, 0, "")
     assert upkeep.run_if_due() is None
     assert list((Path(table_path) / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+@pytest.mark.slow
+def test_rows_are_merged_a_few_times_only(table_path: str, reader: StateTableReader, clock: Clock) -> None:
+    """Eight files of a size become one: a round does not take the result of the last one again."""
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = upkeep_of(table_path, clock)
+    merged_files = []
+    for commit_id in range(100):
+        writer.append(batch_rows(commit_id), commit_id)
+        report = upkeep.run_if_due()
+        if report is not None:
+            merged_files.append(report.merged_files)
+    # 98 commits, and 7 of the files that they came to, together with what is to be the eighth.
+    assert sum(merged_files) == 98 + 7
+    assert len(DeltaTable(table_path).file_uris()) < 10
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == list(range(100))
+
+
+def test_commits_before_an_expired_checkpoint_go_and_younger_ones_stay(
+    table_path: str, reader: StateTableReader, clock: Clock
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = upkeep_of(table_path, clock)
+    for commit_id in range(8):
+        writer.append(batch_rows(commit_id), commit_id)
+    assert upkeep.run_if_due() is not None
+    assert versions(table_path)[0] == 0
+    (checkpoint,) = log_folder(table_path).glob("*.checkpoint.parquet")
+    expired_s = time.time() - LOG_RETENTION_MS / 1_000 - 1
+    os.utime(checkpoint, (expired_s, expired_s))
+    for commit_id in range(8, 18):
+        writer.append(batch_rows(commit_id), commit_id)
+    assert upkeep.run_if_due() is not None
+    assert versions(table_path)[0] == int(checkpoint.name[:20])
+    writer.append(batch_rows(18), 18)
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == list(range(19))
 
 
 def test_a_cold_table_gets_a_snapshot_once(table_path: str, reader: StateTableReader, clock: Clock) -> None:
@@ -74,19 +146,22 @@ def test_a_cold_table_gets_a_snapshot_once(table_path: str, reader: StateTableRe
     assert reader.last_snapshot_ms() is not None
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_due_when_as_many_rows_follow_the_last_one(table_path: str, clock: Clock) -> None:
     writer = StateTableWriter.open(table_path, {})
-    upkeep = upkeep_of(table_path, clock)
+    rows = [row for number in range(1_000) for row in batch_rows(0, group_id=f"group-{number}")[1:]]
     snapshot_after = []
-    for commit_id in range(60):
-        rows = [row for number in range(20) for row in batch_rows(commit_id, group_id=f"group-{number}")[1:]]
+    upkeep = upkeep_of(table_path, clock)
+    for commit_id in range(25):
         writer.append([batch_rows(commit_id)[0], *rows], commit_id)
+        if commit_id == 13:
+            # A restarted one takes from the table's statistics what it has to know.
+            upkeep = upkeep_of(table_path, clock)
         report = upkeep.run_if_due()
         if report is not None and report.snapshot_rows:
             snapshot_after.append(commit_id + 1)
-    # 60 rows a commit, at least 1,000 rows, a look every fifth commit.
-    assert len(snapshot_after) == 3
-    assert snapshot_after[0] >= 17
+    # 3,001 rows a commit, at least 20,000 rows, a look every tenth commit.
+    assert snapshot_after == [8, 24]
 
 
 class Reports:
@@ -108,7 +183,7 @@ def reports() -> Reports:
 @pytest.fixture
 def process(table_path: str, reports: Reports) -> Iterator[UpkeepProcess]:
     """A process that is stopped at the end."""
-    upkeep = UpkeepProcess(table_path, commits_per_round=5, on_report=reports.add)
+    upkeep = UpkeepProcess(table_path, commits_per_round=10, on_report=reports.add)
     yield upkeep
     upkeep.stop()
 

@@ -36,7 +36,6 @@ def start(table_path: str) -> Iterator[Start]:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
                 text=True,
             )
             stack.enter_context(process)

@@ -10,18 +10,22 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(probe: Callable[[], T], what: str, deadline_s: float = 30.0, pause_s: float = 0.02) -> T:
-    """The first true value of `probe`; fails with `what` and the last value when the time is over.
+def eventually(probe: Callable[[], T | None], what: str, deadline_s: float = 120.0, pause_s: float = 0.02) -> T:
+    """Return the first true value of `probe`; fail with `what` and the last value when the time is over.
 
     Args:
         probe: looks, and changes nothing.
         what: what is waited for, for the failure's message.
         deadline_s: when to give up; generous, since only failures wait so long.
-        pause_s: time between two looks, longer for looks that cost much.
+        pause_s: shortest time between two looks; a look that takes long is followed by a pause twice as long, so that
+            what is waited for gets on.
     """
-    give_up_at = time.monotonic() + deadline_s
+    started_s = time.monotonic()
+    give_up_at = started_s + deadline_s
     while not (seen := probe()):
-        if time.monotonic() > give_up_at:
+        now_s = time.monotonic()
+        if now_s > give_up_at:
             raise AssertionError(f"after {deadline_s} s still not so: {what}; last seen: {seen!r}")
-        threading.Event().wait(pause_s)
+        threading.Event().wait(max(pause_s, 2 * (now_s - started_s)))
+        started_s = time.monotonic()
     return seen

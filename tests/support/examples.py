@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 USUAL = 30
 THOROUGH = 1_000
 
 
 def register_profiles() -> None:
-    """Make the two profiles, and the usual one the default; examples are chosen anew by each run."""
+    """Make the two profiles, and the usual one the default.
+
+    The usual run has the same examples each time, so that it says something about a change; a thorough one looks for
+    new ones.
+    """
     # How long an example takes says something about the machine only.
-    settings.register_profile("usual", deadline=None, max_examples=USUAL)
-    settings.register_profile("thorough", deadline=None, max_examples=THOROUGH)
+    too_slow = [HealthCheck.too_slow]
+    settings.register_profile(
+        "usual", max_examples=USUAL, deadline=None, derandomize=True, suppress_health_check=too_slow
+    )
+    settings.register_profile("thorough", max_examples=THOROUGH, deadline=None, suppress_health_check=too_slow)
     settings.load_profile("usual")
 
 

@@ -8,10 +8,10 @@ import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.topic_id import new_topic_id
 from tests.support import leash
 from tests.support.eventually import eventually
@@ -20,9 +20,15 @@ from tests.support.fast_start import JAVA_OPTIONS
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 USERS = {"admin": "admin-secret-Zq7", "alice": "alice-secret-Xw4"}
-"""Who can log in at the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
+"""Users of the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
 
-SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+DOMAINS = ("alice", "bob")
+ROLES = ("processor", "member", "operator", "auditor")
+DOMAIN_USERS = {f"{domain}-{role}": f"{domain}-{role}-secret-Qm5" for domain in DOMAINS for role in ROLES}
+"""Users of two domains, with passwords, who log in by PLAIN; they may do what they are granted."""
+
+ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+SCRAM_MECHANISMS: tuple[ScramMechanism, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
@@ -78,7 +84,12 @@ class KafkaBroker:
         return KafkaLog(KafkaConfig(bootstrap_servers=self.bootstrap_servers))
 
     def start(self) -> None:
-        """Start it, for the first time or again at the same ports, and wait until it accepts connections."""
+        """Start it, for the first time or again at the same ports, and wait until it accepts connections.
+
+        One that runs goes on.
+        """
+        if self._process is not None:
+            return
         if self._ports:
             self._run()
             return
@@ -117,7 +128,7 @@ class KafkaBroker:
     def _format(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self._ports = _free_ports("plain", "controller", "sasl", "tls", "mutual")
+        self._ports = free_ports("plain", "controller", "sasl", "tls", "mutual")
         if self._with_tls:
             self._make_certificates()
         (self.folder / "server.properties").write_text(self._properties())
@@ -138,12 +149,18 @@ class KafkaBroker:
             )
 
     def _run(self) -> None:
+        self._launch()
+        self._await_connections()
+
+    def _launch(self) -> None:
         with (self.folder / "broker.log").open("ab") as log:
             self._process = leash.start(
                 self._command("kafka.Kafka", "server.properties"), cwd=self.folder, stdout=log, stderr=log
             )
+
+    def _await_connections(self) -> None:
         try:
-            eventually(self._accepts, f"Kafka {self.version} accepts connections", 60)
+            eventually(self._accepts, f"Kafka {self.version} accepts connections")
         except AssertionError as failure:
             self.kill()
             text = (self.folder / "broker.log").read_text(errors="replace")[-3_000:]
@@ -194,7 +211,7 @@ class KafkaBroker:
             subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
 
     def _properties(self) -> str:
-        users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+        users = " ".join(f'user_{name}="{password}"' for name, password in {**USERS, **DOMAIN_USERS}.items())
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
         secured = {"TLS": "tls", "MUTUAL": "mutual"} if self._with_tls else {}
@@ -230,6 +247,9 @@ class KafkaBroker:
             "share.coordinator.state.topic.replication.factor": 1,
             "share.coordinator.state.topic.min.isr": 1,
             "share.coordinator.state.topic.num.partitions": 1,
+            # A node that starts again is let in once its former life is over.
+            "broker.session.timeout.ms": 3_000,
+            "broker.heartbeat.interval.ms": 500,
             # Share groups of tests wait for the ends of locks.
             "group.share.min.record.lock.duration.ms": 1_000,
             "group.share.min.heartbeat.interval.ms": 1_000,
@@ -256,7 +276,8 @@ class KafkaBroker:
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-def _free_ports(*names: str) -> dict[str, int]:
+def free_ports(*names: str) -> dict[str, int]:
+    """Return a port for each name that nobody listens on."""
     sockets = [socket.socket() for _ in names]
     try:
         for opened in sockets:

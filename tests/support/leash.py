@@ -51,6 +51,19 @@ def end(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
+def running_sessions() -> set[int]:
+    """Return the ids of all sessions that have a process; one that ended and was not waited for does not count."""
+    sessions = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":
+            sessions.add(int(session))
+    return sessions
+
+
 def start_time(pid: int) -> str:
     """Return when a process began, in ticks since the machine's start; empty when it is gone.
 

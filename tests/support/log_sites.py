@@ -1,4 +1,4 @@
-"""What tests of all logs have in common."""
+"""Fixtures of the tests of all logs."""
 
 from __future__ import annotations
 

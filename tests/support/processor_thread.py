@@ -17,6 +17,7 @@ class ProcessorThread:
     """Hosts a processor from `start` to `stop`, as the streaming query does, but without Spark."""
 
     def __init__(self, settings: Settings, *, accepts_older_state: bool = False) -> None:
+        self.settings = settings
         self.processor = Processor(settings, accepts_older_state=accepts_older_state)
         self._is_paused = threading.Event()
         self._may_run = threading.Event()
@@ -64,5 +65,5 @@ class ProcessorThread:
                 self._is_paused.set()
                 self._may_run.wait()
         except ShareGroupError:
-            # The processor keeps it; whoever asks is told.
+            # The processor keeps it; it is raised again for each caller.
             return

@@ -1,4 +1,4 @@
-"""What crashes cost: the test run ends with a summary, also when its tests ran in several processes."""
+"""The cost of crashes: the test run ends with a summary, also when its tests ran in several processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pytest_testnodedown(node: Any) -> None:
         recoveries.add(kind, *seconds)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def write_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print how many crashes there were, and how long it took from each to the first answer after it."""
     recoveries = config.stash.get(RECOVERIES, None)
     if recoveries is None or not recoveries.seconds:

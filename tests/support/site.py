@@ -15,11 +15,12 @@ from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.loader import Settings
-from sharegroup.config.processor import ProcessorConfig
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.config.table_location import location_of
 from sharegroup.errors import InvalidRequestError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import Log, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -50,15 +51,21 @@ class Site:
         groups: group id → the group's own configuration.
         metrics_port: where the processor shows its metrics; 0 is nowhere.
         broker: fields of the broker's configuration that differ from `BROKER`.
+        config: more fields of the processor's configuration; a test may change them between two processors.
+        table: address of the state table; a folder beside the log when it is empty.
+        commit_interval_ms: least time between two commits.
     """
 
     folder: Path
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     metrics_port: int = 0
     broker: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, object] = field(default_factory=dict)
+    table: str = ""
+    commit_interval_ms: int = 0
 
     def __post_init__(self) -> None:
-        self.log = LocalLog(self.log_path)
+        self.log: Log = LocalLog(self.log_path)
         self.processor: ProcessorThread | None = None
         self._names = itertools.count()
 
@@ -71,6 +78,10 @@ class Site:
         return self.folder / "state"
 
     @property
+    def table_path(self) -> str:
+        return self.table or str(self.state_path)
+
+    @property
     def checkpoint_path(self) -> Path:
         return self.folder / "checkpoint"
 
@@ -78,11 +89,13 @@ class Site:
     def settings(self) -> Settings:
         processor = ProcessorConfig(
             log_path=self.log_path,
-            state_table_path=str(self.state_path),
+            state_table_path=self.table_path,
+            state_table_storage=location_of(self.table_path).options,
+            processor_commit_interval_ms=self.commit_interval_ms,
             checkpoint_path=str(self.checkpoint_path),
             request_topic_partitions=REQUEST_PARTITIONS,
             metrics_port=self.metrics_port,
-        )
+        ).model_copy(update=dict(self.config))
         return Settings(processor, BROKER.model_copy(update=dict(self.broker)), self.groups, {}, {})
 
     # The processor.
@@ -115,15 +128,15 @@ class Site:
         assert self.processor is not None
         return self.processor
 
-    def until(self, probe: Callable[[], T], what: str) -> T:
+    def until(self, probe: Callable[[], T | None], what: str) -> T:
         """As `eventually`, but a processor that failed ends the wait with its failure."""
 
-        def checked() -> T:
+        def checked() -> T | None:
             if self.processor is not None:
                 self.processor.raise_failure()
             return probe()
 
-        return eventually(checked, what, deadline_s=60)
+        return eventually(checked, what)
 
     # Topics, groups and members.
 
@@ -159,7 +172,7 @@ class Site:
 
     def consumer(self, group_id: str, topic: str, **config: object) -> ShareConsumer:
         """A subscribed consumer; `max_poll_records=10` and so on."""
-        wanted = {"log_path": str(self.log_path), "group_id": group_id, **config}
+        wanted = {"log_path": str(self.log_path), "group_id": group_id, "max_poll_records": 500, **config}
         consumer = ShareConsumer({name.replace("_", "."): value for name, value in wanted.items()})
         consumer.subscribe([topic])
         return consumer
@@ -179,7 +192,7 @@ class Site:
 
     @property
     def reader(self) -> StateTableReader:
-        return StateTableReader(str(self.state_path))
+        return StateTableReader(self.table_path)
 
     def rows(self, group_id: str | None = None, *record_types: RecordType) -> list[StateRow]:
         return self.reader.rows(record_types or None, group_id)
@@ -190,16 +203,16 @@ class Site:
 
     def share_partition(self, group_id: str, partition: int = 0) -> FoldedPartition | None:
         """A share-partition of a group with one topic, as the state table has it."""
-        found = self.folded(group_id).partitions
-        return next((folded for (_, index), folded in found.items() if index == partition), None)
+        partitions = self.folded(group_id).partitions
+        return next((folded for (_, index), folded in partitions.items() if index == partition), None)
 
     def is_drained(self, group_id: str, topic: str) -> bool:
-        """Whether every record of the topic is finished."""
+        """Return True if every record of the topic is finished."""
         starts = {
             folded.partition: folded.share_partition.start_offset
             for folded in self.folded(group_id).partitions.values()
         }
-        return starts == {partition: found.end_offset for partition, found in self.log.offsets(topic).items()}
+        return starts == {partition: offsets.end_offset for partition, offsets in self.log.offsets(topic).items()}
 
     def append_request(self, value: bytes | None, partition: int = 0) -> None:
         """Append bytes to the request log."""
@@ -220,8 +233,8 @@ class Site:
         """The answers of all groups, by partition of the response log."""
         return [
             decoded_response(record.value)
-            for partition, found in self.log.offsets(RESPONSES).items()
-            for record in self.log.read(RESPONSES, partition, found.start_offset, found.end_offset)
+            for partition, offsets in self.log.offsets(RESPONSES).items()
+            for record in self.log.read(RESPONSES, partition, offsets.start_offset, offsets.end_offset)
         ]
 
 

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig, LimitedSetting
-from sharegroup.config.consumer import ShareConsumerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config, validate_overrides
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import FLAT_KEYS, SECTIONS, Settings, environment_variable, load_settings
+from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
 from sharegroup.config.model import Config
-from sharegroup.config.processor import ProcessorConfig
-from sharegroup.config.reference import configuration_reference
-from sharegroup.config.worker import WorkerConfig
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.config.table_location import location_of
 from sharegroup.errors import ConfigurationError, InvalidConfigError
+from tools.configuration_reference import configuration_reference
 
 ROOT = Path(__file__).parents[2]
 MODELS: tuple[type[Config], ...] = (*SECTIONS.values(), GroupConfig)
@@ -333,7 +333,7 @@ numbers = st.integers(min_value=0, max_value=20_000_000)
 
 
 @given(st.dictionaries(st.sampled_from([setting.group_key for setting in LIMITED_SETTINGS]), numbers))
-def test_what_is_in_force_lies_within_the_brokers_limits(numbers_by_key: dict[str, int]) -> None:
+def test_a_configuration_in_force_lies_within_the_brokers_limits(numbers_by_key: dict[str, int]) -> None:
     broker = BrokerConfig()
     overrides = {key: str(number) for key, number in numbers_by_key.items()}
     try:
@@ -360,7 +360,7 @@ def acceptable_overrides(draw: st.DrawFn) -> dict[str, str]:
 
 
 @given(acceptable_overrides())
-def test_what_was_accepted_is_in_force_unchanged(overrides: dict[str, str]) -> None:
+def test_an_accepted_configuration_is_in_force_unchanged(overrides: dict[str, str]) -> None:
     broker = BrokerConfig()
     validate_overrides(broker, overrides)
     config = effective_group_config(broker, overrides)
@@ -450,7 +450,7 @@ def test_syntax_of_numbers(value: object, expected: int) -> None:
 @pytest.mark.parametrize(
     "value", ["", "1.0", "1_000", "0x10", "seven", "\u0667", 1.0, True, None, "2147483648", "9" * 5000]
 )
-def test_what_is_not_a_number(value: object) -> None:
+def test_values_that_are_not_numbers(value: object) -> None:
     with pytest.raises(ConfigurationError, match=r"max\.poll\.records: Not a number of type INT\."):
         ShareConsumerConfig.from_mapping({"group.id": "g", "max.poll.records": value})
 
@@ -462,7 +462,7 @@ def test_syntax_of_booleans(value: object, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("value", ["yes", "1", "", 1, None])
-def test_what_is_not_a_boolean(value: object) -> None:
+def test_values_that_are_not_booleans(value: object) -> None:
     with pytest.raises(ConfigurationError, match="Expected value to be either true or false"):
         GroupConfig.from_mapping({"share.renew.acknowledge.enable": value})
 
@@ -473,9 +473,9 @@ def test_topics_are_a_list_or_text_with_commas() -> None:
 
 
 @pytest.mark.parametrize("config", MODELS)
-def test_every_field_says_what_it_means(config: type[Config]) -> None:
-    for key, field in zip(config.key_names(), config.model_fields.values(), strict=True):
-        assert (field.description or "").endswith("."), key
+def test_every_field_has_a_description(config: type[Config]) -> None:
+    for field in config.model_fields.values():
+        assert (field.description or "").endswith("."), field.alias
 
 
 def test_configurations_and_their_errors_can_be_sent_to_other_processes() -> None:
@@ -543,18 +543,21 @@ def text_of(settings: Settings, flat_key: str) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-@pytest.mark.parametrize("key", sorted(FLAT_KEYS))
+OF_STORES = "state.table.storage."
+
+
+@pytest.mark.parametrize("key", sorted(key for key in FLAT_KEYS if not key.startswith(OF_STORES)))
 def test_every_key_can_come_from_every_source(key: str, tmp_path: Path) -> None:
-    place, value = FLAT_KEYS[key], sample(key)
+    key_path, value = FLAT_KEYS[key], sample(key)
     replaced = (f"{key}=", "log.path=") if key == "bootstrap.servers" else (f"{key}=",)
     flags = [flag for flag in (*FLAGS, *LOGIN) if not flag.startswith(replaced)]
-    nested = yaml_file(tmp_path, f"{place.section}:\n  {place.key}: {value}\n")
+    nested = yaml_file(tmp_path, f"{key_path.section}:\n  {key_path.key}: {value}\n")
     assert text_of(load_settings(nested, {}, flags), key) == value
     flat = yaml_file(tmp_path, f"{key}: {value}\n")
     assert text_of(load_settings(flat, {}, flags), key) == value
     assert text_of(load_settings(None, {environment_variable(key): value}, flags), key) == value
     assert text_of(load_settings(None, {}, [*flags, f"{key}={value}"]), key) == value
-    assert text_of(load_settings(None, {}, [*flags, f"{place.section}.{place.key}={value}"]), key) == value
+    assert text_of(load_settings(None, {}, [*flags, f"{key_path.section}.{key_path.key}={value}"]), key) == value
 
 
 @pytest.mark.parametrize(
@@ -571,7 +574,7 @@ def test_the_log_that_a_later_source_names_counts(file: str, flags: tuple[str, .
     others = [flag for flag in FLAGS if not flag.startswith("log.path=")]
     settings = load_settings(yaml_file(tmp_path, file), {}, (*others, *flags))
     assert settings.log == (KafkaConfig(bootstrap_servers=log) if log == "b:1" else log)
-    assert log in settings.link_properties.values()
+    assert log in settings.channel_properties.values()
 
 
 @pytest.mark.parametrize(
@@ -755,6 +758,54 @@ def test_a_checkpoint_that_is_no_path_is_refused(value: str) -> None:
         ProcessorConfig.from_mapping({**REQUIRED, "checkpoint.path": value})
 
 
+# --- The groups of a domain ---
+
+
+@pytest.mark.parametrize(
+    ("pattern", "served", "not_served"),
+    [
+        (".*", ["orders", "a b", "a\nb", "Ö" * 1_024], []),
+        (
+            "alice-.*",
+            ["alice-", "alice-orders", "alice-\n"],
+            ["alice", "bob-orders", "my-alice-orders", "Alice-orders"],
+        ),
+        ("(alice|carol)-.*|shared", ["alice-a", "carol-a", "shared"], ["shared-a", "bob-a", ""]),
+        ("^orders$", ["orders"], ["orders\n", "orders2"]),
+        ("(?i)orders", ["ORDERS"], ["ORDER"]),
+    ],
+)
+def test_a_pattern_matches_whole_group_ids(pattern: str, served: list[str], not_served: list[str]) -> None:
+    config = ProcessorConfig.from_mapping({**REQUIRED, "processor.group.pattern": pattern})
+    assert [group_id for group_id in (*served, *not_served) if config.serves(group_id)] == served
+
+
+@pytest.mark.parametrize("pattern", ["", "(", "*", "a{99999999999}", "(?P<a>b)(?P<a>c)", "[z-a]"])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    text = f"Invalid value {pattern} for configuration processor.group.pattern: "
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        ProcessorConfig.from_mapping({**REQUIRED, "processor.group.pattern": pattern})
+
+
+def test_the_configuration_of_a_domain_in_the_document_is_accepted(tmp_path: Path) -> None:
+    document = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(.*?)```", document, re.DOTALL)
+    user = {"SHAREGROUP_SASL_USERNAME": "alice-processor", "SHAREGROUP_SASL_PASSWORD": "secret"}
+    settings = load_settings(yaml_file(tmp_path, text), user)
+    assert [settings.processor.serves(group_id) for group_id in ("alice.a", "alice-a", "bob.a")] == [True, False, False]
+
+
+def test_a_group_that_is_configured_must_be_served(tmp_path: Path) -> None:
+    text = "".join(f"{key}: {value}\n" for key, value in REQUIRED.items())
+    file = yaml_file(tmp_path, f"{text}processor.group.pattern: alice-.*\ngroups: {{alice-a: {{}}, bob-a: {{}}}}")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, {})
+    assert "Group bob-a is configured under groups, but processor.group.pattern alice-.* does not" in str(caught.value)
+    assert f"{file} line 4" in str(caught.value)
+    settings = load_settings(file, {}, ["processor.group.pattern=(alice|bob)-.*"])
+    assert set(settings.groups) == {"alice-a", "bob-a"}
+
+
 # --- Files of the project ---
 
 
@@ -769,13 +820,14 @@ def test_local_configuration_keeps_everything_in_one_folder() -> None:
 
 def test_reference_is_up_to_date() -> None:
     committed = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert committed == configuration_reference(), "run python -m sharegroup.config.reference > docs/configuration.md"
+    assert committed == configuration_reference(), "run make docs"
 
 
 def test_reference_has_every_key() -> None:
     reference = configuration_reference()
     for config in MODELS:
-        for key in (*config.key_names(), *config.refused):
+        of_one = [key for key in config.key_names() if not key.startswith(OF_STORES)]
+        for key in (*of_one, *config.families, *config.refused):
             assert f"| `{key}` |" in reference
 
 
@@ -795,8 +847,56 @@ def test_a_local_path_may_be_a_file_uri(key: str, value: str, path: str) -> None
     assert config.value(key) == path
 
 
-@pytest.mark.parametrize("value", ["s3://bucket/state", "abfss://x@y/state", "dbfs:/state", "file://server/state", ""])
-@pytest.mark.parametrize("key", ["state.table.path", "checkpoint.path"])
+NOT_LOCAL = ["dbfs:/state", "file://server/state", ""]
+ON_STORES = ["s3://bucket/state", "az://container/state", "abfss://x@y.dfs.core.windows.net/state", "gs://b/a/state"]
+
+
+@pytest.mark.parametrize("value", ON_STORES)
+def test_the_state_table_may_be_on_an_object_store(value: str) -> None:
+    options = {"state.table.storage.AWS_REGION": "eu-1", "state.table.storage.timeout": "4s"}
+    config = ProcessorConfig.from_mapping({"state.table.path": f"{value}/", "checkpoint.path": "c", **options})
+    sent = pickle.loads(pickle.dumps(config.state_table_path))
+    assert (sent, location_of(sent).options) == (value, {"aws_region": "eu-1", "timeout": "4s"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({"state.table.path": "s3://bucket"}, "has the form s3://bucket/path"),
+        ({"state.table.path": "abfss://container/state"}, "must name the account"),
+        ({"state.table.path": "ftp://host/state"}, "The scheme must be one of file, s3, az, abfss or gs"),
+        ({"state.table.path": "state", "state.table.storage.timeout": "4s"}, "is on a local disk: state"),
+        ({"state.table.storage.AWS_REGOIN": "eu-1"}, r"Did you mean state\.table\.storage\.aws_region\?"),
+    ],
+)
+def test_a_wrong_address_or_option_of_a_store_is_refused(settings: dict[str, str], refusal: str) -> None:
+    with pytest.raises(ConfigurationError, match=refusal):
+        ProcessorConfig.from_mapping({"state.table.path": "s3://bucket/state", "checkpoint.path": "c", **settings})
+
+
+def test_options_of_a_store_come_from_flags_and_the_environment_and_are_not_shown() -> None:
+    key = "state.table.storage.aws_secret_access_key"
+    flags = [flag for flag in FLAGS if not flag.startswith("state.table.path=")] + ["state.table.path=s3://b/t"]
+    for environ, more in (({environment_variable(key): "hush"}, []), ({}, [f"{key}=hush"])):
+        settings = load_settings(None, environ, [*flags, *more])
+        assert location_of(settings.processor.state_table_path).options == {"aws_secret_access_key": "hush"}
+        assert "hush" not in repr(settings)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(None, {}, [*flags, f"{key}x=hush"])
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            (key, value)
+            for key in ("state.table.path", "checkpoint.path")
+            for value in ("dbfs:/state", "file://x/s", "")
+        ),
+        ("checkpoint.path", "s3://bucket/state"),
+    ],
+)
 def test_a_path_that_is_not_local_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         ProcessorConfig.from_mapping({"state.table.path": "state", "checkpoint.path": "checkpoint", key: value})

@@ -1,4 +1,4 @@
-"""What is missing is named, with its remedy, before anything starts."""
+"""Missing programs are named, with a remedy, before anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sharegroup.environment import check_java, check_python, claim_folder
 from sharegroup.errors import EnvironmentNotReadyError
 
-HOLDS_A_FOLDER_UNTIL_TOLD = """
+HOLDS_A_FOLDER_UNTIL_SIGNALLED = """
 import sys
 from pathlib import Path
 from sharegroup.environment import claim_folder
@@ -100,7 +100,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert f"JAVA_HOME={tmp_path / 'nowhere'}" in caught.value.message
 
 
-def test_no_java_on_path_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java_on_path_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentNotReadyError, match="on PATH"):
@@ -126,7 +126,7 @@ def test_a_java_that_does_not_run_counts_as_missing(
 
 def hold_from_another_process(folder: Path) -> subprocess.Popen[str]:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS_A_FOLDER_UNTIL_TOLD, str(folder)],
+        [sys.executable, "-c", HOLDS_A_FOLDER_UNTIL_SIGNALLED, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

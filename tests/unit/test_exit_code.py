@@ -1,4 +1,4 @@
-"""Which error ends a program with which exit code."""
+"""The exit codes of errors."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SASL = {
 }
 
 
-def test_what_is_set_reaches_the_clients() -> None:
+def test_settings_reach_the_clients() -> None:
     config = KafkaConfig.from_mapping(SASL)
     assert config.client_properties() == {**SASL, "ssl.endpoint.identification.algorithm": "https"}
     assert KafkaConfig(bootstrap_servers="b:1").client_properties() == {
@@ -33,7 +33,7 @@ def test_what_is_set_reaches_the_clients() -> None:
     }
 
 
-def test_what_is_set_reaches_java_clients(tmp_path: Path) -> None:
+def test_settings_reach_java_clients(tmp_path: Path) -> None:
     for name in ("ca", "certificate", "key"):
         (tmp_path / f"{name}.pem").write_text(f"-- {name} --")
     config = KafkaConfig.from_mapping(
@@ -61,8 +61,8 @@ def test_what_is_set_reaches_java_clients(tmp_path: Path) -> None:
         "ssl.keystore.key": "-- key --",
         "ssl.key.password": SECRET,
     }
-    plain = KafkaConfig.from_mapping({**SASL, "sasl.mechanism": "PLAIN", "ssl.ca.location": ""})
-    assert plain.java_client_properties()["sasl.jaas.config"].startswith(
+    config = KafkaConfig.from_mapping({**SASL, "sasl.mechanism": "PLAIN", "ssl.ca.location": ""})
+    assert config.java_client_properties()["sasl.jaas.config"].startswith(
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
     )
     with pytest.raises(ConfigurationError, match=r"/etc/nothing.pem of ssl.ca.location cannot be read"):
@@ -95,7 +95,7 @@ def test_secrets_are_not_shown() -> None:
         ({"sasl.pasword": SECRET}, "Unknown configuration sasl.pasword.*Did you mean sasl.password?"),
     ],
 )
-def test_what_cannot_be(change: dict[str, object], complaint: str) -> None:
+def test_contradicting_settings(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint) as refusal:
         KafkaConfig.from_mapping({**SASL, **change})
     assert SECRET not in str(refusal.value)

@@ -10,7 +10,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.protocol.share_state_records import ShareStateRecord, decoded
 from tests.kafka.side_by_side.member import ShareConsumer
 from tests.kafka.side_by_side.outcome import PartitionState
@@ -39,8 +39,7 @@ class BrokerSide:
             altered.result(TIMEOUT_S)
 
     def consumer(self, config: dict[str, Any]) -> ShareConsumer:
-        consumer: ShareConsumer = confluent_kafka.ShareConsumer(self.consumer_config(config))
-        return consumer
+        return confluent_kafka.ShareConsumer(self.consumer_config(config))
 
     def consumer_config(self, config: dict[str, Any]) -> dict[str, Any]:
         # Otherwise each consumer says that its class is a preview.
@@ -48,11 +47,11 @@ class BrokerSide:
 
     def states(self, group_id: str, topic_id: str, partition_count: int) -> dict[int, PartitionState]:
         """Read from the state topic, whose records nobody deletes in a test."""
-        found = {partition: PartitionState() for partition in range(partition_count)}
+        states = {partition: PartitionState() for partition in range(partition_count)}
         for record in self._state_records():
             if (record.key.group_id, record.key.topic_id) == (group_id, topic_id):
-                _advance(found[record.key.partition], record)
-        return found
+                _advance(states[record.key.partition], record)
+        return states
 
     def _state_records(self) -> list[ShareStateRecord]:
         config = {"bootstrap.servers": self.bootstrap_servers, "group.id": uuid4().hex, "enable.auto.commit": False}
@@ -60,12 +59,14 @@ class BrokerSide:
         try:
             _, end_offset = consumer.get_watermark_offsets(STATE_TOPIC, TIMEOUT_S)
             consumer.assign([TopicPartition(STATE_TOPIC.topic, STATE_TOPIC.partition, 0)])
-            found = []
+            records = []
             while consumer.position([STATE_TOPIC])[0].offset < end_offset:
                 for message in consumer.consume(1_000, 0.5):
                     assert message.error() is None, message.error()
-                    found.append(decoded(message.key(), message.value()))
-            return found
+                    key = message.key()
+                    assert key is not None
+                    records.append(decoded(key, message.value()))
+            return records
         finally:
             consumer.close()
 

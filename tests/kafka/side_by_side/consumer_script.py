@@ -1,8 +1,11 @@
 """Works through the numbers of a topic, once each: `consumer_script.py ADDRESS GROUP TOPIC COUNT`."""
 
 import sys
+from typing import TypeVar
 
-from confluent_kafka import AcknowledgeType, ShareConsumer
+from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer, TopicPartition
+
+T = TypeVar("T")
 
 address, group_id, topic, count = sys.argv[1:]
 config = {
@@ -11,15 +14,21 @@ config = {
     "share.acknowledgement.mode": "explicit",
     "max.poll.records": 100,
 }
-committed = set()
+committed: set[tuple[str, int, int]] = set()
 
 
-def on_commit(offsets, exception):
-    for partition, found in offsets.items():
-        committed.update((partition.topic, partition.partition, offset) for offset in found if exception is None)
+def on_commit(offsets: dict[TopicPartition, set[int]], exception: KafkaException | None) -> None:
+    for partition, acknowledged in offsets.items():
+        committed.update((partition.topic, partition.partition, offset) for offset in acknowledged if exception is None)
 
 
-finished = {}
+def known(field: T | None) -> T:
+    """A field of a record that was delivered, which has them all."""
+    assert field is not None
+    return field
+
+
+finished: dict[int, str] = {}
 with ShareConsumer(config) as consumer:
     consumer.set_acknowledgement_commit_callback(on_commit)
     consumer.subscribe([topic])
@@ -27,15 +36,15 @@ with ShareConsumer(config) as consumer:
         for message in consumer.poll(timeout=1.0):
             if message.error():
                 raise SystemExit(str(message.error()))
-            number = int(message.value())
+            number, delivery_count = int(known(message.value())), known(message.delivery_count())
             if number % 5 == 4:
-                finished[number] = f"rejected at delivery {message.delivery_count()}"
+                finished[number] = f"rejected at delivery {delivery_count}"
                 consumer.acknowledge(message, AcknowledgeType.REJECT)
-            elif number % 5 > message.delivery_count():
+            elif number % 5 > delivery_count:
                 consumer.acknowledge(message, AcknowledgeType.RELEASE)
             else:
-                finished[number] = f"accepted at delivery {message.delivery_count()}"
-                consumer.acknowledge_offset(message.topic(), message.partition(), message.offset())
+                finished[number] = f"accepted at delivery {delivery_count}"
+                consumer.acknowledge_offset(known(message.topic()), known(message.partition()), known(message.offset()))
         for partition, error in consumer.commit_sync(timeout=60).items():
             if error is not None:
                 raise SystemExit(f"{partition.topic} {partition.partition}: {error}")

@@ -1,24 +1,31 @@
-"""A member of a scenario: a share consumer of either library, and what it was told."""
+"""A member of a scenario: a share consumer of either library, and its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from confluent_kafka import AcknowledgeType
+
 from tests.kafka.side_by_side import scenario
 from tests.kafka.side_by_side.outcome import Delivery
 
-ACKNOWLEDGE_TYPES = {"accept": 1, "release": 2, "reject": 3}
+ACKNOWLEDGE_TYPES = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
+"""Kafka's; ours takes them, too."""
 POLL_S = 0.2
 COMMIT_S = 60.0
 
 
 class ShareConsumer(Protocol):
-    """What the share consumers of both libraries have."""
+    """The methods of the share consumers of both libraries."""
 
     def subscribe(self, topics: list[str]) -> None: ...
     def poll(self, timeout: float) -> Any: ...
-    def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: int) -> None: ...
+    def acknowledge_offset(self, topic: str, partition: int, offset: int, ack_type: AcknowledgeType) -> None: ...
     def commit_sync(self, timeout: float) -> object: ...
     def commit_async(self) -> None: ...
     def set_acknowledgement_commit_callback(self, callback: Callable[[Any, Any], None]) -> None: ...
@@ -49,35 +56,35 @@ class Member:
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether something was said, or will be by the consumer itself, and is not answered yet."""
-        return any(delivery.said or self._spec.mode == "implicit" for delivery in self._open.values())
+        """True if an acknowledgement, or one that the consumer makes by itself, is not answered yet."""
+        return any(delivery.acknowledgement or self._spec.mode == "implicit" for delivery in self._open.values())
 
     def polled(self) -> list[Delivery]:
-        """What one poll brings."""
+        """Poll once."""
         self._accept_if_implicit()
-        found = []
+        deliveries = []
         for message in self._consumer.poll(POLL_S):
             assert message.error() is None, message.error()
             delivery = Delivery(self._name_of(message), message.delivery_count())
             self._open[message.partition(), message.offset()] = delivery
-            found.append(delivery)
-        return found
+            deliveries.append(delivery)
+        return deliveries
 
-    def say(self, delivery: Delivery, said: scenario.Say) -> None:
+    def say(self, delivery: Delivery, acknowledgement: scenario.Say) -> None:
         """Acknowledge a delivery; it is not sent yet. In implicit mode the consumer accepts it by itself."""
         if self._spec.mode == "implicit":
             return
-        (place,) = [place for place, found in self._open.items() if found is delivery]
-        self._consumer.acknowledge_offset(self._topic, *place, ACKNOWLEDGE_TYPES[said])
-        delivery.said = said
+        (offset_key,) = [offset_key for offset_key, candidate in self._open.items() if candidate is delivery]
+        self._consumer.acknowledge_offset(self._topic, *offset_key, ACKNOWLEDGE_TYPES[acknowledgement])
+        delivery.acknowledgement = acknowledgement
 
     def held(self, record: str) -> Delivery:
         """The delivery of a record that has no answer yet."""
-        (found,) = [delivery for delivery in self._open.values() if delivery.record == record]
-        return found
+        (held,) = [delivery for delivery in self._open.values() if delivery.record == record]
+        return held
 
     def commit(self) -> None:
-        """Send what was said, in the member's way; where that is by polls, the next poll does it."""
+        """Send the acknowledgements, in the member's way; where that is by polls, the next poll does it."""
         if self._spec.commit != "poll":
             self._accept_if_implicit()
         if self._spec.commit == "sync":
@@ -86,22 +93,22 @@ class Member:
             self._consumer.commit_async()
 
     def close(self) -> None:
-        """Leave; what was said and not sent is sent, the rest is released."""
+        """Leave; the acknowledgements are sent, the rest is released."""
         self._consumer.close()
 
     def _accept_if_implicit(self) -> None:
         if self._spec.mode == "implicit":
             for delivery in self._open.values():
-                delivery.said = "accept"
+                delivery.acknowledgement = "accept"
 
     def _answered(self, offsets: Mapping[Any, set[int]], exception: Any) -> None:
-        for place in _places(offsets):
+        for offset_key in _places(offsets):
             # Offsets without a record are acknowledged, too, and nobody polled them.
-            if (delivery := self._open.pop(place, None)) is not None:
+            if (delivery := self._open.pop(offset_key, None)) is not None:
                 delivery.answer = "ok" if exception is None else exception.args[0].name()
 
 
 def _places(offsets: Mapping[Any, set[int]]) -> Iterator[tuple[int, int]]:
-    for partition, found in offsets.items():
-        for offset in found:
+    for partition, acknowledged in offsets.items():
+        for offset in acknowledged:
             yield partition.partition, offset

@@ -1,4 +1,4 @@
-"""What came of a scenario, in terms that mean the same in Kafka and here, and how the two are compared.
+"""The outcome of a scenario, in terms that mean the same in Kafka and here, and how the two are compared.
 
 What is made alike before it is compared, and why:
 
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.core.record_state import RecordState
-from tests.kafka.side_by_side.scenario import Fact, Scenario
+from tests.kafka.side_by_side.scenario import Scenario, Value
 
 END = "end"
 UNTOUCHED = (RecordState.AVAILABLE, 0)
@@ -33,29 +33,29 @@ class Delivery:
 
     Attributes:
         record: its name.
-        delivery_count: as the member was told.
-        said: the last word before it was sent; empty for nothing.
+        delivery_count: in the answer to the member.
+        acknowledgement: the last word before it was sent; empty for nothing.
         answer: `ok` or the name of an error; empty before it is known.
     """
 
     record: str
     delivery_count: int
-    said: str = ""
+    acknowledgement: str = ""
     answer: str = ""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the record never comes again."""
-        return self.said in ("accept", "reject") and self.answer == "ok"
+        """True if the record never comes again."""
+        return self.acknowledgement in ("accept", "reject") and self.answer == "ok"
 
     def __str__(self) -> str:
         refused = f": {self.answer}" if self.answer not in ("", "ok") else ""
-        return f"{self.delivery_count} {self.said or 'nothing'}{refused}"
+        return f"{self.delivery_count} {self.acknowledgement or 'nothing'}{refused}"
 
 
 @dataclass
 class PartitionState:
-    """What is stored of a share-partition.
+    """The stored state of a share-partition.
 
     Attributes:
         start_offset: the stored one.
@@ -72,10 +72,10 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a scenario.
+    """The outcome of a scenario.
 
     Attributes:
-        deliveries: record → its deliveries, each as `<count> <what was said>` and the error if it was refused.
+        deliveries: record → its deliveries, each as `<count> <acknowledgement>` and the error if it was refused.
         final: record → its state and delivery count at the end, unless it was deleted.
         start: partition → the record at the start offset.
     """
@@ -85,12 +85,12 @@ class Outcome:
     start: Mapping[int, str]
 
     @property
-    def facts(self) -> dict[str, Fact]:
+    def values(self) -> dict[str, Value]:
         """All of it, one by one."""
-        found: dict[str, Fact] = {}
+        entries: dict[str, Value] = {}
         for about, values in (("deliveries", self.deliveries), ("final", self.final), ("start", self.start)):
-            found |= {f"{about} {key}": value for key, value in values.items()}
-        return found
+            entries |= {f"{about} {key}": value for key, value in values.items()}
+        return entries
 
 
 def outcome(
@@ -132,17 +132,17 @@ def disagreements(scenario: Scenario, kafka: Outcome, here: Outcome) -> list[str
 
     Without an expectation they must be equal, but for the differences that the scenario states.
     """
-    stated = {difference.fact: (difference.kafka, difference.here) for difference in scenario.differs}
-    expected = Outcome(**dict(scenario.expect)).facts if scenario.expect is not None else None
-    found = []
-    for fact in sorted({*kafka.facts, *here.facts, *stated, *(expected or {})}):
-        pair = kafka.facts.get(fact), here.facts.get(fact)
-        if fact in stated:
-            wanted = stated[fact]
+    stated = {difference.name: (difference.kafka, difference.here) for difference in scenario.differs}
+    expected = Outcome(**dict(scenario.expect)).values if scenario.expect is not None else None
+    statements = []
+    for name in sorted({*kafka.values, *here.values, *stated, *(expected or {})}):
+        pair = kafka.values.get(name), here.values.get(name)
+        if name in stated:
+            wanted = stated[name]
         elif expected is not None:
-            wanted = expected.get(fact), expected.get(fact)
+            wanted = expected.get(name), expected.get(name)
         else:
             wanted = pair[0], pair[0]
         if pair != wanted:
-            found.append(f"{fact}: Kafka {pair[0]}, here {pair[1]}; expected: Kafka {wanted[0]}, here {wanted[1]}")
-    return found
+            statements.append(f"{name}: Kafka {pair[0]}, here {pair[1]}; expected: Kafka {wanted[0]}, here {wanted[1]}")
+    return statements

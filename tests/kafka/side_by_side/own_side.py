@@ -7,7 +7,7 @@ from typing import Any
 
 from sharegroup.client import share_consumer
 from sharegroup.client.admin import AdminClient
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from tests.kafka.side_by_side.member import ShareConsumer
@@ -35,17 +35,18 @@ class OwnSide:
         return share_consumer.ShareConsumer(self.consumer_config(config))
 
     def consumer_config(self, config: dict[str, Any]) -> dict[str, Any]:
-        return {"fetch.max.wait.ms": FETCH_MAX_WAIT_MS, **config}
+        # Where the default is not set, polls would begin with one record.
+        return {"fetch.max.wait.ms": FETCH_MAX_WAIT_MS, "max.poll.records": 500, **config}
 
     def states(self, group_id: str, topic_id: str, partition_count: int) -> dict[int, PartitionState]:
         rows = self.table.rows(None, group_id)
-        found = {partition: PartitionState() for partition in range(partition_count)}
+        states = {partition: PartitionState() for partition in range(partition_count)}
         for (folded_id, partition), folded in fold(rows).groups[group_id].partitions.items():
             assert folded_id == topic_id
-            found[partition].start_offset = folded.share_partition.start_offset
+            states[partition].start_offset = folded.share_partition.start_offset
         for row in rows:
             for entry in row.transitions:
                 if entry.to_state.is_persisted:
                     for offset in range(entry.first_offset, entry.last_offset + 1):
-                        found[row.partition].records[offset] = entry.to_state, entry.delivery_count
-        return found
+                        states[row.partition].records[offset] = entry.to_state, entry.delivery_count
+        return states

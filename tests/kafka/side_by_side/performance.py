@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 
-from sharegroup.logs.kafka import KafkaLog
+from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from tests.kafka.side_by_side.member import Member, ShareConsumer
 from tests.kafka.side_by_side.outcome import Delivery, Outcome, PartitionState, outcome
@@ -51,7 +51,7 @@ class Side(Protocol):
         """The configuration with which `consumer` makes one: this one, and what the side always sets."""
 
     def states(self, group_id: str, topic_id: str, partition_count: int) -> dict[int, PartitionState]:
-        """What is stored of the share-partitions of a group, by partition."""
+        """The stored states of the share-partitions of a group, by partition."""
 
 
 def perform(scenario: Scenario, side: Side) -> Outcome:
@@ -86,7 +86,7 @@ class _Performance:
         getattr(self, f"_{what}")(getattr(step, what))
 
     def outcome(self) -> Outcome:
-        """What came of it, once everything that was delivered is stored."""
+        """The outcome, once everything that was delivered is stored."""
         offsets = self._offsets()
         counts: dict[str, int] = {}
         for delivery in self._deliveries:
@@ -124,7 +124,7 @@ class _Performance:
                     member.commit()
             return not any(member.has_unanswered for member in members)
 
-        eventually(is_over, f"{self._stem}: all that is scripted was said", DEADLINE_S, 0.001)
+        eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", DEADLINE_S, 0.001)
 
     def _unfinished(self, records: Iterable[str]) -> list[str]:
         finished = {delivery.record for delivery in self._deliveries if delivery.is_finished}
@@ -147,15 +147,15 @@ class _Performance:
         self._note_held(step, delivered)
 
     def _note_held(self, step: Hold, delivered: list[Delivery]) -> None:
-        found = sorted(delivery.record for delivery in delivered)
-        assert step.records is None or found == sorted(step.records), f"{self._stem}: {step} brought {found}"
+        records = sorted(delivery.record for delivery in delivered)
+        assert step.records is None or records == sorted(step.records), f"{self._stem}: {step} brought {records}"
         self._deliveries += delivered
 
     def _acknowledge(self, step: Acknowledge) -> None:
         member = self._member(step.member)
         for record, says in step.says.items():
-            for said in says:
-                member.say(member.held(record), said)
+            for acknowledgement in says:
+                member.say(member.held(record), acknowledgement)
 
     def _commit(self, name: str) -> None:
         member = self._member(name)
@@ -208,7 +208,7 @@ class _Performance:
 
         def is_over() -> bool:
             ends = self._log.offsets(self._topic.name).values()
-            return all(found.last_stable_offset == found.end_offset for found in ends)
+            return all(offsets.last_stable_offset == offsets.end_offset for offsets in ends)
 
         eventually(is_over, f"{self._stem}: the transaction is over", DEADLINE_S)
 
@@ -228,10 +228,10 @@ class _Performance:
 
     def _delete_records(self, first_left: str) -> None:
         for partition, names in self._offsets().items():
-            for offset, name in names.items():
-                if name == first_left:
+            for offset, other in names.items():
+                if other == first_left:
                     self._log.delete_records(self._topic.name, partition, offset)
-                    self._drop({found for below, found in names.items() if below < offset})
+                    self._drop({other for below, other in names.items() if below < offset})
 
     def _drop(self, names: Iterable[str]) -> None:
         """These are no records any more, and nobody waits for them."""
@@ -244,10 +244,10 @@ class _Performance:
         return {
             partition: {
                 record.offset: name
-                for record in self._log.read(self._topic.name, partition, found.start_offset, found.end_offset)
+                for record in self._log.read(self._topic.name, partition, end.start_offset, end.end_offset)
                 if (name := _name(record.value)) not in self._dropped
             }
-            for partition, found in ends.items()
+            for partition, end in ends.items()
         }
 
     def _member(self, name: str) -> Member:

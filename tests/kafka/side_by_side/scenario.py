@@ -1,4 +1,4 @@
-"""Scenario files: what is produced, who consumes, what is said of each delivery, and what must come of it.
+"""Scenario files: what is produced, who consumes, how each delivery is acknowledged, and what must come of it.
 
 A file is YAML (`tests/kafka/scenarios` has examples):
 
@@ -30,7 +30,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Say = Literal["accept", "release", "reject"]
-Fact = str | list[str]
+Value = str | list[str]
 
 
 class _Part(BaseModel):
@@ -75,7 +75,7 @@ class Member(_Part):
 
 
 class Consume(_Part):
-    """Members poll in turn, and say of each record what the scenario scripts, until all that is scripted was said.
+    """Members poll in turn, and acknowledge each record as the scenario scripts, until the script is done.
 
     Attributes:
         members: who polls.
@@ -101,7 +101,7 @@ class Acknowledge(_Part):
 
 
 class Produce(_Part):
-    """Records are produced, each in a batch of its own unless it is said otherwise.
+    """Records are produced, each in a batch of its own unless the step has others.
 
     Attributes:
         records: their names.
@@ -128,7 +128,7 @@ class Step(_Part):
         hold: poll, and say nothing.
         kill: a process of its own polls these records, and ends by SIGKILL.
         acknowledge: say something of what is held; it is not sent yet.
-        commit: send what was said, in the member's way, and wait for the answers; what a poll brings meanwhile is held.
+        commit: send the acknowledgements, in the member's way, and wait for the answers; records of polls are held.
         close: a member leaves.
         produce: records, later than the others.
         end_transaction: commit or abort it.
@@ -156,7 +156,7 @@ class Step(_Part):
 
     @property
     def members(self) -> set[str]:
-        """Who takes part in it."""
+        """The members that take part in it."""
         alone = (self.commit, self.close, self.join_at_the_end)
         acting = (part.member for part in (self.hold, self.kill, self.acknowledge) if part is not None)
         polling = self.consume.members if self.consume is not None else []
@@ -164,7 +164,7 @@ class Step(_Part):
 
 
 class Expectation(_Part):
-    """What both sides must come to, but for what `differs` says; the terms are those of `Outcome`."""
+    """The outcome of both sides, but for what `differs` says; the terms are those of `Outcome`."""
 
     deliveries: dict[str, list[str]]
     final: dict[str, str]
@@ -172,18 +172,18 @@ class Expectation(_Part):
 
 
 class Difference(_Part):
-    """A fact that is another one here than in Kafka, on purpose (docs/differences.md).
+    """A value that is another one here than in Kafka, on purpose (docs/differences.md).
 
     Attributes:
-        fact: which, as `Outcome.facts` names it: `deliveries a`, `final a` or `start 0`.
+        name: which, as `Outcome.values` names it: `deliveries a`, `final a` or `start 0`.
         kafka: in Kafka; null when there is none.
         here: here; null when there is none.
         reason: why.
     """
 
-    fact: str
-    kafka: Fact | None
-    here: Fact | None
+    name: str
+    kafka: Value | None
+    here: Value | None
     reason: str = Field(min_length=1)
 
 

@@ -174,6 +174,20 @@ class NaiveSharePartition:
                 self.records[offset] = NaiveRecord(RecordState.ARCHIVED, record.delivery_count)
         self._advance_start_offset()
 
+    def redrive(self, first_offset: int, last_offset: int) -> None:
+        """All of it or nothing.
+
+        Raises:
+            RefusedError: one record is not archived.
+        """
+        offsets = range(first_offset, last_offset + 1)
+        if any(
+            offset not in self.records or self.records[offset].state is not RecordState.ARCHIVED for offset in offsets
+        ):
+            raise RefusedError("INVALID_RECORD_STATE")
+        for offset in offsets:
+            self.records[offset] = NaiveRecord()
+
     def move_log_start(self, log_start_offset: int) -> None:
         if log_start_offset > self.start_offset:
             self.records = {offset: record for offset, record in self.records.items() if offset >= log_start_offset}

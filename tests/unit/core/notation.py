@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.records import AcquiredRange, SharePartitionRecord, StartOffsetMoved
+from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 
@@ -20,7 +21,7 @@ def run(text: str) -> Run:
 
 
 def partition(*runs: str, start_offset: int | None = None) -> SharePartition:
-    """A share-partition with these runs; it starts at the first of them unless said otherwise."""
+    """A share-partition with these runs; it starts at the first of them unless another start offset is passed."""
     parsed = [run(text) for text in runs]
     return SharePartition(parsed[0].first_offset if start_offset is None else start_offset, parsed)
 
@@ -30,11 +31,11 @@ def shown(share_partition: SharePartition) -> list[str]:
     return [f"start {share_partition.start_offset}", *(_shown_run(run) for run in share_partition.runs)]
 
 
-def shown_ranges(ranges: list[AcquiredRange]) -> list[str]:
+def shown_ranges(ranges: list[Run]) -> list[str]:
     return [f"{r.first_offset}..{r.last_offset} #{r.delivery_count}" for r in ranges]
 
 
-def shown_records(records: list[SharePartitionRecord]) -> list[str]:
+def shown_records(records: Iterable[SharePartitionRecord]) -> list[str]:
     return [_shown_record(record) for record in records]
 
 

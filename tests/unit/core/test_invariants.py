@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from sharegroup.core.invariants import (
     RECORD_INVARIANTS,
@@ -15,6 +19,7 @@ from sharegroup.core.invariants import (
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, StartOffsetMoved, Transition
 from sharegroup.core.runs import Run
+from sharegroup.core.transition_check import record_holds
 from tests.unit.core.notation import partition, run
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
@@ -120,6 +125,14 @@ def _transition(
             ["transition_starts_from_the_state_before", "delivery_count_never_falls"],
         ),
         (
+            _transition(20, 21, (None, ACQUIRED), 0, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
+            _transition(20, 21, (None, ACQUIRED), 3, Cause.ACQUIRE),
+            ["transition_starts_from_the_state_before"],
+        ),
+        (
             _transition(20, 21, (AVAILABLE, ACQUIRED), 1, Cause.ACQUIRE),
             ["transition_starts_from_the_state_before"],
         ),
@@ -146,6 +159,9 @@ def _transition(
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.SESSION_CLOSE, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(20, 30, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (_transition(10, 14, (ACQUIRED, ARCHIVED), 2, Cause.IMPORTED), ["transition_is_in_the_table"]),
+        (_transition(15, 16, (AVAILABLE, ACKNOWLEDGED), 4, Cause.IMPORTED), ["delivery_count_never_falls"]),
+        (_transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.IMPORTED), ["transition_is_in_the_table"]),
         (StartOffsetMoved(15), ["start_offset_passes_only_finished_records"]),
         (StartOffsetMoved(21), ["start_offset_passes_only_finished_records"] * 4),
         (StartOffsetMoved(10), ["start_offset_never_falls"]),
@@ -164,10 +180,22 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
         _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
         _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
+        _transition(15, 16, (AVAILABLE, ARCHIVED), 9, Cause.IMPORTED),
+        _transition(40, 49, (None, ACKNOWLEDGED), 3, Cause.IMPORTED),
         StartOffsetMoved(40, Cause.LOG_START),
         StartOffsetMoved(3, Cause.OFFSET_RESET),
     ],
-    ids=["accept", "unread lowers the count", "timeout", "skipped offsets", "renewal", "log start", "reset"],
+    ids=[
+        "accept",
+        "unread lowers the count",
+        "timeout",
+        "skipped offsets",
+        "renewal",
+        "import of later deliveries",
+        "import past the window",
+        "log start",
+        "reset",
+    ],
 )
 def test_a_legal_record_and_each_exception_pass(record: Transition | StartOffsetMoved) -> None:
     assert check_record(partition(*IN_FLIGHT), record, CIRCUMSTANCES) == []
@@ -179,8 +207,54 @@ def test_a_delivery_under_a_higher_limit_that_was_in_force_passes() -> None:
     assert check_record(partition(*IN_FLIGHT), record, lowered) == []
 
 
+def test_a_group_that_drains_acquires_no_new_record() -> None:
+    draining = Circumstances(SharePartitionLimits(max_record_locks=20, is_draining=True), NOW_MS)
+    new = _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE)
+    assert "window_is_within_limit" in names(check_record(partition(*IN_FLIGHT), new, draining))
+
+
 def test_every_invariant_says_what_it_means_and_whether_it_has_exceptions() -> None:
     for name, invariant in {**STATE_INVARIANTS, **RECORD_INVARIANTS}.items():
         assert invariant.__name__ == name
         assert invariant.__doc__
         assert "xception" in invariant.__doc__, name
+
+
+TRANSITION = st.builds(
+    Transition,
+    first_offset=st.integers(9, 22),
+    last_offset=st.integers(9, 32),
+    from_state=st.sampled_from([None, *RecordState]),
+    to_state=st.sampled_from(RecordState),
+    delivery_count=st.integers(0, 6),
+    member_id=st.sampled_from(["", "m1", "m2"]),
+    deadline_ms=st.sampled_from([0, NOW_MS + CIRCUMSTANCES.limits.lock_duration_ms]),
+    cause=st.sampled_from(Cause),
+)
+LEGAL = [
+    _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
+    _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
+    _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
+    _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+    _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
+]
+
+
+@given(
+    record=st.one_of(
+        TRANSITION,
+        st.builds(
+            lambda record, fields: record._replace(**fields),
+            st.sampled_from(LEGAL),
+            st.dictionaries(st.sampled_from(["first_offset", "last_offset", "delivery_count"]), st.integers(0, 25)),
+        ),
+    ),
+    limit=st.integers(2, 6),
+)
+def test_the_short_check_agrees_with_the_invariants(record: Transition, limit: int) -> None:
+    assume(record.first_offset <= record.last_offset)
+    limits = replace(CIRCUMSTANCES.limits, delivery_count_limit=limit)
+    before = partition(*IN_FLIGHT)
+    violations = check_record(before, record, Circumstances(limits, NOW_MS, 5))
+    is_of_another = record.cause in (Cause.IMPORTED, Cause.REDRIVE)
+    assert record_holds(before, record, limits, NOW_MS, 5) is (not violations and not is_of_another)

@@ -33,8 +33,8 @@ def test_runs_are_split_by_what_was_rejected(
     for first, last in rejected:
         records.note(given_up(first, last, Cause.REJECT))
     for kept in (records, RejectedRecords(rejected)):
-        found = kept.split(Run(first, last, ARCHIVING, 2) for first, last in runs)
-        assert [(run.first_offset, run.last_offset, is_rejected) for run, is_rejected in found] == split
+        parts = kept.split(Run(first, last, ARCHIVING, 2) for first, last in runs)
+        assert [(run.first_offset, run.last_offset, is_rejected) for run, is_rejected in parts] == split
 
 
 def test_only_what_is_archiving_counts() -> None:

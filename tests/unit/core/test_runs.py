@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +22,7 @@ assignments = st.tuples(ranges, contents)
 
 
 class OffsetByOffset:
-    """What a RunMap holds, as one dictionary entry for each offset."""
+    """The content of a RunMap, as one dictionary entry for each offset."""
 
     def __init__(self) -> None:
         self.content: dict[int, Content] = {}
@@ -43,7 +41,7 @@ class OffsetByOffset:
                 continue
             run = Run(offset, offset, *content)
             if runs and runs[-1].last_offset == offset - 1 and runs[-1].is_alike(run):
-                runs[-1] = replace(runs[-1], last_offset=offset)
+                runs[-1] = runs[-1]._replace(last_offset=offset)
             else:
                 runs.append(run)
         return runs
@@ -91,7 +89,7 @@ def test_filling_at_once_gives_what_assigning_one_by_one_gives(steps: list[tuple
     halves = [
         half
         for run in one_by_one
-        for half in (replace(run, last_offset=run.first_offset), replace(run, first_offset=run.first_offset + 1))
+        for half in (run._replace(last_offset=run.first_offset), run._replace(first_offset=run.first_offset + 1))
         if half.first_offset <= half.last_offset
     ]
 

@@ -4,7 +4,7 @@ import pytest
 
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, Cause
-from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, StartOffsetMoved
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord, StartOffsetMoved
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from tests.unit.core.notation import partition, run, shown, shown_records
@@ -223,7 +223,7 @@ def test_what_lies_below_the_log_start_is_forgotten_whoever_holds_it(
     assert share_partition.next_offset == max(22, log_start_offset)
 
 
-# --- dead letters -------------------------------------------------------------------------------------------------
+# --- dead-letter records ------------------------------------------------------------------------------------------
 
 
 def test_an_archiving_record_holds_the_start_offset_until_its_dead_letter_is_written() -> None:
@@ -252,7 +252,8 @@ def test_a_reset_forgets_what_was_in_flight_in_both_directions(start_offset: int
 
 def test_the_records_of_every_operation_rebuild_the_state() -> None:
     live, replica = SharePartition(0), SharePartition(0)
-    records = live.acquire(AcquireRequest("m1", 10), LIMITS, log_end_offset=50, now_ms=0)[1]
+    records: list[SharePartitionRecord] = []
+    records += live.acquire(AcquireRequest("m1", 10), LIMITS, log_end_offset=50, now_ms=0)[1]
     records += live.take("m2", [run("15..19 AVAILABLE 0")], LIMITS, now_ms=500)
     records += live.acknowledge("m1", [AcknowledgementBatch(0, 4, (AcknowledgeType.ACCEPT,))], LIMITS, now_ms=600)
     records += live.release_member("m2", LIMITS, now_ms=700)

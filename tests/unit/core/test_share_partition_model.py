@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -117,8 +118,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         end_offset = self.log_end_offset
         if self.isolation_level is IsolationLevel.READ_COMMITTED:
             end_offset = self.last_stable_offset
-        found = self.engine.acquirable_count(self.limits, end_offset, self.now_ms)
-        assert found == self.model.acquirable_count(self.limits, end_offset, self.now_ms)
+        count = self.engine.acquirable_count(self.limits, end_offset, self.now_ms)
+        assert count == self.model.acquirable_count(self.limits, end_offset, self.now_ms)
         ranges, records = self.engine.acquire(request, self.limits, end_offset, self.now_ms)
         self._replay(records)
         answered = {
@@ -145,7 +146,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for run in available:
             first = data.draw(st.integers(run.first_offset, run.last_offset))
             if data.draw(st.booleans()):
-                chosen.append(run.clipped(first, data.draw(st.integers(first, run.last_offset))))
+                chosen.append(run.cut(first, data.draw(st.integers(first, run.last_offset))))
         offsets = [offset for run in chosen for offset in range(run.first_offset, run.last_offset + 1)]
         self._replay(self.engine.take(member_id, chosen, self.limits, self.now_ms))
         self.model.take(member_id, offsets, self.limits, self.now_ms)
@@ -200,6 +201,21 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.model.finish_dead_letters(first, last)
 
     @rule(data=st.data())
+    def records_are_redriven(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(max(self.model.start_offset - 1, 0), self.model.next_offset))
+        last = data.draw(st.integers(first, min(first + 3, self.model.next_offset)))
+        refused = expected = None
+        try:
+            self._replay(self.engine.redrive([(first, last)], self.limits, self.now_ms))
+        except ApiError as error:
+            refused = error.name
+        try:
+            self.model.redrive(first, last)
+        except RefusedError as error:
+            expected = str(error)
+        assert refused == expected
+
+    @rule(data=st.data())
     def log_start_moves(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, self.model.next_offset + 3))
         self._replay(self.engine.move_log_start(offset, self.limits))
@@ -213,4 +229,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionMachine.TestCase
-TestSharePartition.settings = settings(max_examples=examples(100), stateful_step_count=60)
+TestSharePartition.settings = settings(max_examples=examples(25), stateful_step_count=60)
+
+
+class SharePartitionMachineAtLength(SharePartitionMachine):
+    pass
+
+
+TestSharePartitionAtLength = pytest.mark.slow(SharePartitionMachineAtLength.TestCase)
+TestSharePartitionAtLength.settings = settings(max_examples=examples(100), stateful_step_count=60)

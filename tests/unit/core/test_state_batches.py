@@ -53,6 +53,11 @@ def test_the_result_does_not_hang_on_order_side_or_repetition(
     assert combined(mixed, (), start_offset) == result
 
 
+def test_a_batch_of_no_record_is_left_out() -> None:
+    before, after = StateBatch(1, 3, 1, RecordState.AVAILABLE), StateBatch(6, 10, 1, RecordState.ARCHIVED)
+    assert combined([before, StateBatch(8, 5, 2, RecordState.AVAILABLE)], [after], 0) == [before, after]
+
+
 @given(batches=BATCHES)
 def test_batches_that_do_not_overlap_become_as_few_as_they_can_be(batches: list[StateBatch]) -> None:
     apart = combined(combined(batches, (), NO_START_OFFSET), (), NO_START_OFFSET)

@@ -1,0 +1,78 @@
+"""Kafka → Delta by Spark workers of a share group, against Kafka's Java share consumer, which does no work.
+
+    python -m benchmarks.worker_against_java --rounds 5
+
+The workers' group has a large in-flight limit, and once more Kafka's default of 2,000 records a share-partition, with
+fewer records in all; the Java consumer's group has the default. The workers' time begins with their start and ends with
+the last record in the Delta table. The Java consumer's begins with its first records: its joining is not in it. The
+first round warms the Spark session up and does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.broker import add_broker_arguments, open_broker
+from benchmarks.java_consumer import take_by_java
+from benchmarks.report import Figure, print_rounds
+from benchmarks.worker_site import WorkerSite, add_topic_arguments, open_worker_site, work
+from sharegroup.spark.session import build_session
+from tests.support.kafka_broker import KafkaBroker
+
+TARGET_RATIO = 2.0
+DEFAULT_LOCKS = 2_000
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    options = parser().parse_args(arguments)
+    with open_broker(options) as (broker, folder):
+        spark = build_session("worker-against-java")
+        print_rounds(run(options, spark, broker, folder))
+        spark.stop()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_broker_arguments(made)
+    add_topic_arguments(made)
+    made.add_argument("--default-records", type=int, default=100_000, help="records of workers with 2,000 locks")
+    return made
+
+
+def run(options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path) -> list[list[Figure]]:
+    """Let the workers and the Java consumer take the topic in turns; the round that warms up is left out."""
+    return all_rounds(options, spark, broker, folder)[1:]
+
+
+def all_rounds(
+    options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path
+) -> list[list[Figure]]:
+    """Let the workers and the Java consumer take the topic in turns, the first time to warm up."""
+    with open_worker_site(options, spark, broker, folder) as site:
+        rounds = []
+        for number in range(options.rounds + 1):
+            rounds.append(_round(options, site, folder / f"round-{number}"))
+            print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+    return rounds
+
+
+def _round(options: argparse.Namespace, site: WorkerSite, folder: Path) -> list[Figure]:
+    large = work(site, folder / "large", options)
+    default = work(site, folder / "default", options, DEFAULT_LOCKS, options.default_records)
+    java = take_by_java(site.broker.bootstrap_servers, site.topic, site.record_count).rate
+    return [
+        Figure("worker_against_java.rate", large, "records/s", peer=java),
+        Figure("worker_against_java.ratio", large / java, "x", TARGET_RATIO, False),
+        Figure("worker_against_java.locks_2000.rate", default, "records/s", peer=java),
+        Figure("worker_against_java.locks_2000.ratio", default / java, "x"),
+    ]
+
+
+if __name__ == "__main__":
+    main()

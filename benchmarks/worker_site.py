@@ -1,0 +1,155 @@
+"""A topic on a broker, a processor in a Spark session, and Spark workers that append the topic to a Delta table."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.broker import fill, site_on
+from sharegroup.client.admin import AdminClient
+from sharegroup.config.loader import Settings
+from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.spark.processor_query import ProcessorQuery
+from sharegroup.spark.worker import process
+from tests.support.kafka_broker import KafkaBroker
+
+SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
+LARGE_LOCKS = 1_000_000
+"""Records that a worker's group may lock in a share-partition: as many as a range has."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSite:
+    """The session, the topic and the processor of workers.
+
+    Attributes:
+        spark: the session of the processor and of the workers.
+        settings: of the processor and the members.
+        broker: the broker.
+        log: the log on it.
+        topic: the topic.
+        record_count: its records.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    broker: KafkaBroker
+    log: KafkaLog
+    topic: str
+    record_count: int
+
+    def new_group(self, record_locks: int = LARGE_LOCKS) -> str:
+        """Return a group that begins at the earliest record, with so many locks a share-partition."""
+        group_id = f"workers-{uuid4().hex[:8]}"
+        config = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(record_locks)}
+        with AdminClient(self.settings.channel_properties) as administrator:
+            administrator.alter_group_config(group_id, config)
+        return group_id
+
+    def new_table(self, path: Path) -> str:
+        """Create an empty Delta table: two writers that create one at once conflict."""
+        self.spark.createDataFrame([], SCHEMA).write.format("delta").save(str(path))
+        return str(path)
+
+
+def add_topic_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the topic and of the workers."""
+    parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
+    parser.add_argument("--record-bytes", type=int, default=200, help="their size")
+    parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
+    parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
+
+
+@contextmanager
+def open_worker_site(
+    options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path
+) -> Iterator[WorkerSite]:
+    """Fill a new topic, and run a processor in the session until the context ends.
+
+    Args:
+        options: of a parser with `add_topic_arguments`.
+        spark: the session.
+        broker: where the topic is.
+        folder: for the state table and the checkpoint.
+    """
+    settings = site_on(broker, folder / "site", {"group.share.assignors": "all"}).settings
+    topic = f"records-{uuid4().hex[:8]}"
+    each = dict.fromkeys(range(options.partitions), options.records // options.partitions)
+    with broker.open_log() as log:
+        log.create_topic(topic, options.partitions)
+        fill(broker, topic, each, b"x" * options.record_bytes)
+        processor = ProcessorQuery(spark, settings)
+        processor.start()
+        try:
+            yield WorkerSite(spark, settings, broker, log, topic, sum(each.values()))
+        finally:
+            processor.stop()
+
+
+def work(
+    site: WorkerSite,
+    folder: Path,
+    options: argparse.Namespace,
+    record_locks: int = LARGE_LOCKS,
+    record_count: int | None = None,
+) -> float:
+    """Return the rate of workers from their start until the last record is in the table, joining included.
+
+    Args:
+        site: the site.
+        folder: for the table.
+        options: of a parser with `add_topic_arguments`.
+        record_locks: locks of the group.
+        record_count: records after which they end; None is all.
+    """
+    group_id, sink = site.new_group(record_locks), site.new_table(folder)
+    wanted = site.record_count if record_count is None else record_count
+    properties = {
+        **site.settings.channel_properties,
+        "group.id": group_id,
+        "topics": site.topic,
+        "max.poll.records": min(options.range_records, record_locks),
+    }
+    stop, lock, written = threading.Event(), threading.Lock(), 0
+    reached_s = 0.0
+
+    def handle(records: DataFrame) -> None:
+        nonlocal written, reached_s
+        observation = Observation()
+        counted = records.select(COLUMNS).observe(observation, F.count("*").alias("count"))
+        counted.write.format("delta").mode("append").save(sink)
+        with lock:
+            written += observation.get["count"]
+            if written >= wanted and not stop.is_set():
+                reached_s = time.perf_counter()
+                stop.set()
+
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            process(site.spark, properties, handle, stop)
+        except BaseException as failure:
+            failures.append(failure)
+            stop.set()
+
+    started_s = time.perf_counter()
+    threads = [threading.Thread(target=run) for _ in range(options.workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return written / (reached_s - started_s)

@@ -1,0 +1,80 @@
+"""The coordinator's watch on topics of the record log: the watched topics, and their observations.
+
+The watcher observes topics outside the loop, so observations may arrive late or out of order. Each has a sequence
+number; one that is older than the last one of its topic is ignored, so that it cannot end a state that is in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from sharegroup.actor.effects import WatchTopics
+from sharegroup.config.model import is_topic_name
+from sharegroup.protocol.internal_messages import TopicLogOffsets
+
+TopicIdentity = tuple[str, int]
+"""Topic id, or "" when there is no such topic, and partition count."""
+_NOT_LOOKED_AT: TopicIdentity = ("", -1)
+"""An identity that no topic has, so that the watcher answers for it, existing or not."""
+_NO_TOPIC: TopicIdentity = ("", 0)
+
+
+class ObservedTopics:
+    """The last observations of the topics that a group watches."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self.seen: dict[str, TopicIdentity] = {}
+        """Topic name → its identity in the last observation; without topics that must be observed again."""
+        self._last_looks: dict[str, tuple[int, TopicIdentity]] = {}
+        self._subscribed: frozenset[str] = frozenset()
+        self._watched: dict[str, TopicIdentity] = {}
+        self._reset_duration_ms: int | None = None
+
+    def accept(self, look: TopicLogOffsets) -> bool:
+        """Apply an observation of a topic.
+
+        Returns:
+            True if the topic has changed since its last observation.
+        """
+        identity = (look.topic_id, look.partition_count) if look.topic_id else _NO_TOPIC
+        last_sequence, last_identity = self._last_looks.get(look.topic, (look.sequence, identity))
+        if look.sequence < last_sequence or (look.sequence == last_sequence and identity != last_identity):
+            return False
+        self._last_looks[look.topic] = (look.sequence, identity)
+        if self._watched.get(look.topic) not in (None, identity):
+            # The watch on this topic is answered; if the group still does not know the topic, it must watch it again.
+            del self._watched[look.topic]
+        is_new = self.seen.get(look.topic) != identity
+        self.seen[look.topic] = identity
+        return is_new
+
+    def look_again(self, topic: str) -> None:
+        """Forget a topic that may have changed since its last observation."""
+        self.seen.pop(topic, None)
+
+    def change(
+        self, subscribed: AbstractSet[str], in_use: AbstractSet[str], reset_duration_ms: int | None
+    ) -> WatchTopics | None:
+        """Change the watched topics.
+
+        Args:
+            subscribed: topics that members subscribe to; they are reported when they exist.
+            in_use: topics that have a state or that an administrator names; they are reported even if they are missing.
+            reset_duration_ms: the duration of `share.auto.offset.reset` by duration; None for earliest and latest.
+
+        Returns:
+            The watch; None when the one in force need not change.
+        """
+        # The observation of a topic without subscribers may be old: it must not define start offsets.
+        for name in subscribed - self._subscribed:
+            self.look_again(name)
+        self._subscribed = frozenset(subscribed)
+        unknown = {**dict.fromkeys(subscribed, _NO_TOPIC), **dict.fromkeys(in_use, _NOT_LOOKED_AT)}
+        watched = {name: self.seen.get(name, unknown[name]) for name in sorted(unknown) if is_topic_name(name)}
+        self.seen = {name: identity for name, identity in self.seen.items() if name in watched}
+        self._last_looks = {name: look for name, look in self._last_looks.items() if name in watched}
+        if watched == self._watched and (not watched or reset_duration_ms == self._reset_duration_ms):
+            return None
+        self._watched, self._reset_duration_ms = watched, reset_duration_ms
+        return WatchTopics(self._group_id, dict(watched), reset_duration_ms)

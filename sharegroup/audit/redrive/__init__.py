@@ -1,0 +1,1 @@
+"""Records that a group gave up, back to delivery."""

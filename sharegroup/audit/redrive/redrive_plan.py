@@ -1,0 +1,252 @@
+"""The plan of a redrive: which records become available in place, and of which new copies are appended. Pure.
+
+A record that is archived at or above the start offset (SPSO) of its share-partition becomes available in place, with
+delivery count 0. Below the SPSO no state is left: there a record that was given up is appended to its topic again. All
+others are left out, with the reason: they were not given up, or wait for delivery already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sharegroup.audit.redrive.last_changes import WITHOUT_RECORD, LastChange, LastChanges
+from sharegroup.core.offset_ranges import OffsetRange, RangeMap
+from sharegroup.core.record_state import RecordState
+from sharegroup.core.records import PartitionKey
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.logs.port import LogRecord, PartitionOffsets
+from sharegroup.processor.lineage_headers import lineage_of
+from sharegroup.state.fold import FoldedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Records that are to be delivered again.
+
+    Attributes:
+        topic: topic name.
+        partition: partition.
+        first_offset: first offset, inclusive.
+        last_offset: last offset, inclusive.
+        dead_letter: the dead-letter record of the only one of them; None where they were selected by offset.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    dead_letter: LogRecord | None = None
+
+    def cut(self, first_offset: int, last_offset: int) -> Candidate:
+        """Return the same with other offsets."""
+        return replace(self, first_offset=first_offset, last_offset=last_offset)
+
+    @property
+    def size(self) -> int:
+        """Number of offsets."""
+        return self.last_offset - self.first_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Records of which new copies are appended.
+
+    Attributes:
+        records: the records.
+        delivery_count: deliveries before they were given up.
+        reason: reason why they were given up.
+        since_ms: no copy of them is older; epoch ms.
+        has_original: True if the topic's record of the offset is the one that was given up.
+    """
+
+    records: Candidate
+    delivery_count: int
+    reason: str
+    since_ms: int
+    has_original: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Records that are left out, and why."""
+
+    records: Candidate
+    reason: str
+
+    @property
+    def first_offset(self) -> int:
+        """First offset, inclusive."""
+        return self.records.first_offset
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset, inclusive."""
+        return self.records.last_offset
+
+    def cut(self, first_offset: int, last_offset: int) -> Skipped:
+        """Return the same with other offsets."""
+        return replace(self, records=self.records.cut(first_offset, last_offset))
+
+    def is_alike(self, other: Skipped) -> bool:
+        """Return True if the two are of one partition and have one reason."""
+        mine, others = self.records, other.records
+        return (mine.topic, mine.partition, self.reason) == (others.topic, others.partition, other.reason)
+
+
+@dataclass
+class RedrivePlan:
+    """The effect of a redrive.
+
+    Attributes:
+        group_id: the share group.
+        redriven: (topic id, partition) → offsets of archived records, ascending.
+        topics: topic id → name.
+        copies: records of which copies are appended.
+        skipped: records that are left out.
+    """
+
+    group_id: str
+    redriven: dict[PartitionKey, list[OffsetRange]] = field(default_factory=dict)
+    topics: dict[str, str] = field(default_factory=dict)
+    copies: list[Copies] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def redriven_count(self) -> int:
+        """Number of records that become available in place."""
+        return sum(last - first + 1 for ranges in self.redriven.values() for first, last in ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentTopic:
+    """A topic as the log has it now: its id and the offsets of its partitions."""
+
+    topic_id: str
+    offsets: Mapping[int, PartitionOffsets]
+
+
+def redrive_plan(
+    group: FoldedGroup, changes: LastChanges, topics: Mapping[str, PresentTopic], candidates: Iterable[Candidate]
+) -> RedrivePlan:
+    """Return the plan for some records.
+
+    Args:
+        group: the group's present state.
+        changes: last changes of all its records.
+        topics: topic name → the topic of that name in the log now; missing ones do not exist.
+        candidates: the records; of one that is named several times the last entry counts.
+    """
+    plan = RedrivePlan(group.group_id)
+    archived: dict[PartitionKey, RangeMap[None]] = {}
+    for candidate in _without_repeats(candidates):
+        topic = topics.get(candidate.topic)
+        if topic is None or candidate.partition not in topic.offsets:
+            plan.skipped.append(Skipped(candidate, "the log has no such partition"))
+            continue
+        key = (topic.topic_id, candidate.partition)
+        plan.topics[topic.topic_id] = candidate.topic
+        known = changes.get(key, RangeMap())
+        present = group.partitions.get(key)
+        for part in _parts(candidate, present.share_partition if present is not None else None):
+            if present is None or part.last_offset < present.share_partition.start_offset:
+                _plan_below(plan, part, known)
+            else:
+                ranges = archived.setdefault(key, RangeMap())
+                _plan_above(plan, part, known, present.share_partition, topic.offsets[candidate.partition], ranges)
+    for key, ranges in archived.items():
+        if len(ranges):
+            plan.redriven[key] = [(first, last) for first, last, _ in ranges]
+    return plan
+
+
+def _without_repeats(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield candidates; of several dead-letter records of one record only the last."""
+    single: dict[tuple[str, int, int], Candidate] = {}
+    for candidate in candidates:
+        if candidate.dead_letter is None:
+            yield candidate
+        else:
+            single[candidate.topic, candidate.partition, candidate.first_offset] = candidate
+    yield from (single[key] for key in sorted(single))
+
+
+def _parts(candidate: Candidate, share_partition: SharePartition | None) -> Iterator[Candidate]:
+    """Cut a candidate at the start offset."""
+    start_offset = share_partition.start_offset if share_partition is not None else 0
+    if candidate.first_offset < start_offset <= candidate.last_offset:
+        yield candidate.cut(candidate.first_offset, start_offset - 1)
+        yield candidate.cut(start_offset, candidate.last_offset)
+    else:
+        yield candidate
+
+
+def _plan_above(
+    plan: RedrivePlan,
+    part: Candidate,
+    known: RangeMap[LastChange],
+    share_partition: SharePartition,
+    offsets: PartitionOffsets,
+    archived: RangeMap[None],
+) -> None:
+    runs = share_partition.runs.overlapping(part.first_offset, part.last_offset)
+    for run in runs:
+        records = part.cut(run.first_offset, run.last_offset)
+        if run.state is not RecordState.ARCHIVED:
+            plan.skipped.append(Skipped(records, f"{run.state.name}, not ARCHIVED"))
+        elif run.last_offset < offsets.start_offset:
+            plan.copies += _copies_of_dead_letter(plan, records, "the log was deleted up to a later offset")
+        else:
+            for first, last, change in _filled(known, run.first_offset, run.last_offset):
+                if change is not None and change.cause in WITHOUT_RECORD:
+                    plan.skipped.append(Skipped(part.cut(first, last), f"there is no record ({change.cause})"))
+                else:
+                    archived.assign(first, last, None)
+    if part.last_offset >= share_partition.next_offset:
+        first = max(part.first_offset, share_partition.next_offset)
+        plan.skipped.append(Skipped(part.cut(first, part.last_offset), "not delivered yet"))
+
+
+def _plan_below(plan: RedrivePlan, part: Candidate, known: RangeMap[LastChange]) -> None:
+    for first, last, change in _filled(known, part.first_offset, part.last_offset):
+        records = part.cut(first, last)
+        if change is None:
+            plan.copies += _copies_of_dead_letter(plan, records, "the state table does not have its history")
+        elif change.state is not RecordState.ARCHIVED:
+            plan.skipped.append(Skipped(records, f"{change.state.name}, not ARCHIVED"))
+        elif change.cause in WITHOUT_RECORD:
+            plan.skipped.append(Skipped(records, f"there is no record ({change.cause})"))
+        else:
+            reason = change.dead_letter_reason.value
+            plan.copies.append(Copies(records, change.delivery_count, reason, change.time_ms, has_original=True))
+
+
+def _copies_of_dead_letter(plan: RedrivePlan, records: Candidate, reason: str) -> list[Copies]:
+    """Return the copy of a dead-letter record whose original is not known to be there; else leave the records out."""
+    dead_letter = records.dead_letter
+    if dead_letter is None or not has_content(dead_letter):
+        plan.skipped.append(Skipped(records, reason))
+        return []
+    lineage = lineage_of(dead_letter.headers)
+    assert lineage is not None
+    since_ms = dead_letter.timestamp_ms
+    return [Copies(records, lineage.delivery_count, lineage.message, since_ms, has_original=False)]
+
+
+def has_content(record: LogRecord) -> bool:
+    """Return True if a record has a key or a value: a dead-letter record without a copy has neither."""
+    return record.key is not None or record.value is not None
+
+
+def _filled(
+    known: RangeMap[LastChange], first_offset: int, last_offset: int
+) -> Iterator[tuple[int, int, LastChange | None]]:
+    """Yield the ranges of a map within offsets, and those between them with None."""
+    following = first_offset
+    for first, last, change in known.overlapping(first_offset, last_offset):
+        if following < first:
+            yield following, first - 1, None
+        yield first, last, change
+        following = last + 1
+    if following <= last_offset:
+        yield following, last_offset, None

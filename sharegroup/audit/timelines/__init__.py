@@ -1,0 +1,1 @@
+"""The state of share-partitions over time and offsets, as the pictures show it."""

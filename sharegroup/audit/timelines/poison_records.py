@@ -1,0 +1,98 @@
+"""The records of a share-partition that were delivered most often, and those archived at the delivery limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sharegroup.core.offset_ranges import RangeMap
+from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
+from sharegroup.protocol.rows import TransitionEntry
+
+MAX_POISON_RECORDS = 50
+"""Ranges of records that are kept for each share-partition."""
+
+
+class LastTransition(NamedTuple):
+    """The last transition of records that were delivered more than once.
+
+    Attributes:
+        delivery_count: deliveries of each record.
+        is_archived_at_limit: True if the records were archived because their deliveries were used up.
+        state: the last state.
+        cause: the cause of the last change, the writing of a dead-letter record apart.
+        member_id: the member that holds or held the records.
+        reason: the reason that it gave.
+        time_ms: time of that change; epoch ms.
+    """
+
+    delivery_count: int
+    is_archived_at_limit: bool
+    state: RecordState
+    cause: Cause
+    member_id: str
+    reason: str
+    time_ms: int
+
+
+def is_archived_at_limit(entry: TransitionEntry) -> bool:
+    """Return True if a transition archives records because their deliveries are used up."""
+    if entry.from_state is not RecordState.ACQUIRED or entry.to_state is RecordState.AVAILABLE:
+        return False
+    outcome = TRANSITIONS[RecordState.ACQUIRED][entry.cause]
+    return outcome is not None and outcome.at_limit is not None
+
+
+class PoisonRecords:
+    """The records with the highest delivery counts so far, in bounded memory.
+
+    Args:
+        max_ranges: ranges of records to keep.
+    """
+
+    def __init__(self, max_ranges: int = MAX_POISON_RECORDS) -> None:
+        self._max_ranges = max_ranges
+        self._records: RangeMap[LastTransition | None] = RangeMap()
+
+    def apply(self, entry: TransitionEntry) -> None:
+        """Apply one transition of the share-partition."""
+        if entry.cause is Cause.DEAD_LETTER_WRITTEN:
+            # The table is to show why the records were archived.
+            for first, last, before in self._records.overlapping(entry.first_offset, entry.last_offset):
+                if before is not None:
+                    self._records.assign(first, last, before._replace(state=entry.to_state))
+            return
+        if entry.delivery_count > 1:
+            self._records.assign(entry.first_offset, entry.last_offset, _last_transition(entry))
+        elif entry.cause is Cause.UNREAD:
+            self._records.assign(entry.first_offset, entry.last_offset, None)
+        # Not at each addition: that would sort for each.
+        if len(self._records) > 4 * self._max_ranges:
+            self._keep_highest()
+
+    def highest(self) -> Iterator[tuple[int, int, LastTransition]]:
+        """Iterate over the records by their deliveries, highest first: first offset, last offset, last transition."""
+        return iter(self._highest())
+
+    def _highest(self) -> list[tuple[int, int, LastTransition]]:
+        records = [(first, last, transition) for first, last, transition in self._records if transition is not None]
+        records.sort(key=lambda record: (-record[2].is_archived_at_limit, -record[2].delivery_count, record[0]))
+        return records[: self._max_ranges]
+
+    def _keep_highest(self) -> None:
+        highest = sorted(self._highest(), key=lambda record: record[0])
+        self._records = RangeMap()
+        for first, last, transition in highest:
+            self._records.assign(first, last, transition)
+
+
+def _last_transition(entry: TransitionEntry) -> LastTransition:
+    return LastTransition(
+        entry.delivery_count,
+        is_archived_at_limit(entry),
+        entry.to_state,
+        entry.cause,
+        entry.member_id,
+        entry.reason,
+        entry.time_ms,
+    )

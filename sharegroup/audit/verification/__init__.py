@@ -1,0 +1,1 @@
+"""Every invariant, checked at every step of the history."""

@@ -1,0 +1,143 @@
+"""`sharegroup audit verify`: check that the state table adds up, and that the request log explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from sharegroup.audit.replay.request_replay import RequestReplay
+from sharegroup.audit.replay.verify_requests import RequestVerification, verify_requests
+from sharegroup.audit.verification.findings import Finding, Verification
+from sharegroup.cli.audit_source import table_access
+from sharegroup.cli.flags import Site, needs_state_table
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
+from sharegroup.cli.progress import progress_bar
+from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
+from sharegroup.exit_code import ExitCode
+from sharegroup.logs.open import open_log
+
+
+@click.command("verify", short_help="Check that the state table adds up.")
+@click.option("--group", "group_id", metavar="GROUP", help="Only the rows of this share group, and not the commits.")
+@click.option(
+    "--requests/--no-requests",
+    "with_requests",
+    default=None,
+    help="Replay the request log, too. Without the flag it is replayed if the log can be opened, and never with "
+    "--group.",
+)
+@needs_state_table
+@output_option
+@click.pass_context
+def verify_command(
+    ctx: click.Context, group_id: str | None, with_requests: bool | None, site: Site, output: str
+) -> None:
+    """Check the state table against its own history, and against the request log.
+
+    Each data file, commit, transition, start offset and snapshot is checked. Then the requests that are still in the
+    request log are applied again, and must give the same rows and answers. The exit code is 1 when something does not
+    add up. A group whose dead-letter records cannot be written is reported, too; it is no error of the table.
+
+    The settings must be those of the processor: limits, and names of topics.
+
+    \b
+    Example:
+      sharegroup audit verify
+      sharegroup audit verify --group orders --output json
+      sharegroup audit verify --no-requests
+    """
+    with progress_bar("verify") as progress:
+        verification = table_access().verify(site.state_table_path, site.settings.broker, group_id, progress)
+    if group_id is not None and not verification.row_count:
+        raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
+    replay: RequestVerification | None = None
+    not_replayed: str | None = None
+    if with_requests or (with_requests is None and group_id is None):
+        replay, not_replayed = _replayed(site, is_required=bool(with_requests))
+    if output == JSON:
+        print_json({**_document(verification, replay), "requests_error": not_replayed})
+    else:
+        _print(verification, replay)
+        if not_replayed is not None:
+            print_text(f"The request log was not replayed: {not_replayed}")
+    if verification.finding_count or (replay is not None and replay.findings):
+        ctx.exit(ExitCode.FAILED)
+
+
+def _replayed(site: Site, is_required: bool) -> tuple[RequestVerification | None, str | None]:
+    """Return the result of the replay; or, when nobody asked for it, the reason why there is none."""
+    settings = site.settings
+    try:
+        with open_log(settings.log, must_exist=True) as log:
+            replay = RequestReplay(site.state_table_path, log, settings.processor, settings.broker)
+            return verify_requests(replay), None
+    except (LogError, UnknownTopicError, StateTableError) as error:
+        # Of a table that has lost a file, the findings count: they name it.
+        if is_required:
+            raise
+        return None, str(error)
+
+
+def _document(verification: Verification, replay: RequestVerification | None) -> dict[str, object]:
+    findings = [*verification.findings, *(replay.findings if replay is not None else ())]
+    return {
+        "row_count": verification.row_count,
+        "transition_count": verification.transition_count,
+        "segment_count": verification.segment_count,
+        "finding_count": verification.finding_count + (len(replay.findings) if replay is not None else 0),
+        "findings": [
+            {
+                "place": finding.location,
+                "request_offset": None if finding.request_offset < 0 else finding.request_offset,
+                "invariant": finding.violation.invariant,
+                "detail": finding.violation.detail,
+            }
+            for finding in findings
+        ],
+        "degraded": [
+            {"group_id": group_id, "reason": reason} for group_id, reason in sorted(verification.degraded.items())
+        ],
+        "requests": None
+        if replay is None
+        else {
+            "commit_count": replay.commit_count,
+            "message_count": replay.message_count,
+            "row_count": replay.row_count,
+            "answer_count": replay.answer_count,
+            "not_replayed": [
+                {
+                    "first_commit_id": gap.first_commit_id,
+                    "last_commit_id": gap.last_commit_id,
+                    "group_id": gap.group_id or None,
+                    "reason": gap.reason,
+                }
+                for gap in replay.gaps
+            ],
+        },
+    }
+
+
+def _print(verification: Verification, replay: RequestVerification | None) -> None:
+    rows, transitions = counted(verification.row_count, "row"), counted(verification.transition_count, "transition")
+    print_text(f"Replayed {rows} with {transitions}: {counted(verification.finding_count, 'finding')}.")
+    _print_findings(verification.findings)
+    if verification.finding_count > len(verification.findings):
+        print_text(f"Only the first {counted(len(verification.findings), 'finding')} are shown.")
+    if replay is not None:
+        print_text(
+            f"Applied {counted(replay.message_count, 'request')} of {counted(replay.commit_count, 'commit')} again, "
+            f"and compared {counted(replay.row_count, 'row')} and {counted(replay.answer_count, 'answer')}: "
+            f"{counted(len(replay.findings), 'finding')}."
+        )
+        _print_findings(replay.findings)
+        for gap in replay.gaps:
+            print_text(f"Not replayed: {gap}")
+    for group_id, reason in sorted(verification.degraded.items()):
+        print_text(f"Group {group_id} has records that wait for their dead-letter records: {reason}")
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    if findings:
+        cells = [(finding.location, finding.violation.invariant, finding.violation.detail) for finding in findings]
+        print_text("", table(("PLACE", "INVARIANT", "DETAIL"), cells))

@@ -1,0 +1,215 @@
+"""The report: one HTML file with everything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from sharegroup.audit.timelines.log_ends import LogEnds
+from sharegroup.audit.timelines.timeline import GroupTimeline, PartitionTimeline
+from sharegroup.cli.pictures.drawing import Chart, escaped_json, plotly_script
+from sharegroup.cli.pictures.group_charts import lag_chart, locks_chart
+from sharegroup.cli.pictures.html import asset, table_html
+from sharegroup.cli.pictures.partition_charts import partition_charts
+from sharegroup.cli.pictures.texts import CAUSE_TEXTS, duration_text, member_text, time_text
+from sharegroup.core.record_state import Cause
+
+MAX_LISTED_PARTITIONS = 500
+"""Share-partitions in the table of a report; those with most redeliveries come first."""
+
+MAX_POISON_ROWS = 50
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+"""The browser itself refuses any access to the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The content of a report.
+
+    Attributes:
+        group: the group over time.
+        ends: (topic id, partition) → the end of its log, of the share-partitions with charts, in their order.
+        notes: what the reader must know, such as what is left out.
+        delivery_count_limit: `share.delivery.count.limit` of the group at the end.
+    """
+
+    group: GroupTimeline
+    ends: Mapping[tuple[str, int], LogEnds]
+    notes: Sequence[str]
+    delivery_count_limit: int
+
+
+def report_html(report: Report) -> str:
+    """Return the page.
+
+    Raises:
+        EnvironmentNotReadyError: plotly is not installed.
+    """
+    group = report.group
+    script = plotly_script()
+    sections = [("Group", [lag_chart(group, report.ends), locks_chart(group)])]
+    sections += [
+        (f"Share-partition {group.partitions[key].name}", partition_charts(group, key, ends))
+        for key, ends in report.ends.items()
+    ]
+    figures: list[str] = []
+    body = [_summary(report), _poison_table(report)]
+    navigation = [("summary", "Summary"), ("poison", "Poison records")]
+    for number, (heading, charts) in enumerate(sections):
+        body.append(_section(f"section-{number}", heading, charts, figures))
+        navigation.append((f"section-{number}", heading))
+    links = "".join(f'<li><a href="#{anchor}">{escape(text)}</a></li>' for anchor, text in navigation)
+    title = escape(f"Share group {group.group_id}")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{asset("page.css")}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the charts</a>
+<header><h1>{title}</h1><p>{_range_text(group)}</p></header>
+<nav aria-label="Sections"><ul>{links}</ul></nav>
+{_TOOLBAR}
+<main id="main">
+{"".join(body)}
+</main>
+<script>{script}</script>
+<script type="application/json" id="figures">[{escaped_json(",".join(figures))}]</script>
+<script>{asset("charts.js")}{asset("report.js")}</script>
+</body>
+</html>
+"""
+
+
+_TOOLBAR = """<div class="toolbar" role="toolbar" aria-label="Time range of all charts">
+<button type="button" data-zoom="in">Zoom in</button>
+<button type="button" data-zoom="out">Zoom out</button>
+<button type="button" data-zoom="earlier">Earlier</button>
+<button type="button" data-zoom="later">Later</button>
+<button type="button" data-zoom="all">Whole range</button>
+<output id="range" aria-live="polite"></output>
+</div>"""
+
+
+def _range_text(group: GroupTimeline) -> str:
+    axis = group.axis
+    return (
+        f"{time_text(axis.since_ms)} to {time_text(axis.until_ms)} UTC "
+        f"({duration_text(axis.until_ms - axis.since_ms)}), in bins of {duration_text(axis.bin_ms)}; "
+        f"{group.row_count:,} rows of the state table."
+    )
+
+
+def _section(anchor: str, heading: str, charts: Iterable[Chart], figures: list[str]) -> str:
+    pieces = [f'<section id="{anchor}"><h2>{escape(heading)}</h2>']
+    for chart in charts:
+        number = len(figures)
+        figures.append(chart.to_json())
+        label = f"chart-title-{number}"
+        height_px = chart.layout["height"] if chart.traces else 0
+        empty = "" if chart.traces else '<p class="empty">Nothing to draw: the table below says what is known.</p>'
+        pieces.append(
+            f'<figure aria-labelledby="{label}"><h3 id="{label}">{escape(chart.title)}</h3>'
+            f"<figcaption>{escape(chart.caption)}</figcaption>{empty}"
+            # The page does not move while the charts are drawn one by one.
+            f'<div class="chart" id="chart-{number}" style="height:{height_px}px" role="img" '
+            f'aria-label="{escape(chart.title, quote=True)}: '
+            f'the same numbers are in the table below"></div>'
+            f"<details><summary>{escape(chart.title)} as a table</summary>"
+            f"{table_html(chart.title, chart.columns, chart.rows)}</details></figure>"
+        )
+    return "".join([*pieces, "</section>"])
+
+
+def _summary(report: Report) -> str:
+    group = report.group
+    partitions = sorted(group.partitions.items(), key=lambda item: (-_redeliveries(item[1]), item[1].name))
+    rows = []
+    for key, partition in partitions[:MAX_LISTED_PARTITIONS]:
+        last = [point for _, point in group.points(key)][-1:]
+        counts = partition.record_count_by_cause
+        rows.append(
+            (
+                partition.name,
+                last[0].start_offset if last else None,
+                last[0].next_offset - last[0].start_offset if last else None,
+                counts[Cause.ACQUIRE],
+                counts[Cause.ACCEPT],
+                _redeliveries(partition),
+                counts[Cause.REJECT],
+                partition.archived_at_limit_count,
+                counts[Cause.LOCK_TIMEOUT],
+            )
+        )
+    columns = (
+        "Share-partition",
+        "SPSO",
+        "In flight",
+        "Acquired",
+        "Accepted",
+        "Acquired again",
+        "Rejected",
+        "Archived at the limit",
+        "Lock timed out",
+    )
+    notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
+    return (
+        '<section id="summary"><h2>Summary</h2>'
+        + (f'<ul class="notes">{notes}</ul>' if notes else "")
+        + table_html("Records by share-partition; a record counts each time", columns, rows)
+        + "</section>"
+    )
+
+
+def _redeliveries(partition: PartitionTimeline) -> int:
+    return sum(records for count, records in partition.record_count_by_delivery.items() if count > 1)
+
+
+def _poison_table(report: Report) -> str:
+    group = report.group
+    records = [
+        (partition.name, first, last, transition)
+        for partition in group.partitions.values()
+        for first, last, transition in partition.poison.highest()
+    ]
+    records.sort(key=lambda row: (-row[3].is_archived_at_limit, -row[3].delivery_count, row[0], row[1]))
+    rows = [
+        (
+            name,
+            str(first) if first == last else f"{first}-{last}",
+            last - first + 1,
+            transition.delivery_count,
+            transition.state.name + (", at the limit" if transition.is_archived_at_limit else ""),
+            CAUSE_TEXTS.get(transition.cause.value, transition.cause.value),
+            member_text(transition.member_id, group.client_ids) if transition.member_id else None,
+            transition.reason or None,
+            time_text(transition.time_ms),
+        )
+        for name, first, last, transition in records[:MAX_POISON_ROWS]
+    ]
+    columns = (
+        "Share-partition",
+        "Offsets",
+        "Records",
+        "Deliveries",
+        "Last state",
+        "Last change",
+        "Member",
+        "Reason",
+        "At (UTC)",
+    )
+    explanation = (
+        "Records that were delivered more than once: first those archived because their deliveries were used up, then "
+        f"by delivery count. The delivery limit of the group is {report.delivery_count_limit} at the end."
+    )
+    return (
+        f'<section id="poison"><h2>Poison records</h2><p>{escape(explanation)}</p>'
+        f"{table_html('Poison records', columns, rows)}</section>"
+    )

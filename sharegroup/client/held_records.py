@@ -1,0 +1,330 @@
+"""The records that a member holds: acquired ranges of offsets under one lock deadline. No I/O, no clock.
+
+An acquisition waits until its records are delivered to the application. One whose locks have ended is dropped with a
+warning: other members may hold its records by now.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from sharegroup.client.exchange import Instant
+from sharegroup.client.pending_acknowledgements import Acknowledgement, PartitionKey
+from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.offset_ranges import consecutive, subtract
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.logs.port import LogMessage
+from sharegroup.protocol.share_fetch import ShareFetchResponse
+
+_logger = logging.getLogger(__name__)
+
+offset_of = cast(Callable[[LogMessage], int], LogMessage.offset)
+"""offset_of(message): the offset of a message that was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRange:
+    """Records of one partition that the member holds.
+
+    Attributes:
+        topic_id: topic id; compare it before you use records, since a topic can be deleted and created again.
+        first_offset: first offset, inclusive.
+        last_offset: last offset, inclusive.
+        delivery_count: deliveries of each record, this one included.
+        isolation_level: isolation level of reads: under read_committed, offsets of aborted records have no record.
+    """
+
+    topic_id: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition."""
+        return self.topic_id, self.partition
+
+    @property
+    def record_count(self) -> int:
+        """The number of offsets."""
+        return self.last_offset - self.first_offset + 1
+
+    def cut(self, first_offset: int, last_offset: int) -> HeldRange:
+        """Return the range with other offsets."""
+        if (first_offset, last_offset) == (self.first_offset, self.last_offset):
+            return self
+        return replace(self, first_offset=first_offset, last_offset=last_offset)
+
+    def acknowledgement(
+        self, acknowledge_type: AcknowledgeType, reason: str = "", redelivery_delay_ms: int | None = None
+    ) -> Acknowledgement:
+        """Return an acknowledgement of the whole range."""
+        return Acknowledgement(
+            self.topic_id,
+            self.partition,
+            self.first_offset,
+            self.last_offset,
+            acknowledge_type,
+            reason,
+            self.topic,
+            redelivery_delay_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """A range with its records.
+
+    Attributes:
+        records: its records, by offset.
+        missing: acknowledgements for its offsets without a record.
+    """
+
+    held: HeldRange
+    records: list[LogMessage]
+    missing: Sequence[Acknowledgement] = ()
+
+    def part(self, first_index: int, end_index: int) -> ReadRange:
+        """Return a part of the records, with the offsets around them that have none."""
+        if first_index <= 0 and end_index >= len(self.records):
+            return self
+        first, last = self.held.first_offset, self.held.last_offset
+        if first_index > 0:
+            first = offset_of(self.records[first_index])
+        if end_index < len(self.records):
+            last = offset_of(self.records[end_index]) - 1
+        missing = [ack for ack in self.missing if first <= ack.first_offset and ack.last_offset <= last]
+        return ReadRange(self.held.cut(first, last), self.records[first_index:end_index], missing)
+
+    def between(self, first_offset: int, last_offset: int) -> ReadRange:
+        """Return the records between two offsets, inclusive."""
+        start = bisect_left(self.records, first_offset, key=offset_of)
+        end = bisect_right(self.records, last_offset, lo=start, key=offset_of)
+        return self.part(start, end) if start < end else ReadRange(self.held, [])
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return first and last offset of each run of records without a hole."""
+        if len(self.records) == self.held.record_count:
+            return [(self.held.first_offset, self.held.last_offset)]
+        return list(consecutive(map(offset_of, self.records)))
+
+
+@dataclass(frozen=True, slots=True)
+class Acquisition:
+    """The records that one fetch acquired.
+
+    Attributes:
+        ranges: the ranges, in the leader's order.
+        lock_deadline_ms: end of the locks, epoch ms.
+        lock_timeout_ms: duration of the locks from the acquisition on.
+        requested_count: records that the fetch requested.
+        number: rises with each acquisition of a member.
+        excess_count: records beyond the requested number, because they were returned together with others.
+    """
+
+    ranges: tuple[HeldRange, ...]
+    lock_deadline_ms: int
+    lock_timeout_ms: int
+    requested_count: int = 0
+    number: int = 0
+    excess_count: int = 0
+
+    @property
+    def record_count(self) -> int:
+        """The number of offsets."""
+        return sum(held.record_count for held in self.ranges)
+
+    def without(self, other: HeldRange) -> Acquisition:
+        """Return the acquisition without some of its records."""
+        bounds = [(other.first_offset, other.last_offset)]
+        kept: list[HeldRange] = []
+        for held in self.ranges:
+            is_apart = other.last_offset < held.first_offset or held.last_offset < other.first_offset
+            kept += [held] if is_apart or held.key != other.key else subtract(held, bounds)
+        return replace(self, ranges=tuple(kept))
+
+    def is_over(self, epoch_ms: int) -> bool:
+        """Return True if the locks have ended, so that other members may hold the records."""
+        return epoch_ms >= self.lock_deadline_ms
+
+    @property
+    def stale_at_ms(self) -> int:
+        """The time when half of the locks' duration is over, epoch ms; the rest may be too short to process records."""
+        return self.lock_deadline_ms - self.lock_timeout_ms // 2
+
+
+def acquired_ranges(response: ShareFetchResponse, topic_names: Mapping[str, str]) -> tuple[HeldRange, ...]:
+    """Return the ranges that a response acquires for the member.
+
+    Args:
+        topic_names: topic id → topic name.
+    """
+    return tuple(
+        HeldRange(
+            topic.topic_id,
+            topic_names.get(topic.topic_id, ""),
+            partition.partition_index,
+            acquired.first_offset,
+            acquired.last_offset,
+            acquired.delivery_count,
+            response.isolation_level,
+        )
+        for topic in response.responses
+        for partition in topic.partitions
+        for acquired in partition.acquired_records
+    )
+
+
+def split_after(ranges: Iterable[HeldRange], record_count: int) -> tuple[list[HeldRange], list[HeldRange]]:
+    """Split ranges, in order, after a number of offsets."""
+    first: list[HeldRange] = []
+    rest: list[HeldRange] = []
+    room = record_count
+    for held in ranges:
+        if room >= held.record_count:
+            first.append(held)
+        elif room > 0:
+            first.append(held.cut(held.first_offset, held.first_offset + room - 1))
+            rest.append(held.cut(held.first_offset + room, held.last_offset))
+        else:
+            rest.append(held)
+        room -= held.record_count
+    return first, rest
+
+
+def unread(ranges: Iterable[HeldRange], reason: str) -> list[Acknowledgement]:
+    """Return acknowledgements that take back the delivery of records: no application has received them."""
+    return [held.acknowledgement(AcknowledgeType.UNREAD, reason) for held in ranges]
+
+
+class HeldLocks:
+    """Counts the records that are locked to the member: it sends heartbeats while there are some."""
+
+    def __init__(self) -> None:
+        self._record_count = 0
+        self._until_ms = 0
+        self._lock_timeout_ms = 0
+        self._seen_ms = 0
+        """The latest time that the caller passed, epoch ms."""
+
+    def acquired(self, acquisition: Acquisition) -> None:
+        """Add an acquisition."""
+        self._record_count += acquisition.record_count
+        self._lock_timeout_ms = acquisition.lock_timeout_ms
+        self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
+
+    def acknowledged(self, acknowledgements: Iterable[Acknowledgement], is_refused: bool) -> None:
+        """Handle the answer to acknowledgements: a renewed record stays locked, any other one does not."""
+        for acknowledgement in acknowledgements:
+            if acknowledgement.acknowledge_type is AcknowledgeType.RENEW and not is_refused:
+                self._until_ms = max(self._until_ms, self._seen_ms + self._lock_timeout_ms)
+            else:
+                self._record_count -= acknowledgement.last_offset - acknowledgement.first_offset + 1
+
+    def are_held(self, epoch_ms: int) -> bool:
+        """Return True while a record is locked to the member; epoch ms."""
+        self._seen_ms = epoch_ms
+        if self._record_count <= 0 or epoch_ms >= self._until_ms:
+            # Acquisitions whose locks ended were never acknowledged.
+            self._record_count = 0
+            return False
+        return True
+
+
+class WaitingAcquisitions:
+    """A queue of acquisitions, of which parts can be delivered."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Acquisition] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of acquisitions."""
+        return len(self._queue)
+
+    @property
+    def record_count(self) -> int:
+        """The number of records of all acquisitions."""
+        return sum(acquisition.record_count for acquisition in self._queue)
+
+    @property
+    def stale_at_ms(self) -> int:
+        """The time at which the oldest acquisition is stale, epoch ms; there must be one."""
+        return self._queue[0].stale_at_ms
+
+    def add(self, acquisition: Acquisition) -> None:
+        """Add the youngest acquisition."""
+        self._queue.append(acquisition)
+
+    def take(self, at: Instant) -> Acquisition | None:
+        """Remove and return the oldest acquisition with locks; None if there is none."""
+        while self._queue:
+            oldest = self._queue.popleft()
+            if not _is_lost(oldest, at):
+                return oldest
+        return None
+
+    def take_all(self, at: Instant) -> list[Acquisition]:
+        """Remove all acquisitions, and return those with locks."""
+        taken = []
+        while (oldest := self.take(at)) is not None:
+            taken.append(oldest)
+        return taken
+
+    def has_stale(self, at: Instant) -> bool:
+        """Return True if the oldest acquisition is stale."""
+        return bool(self._queue) and self.stale_at_ms <= at.epoch_ms
+
+    def take_stale(self, at: Instant) -> list[Acquisition]:
+        """Remove the stale acquisitions, and return those with locks."""
+        taken = []
+        while self.has_stale(at):
+            stale = self._queue.popleft()
+            if not _is_lost(stale, at):
+                taken.append(stale)
+        return taken
+
+    def after(self, number: int) -> Acquisition | None:
+        """Return the first acquisition with a higher number."""
+        return next((waiting for waiting in self._queue if waiting.number > number), None)
+
+    def deliver(self, number: int, part: HeldRange, at: Instant) -> bool:
+        """Remove a part of an acquisition; return False if it no longer waits, or its locks ended."""
+        index = next((i for i, waiting in enumerate(self._queue) if waiting.number == number), None)
+        if index is None:
+            return False
+        waiting = self._queue[index]
+        left = waiting.without(part)
+        is_lost = _is_lost(waiting, at)
+        if left.ranges and not is_lost:
+            self._queue[index] = left
+        else:
+            del self._queue[index]
+        return not is_lost
+
+    def clear(self) -> None:
+        """Remove all acquisitions."""
+        self._queue.clear()
+
+
+def _is_lost(acquisition: Acquisition, at: Instant) -> bool:
+    """Return True if the locks of an acquisition ended before it was taken, so that it must be dropped.
+
+    Returning it unread could fail, and all other acknowledgements of the same request with it.
+    """
+    if not acquisition.is_over(at.epoch_ms):
+        return False
+    _logger.warning(
+        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for. If that repeats for a "
+        "member that is not slow, the clocks of its host and of the processor differ.",
+        len(acquisition.ranges),
+        at.epoch_ms - acquisition.lock_deadline_ms,
+    )
+    return True

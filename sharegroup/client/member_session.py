@@ -1,0 +1,364 @@
+"""The member's side of its share session (KIP-932): requests and their responses. No I/O, no clock.
+
+One request is outstanding at a time, with one exception: a fetch that may be parked can be overtaken by the next
+request, which makes the leader answer the parked fetch first. A request without an answer is sent again unchanged, so
+the leader recognises it. After an error of the whole request the session is opened again.
+
+When another processor has taken over, the sessions and the parked fetches of the one before are lost: the session is
+opened again at once. Unanswered acknowledgements are repeated first, unchanged: the processor has kept the last request
+of each member that had a durable effect, and answers its repetition without applying it again.
+
+Every acknowledgement ends in exactly one `Acknowledged`: with the leader's answer, by `expire`, or by `give_up`.
+Acknowledgements that were not applied, because of an error of the session or a loading leader, are sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sharegroup.client.exchange import Backoff, Request
+from sharegroup.client.held_records import Acquisition, acquired_ranges, unread
+from sharegroup.client.pending_acknowledgements import (
+    Acknowledged,
+    Acknowledgement,
+    PartitionKey,
+    PendingAcknowledgements,
+    acknowledge_error,
+    by_partition,
+    failed,
+    topics_with,
+)
+from sharegroup.client.refusals import FetchAnswered, fetch_answered
+from sharegroup.client.settings import FetchSettings
+from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.share_fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    ForgottenTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+MAX_EPOCH = 2**31 - 1
+MAX_RANGES_PER_REQUEST = 5_000
+"""Maximum number of acknowledged ranges of one request; 5,000 are about 350 KB. The next request carries the rest."""
+
+_ABANDONED_KEPT = 64
+
+
+def epoch_after(epoch: int) -> int:
+    """Return the epoch of the next request; it wraps to 1, since 0 opens a session."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+SessionEvent = Acquisition | Acknowledged | FetchAnswered
+"""A response of the leader is one or more of these."""
+
+
+@dataclass(slots=True, eq=False)
+class SessionRequest:
+    """A request of the session that is not answered yet; a repetition is the same object.
+
+    Attributes:
+        resend_at_ms: time at which it is sent again.
+        since_ms: time since which the oldest of its acknowledgements has waited.
+    """
+
+    request: Request[ShareFetchRequest | ShareAcknowledgeRequest]
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    resend_at_ms: int = 0
+    since_ms: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """True if it closes the session."""
+        return self.request.body.share_session_epoch == FINAL_EPOCH
+
+    @property
+    def may_be_parked(self) -> bool:
+        """True if the leader may let it wait for records; one with acknowledgements is answered at once."""
+        body = self.request.body
+        return isinstance(body, ShareFetchRequest) and body.max_wait_ms > 0 and not self.acknowledgements
+
+
+class MemberSession:
+    """The state machine of one member's share session.
+
+    Args:
+        topic_names: topic id → topic name; it grows with the assignments.
+    """
+
+    def __init__(self, settings: FetchSettings, correlation_ids: Iterator[int], topic_names: Mapping[str, str]) -> None:
+        self.partitions: set[PartitionKey] = set()
+        """Share-partitions of the fetches from now on."""
+        self.pending = PendingAcknowledgements()
+        """Acknowledgements for the next request."""
+        self.is_closed = False
+        self._settings = settings
+        self._correlation_ids = correlation_ids
+        self._topic_names = topic_names
+        self._epoch = INITIAL_EPOCH
+        self._partitions_of_leader: set[PartitionKey] = set()
+        self._pending_since_ms: int | None = None
+        self._outstanding: list[SessionRequest] = []
+        self._abandoned: deque[int] = deque(maxlen=_ABANDONED_KEPT)
+        self._backoff = Backoff()
+        self._is_closing = False
+        self._keeps_locks = False
+
+    @property
+    def unanswered_partitions(self) -> set[PartitionKey]:
+        """Partitions with acknowledgements that wait to be sent or answered."""
+        sent = {ack.key for outstanding in self._outstanding for ack in outstanding.acknowledgements}
+        return sent.union(self.pending.partitions)
+
+    @property
+    def can_send(self) -> bool:
+        """Return True if a request can be sent before there is a response."""
+        if not self._outstanding:
+            return True
+        return len(self._outstanding) == 1 and self._outstanding[0].may_be_parked
+
+    @property
+    def is_final_sent(self) -> bool:
+        """True if the request that closes the session was sent, or the session is closed."""
+        return self.is_closed or any(outstanding.is_final for outstanding in self._outstanding)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """The time at which `next_request` may return a request without further input; None if it will not."""
+        if self.is_closed:
+            return None
+        if self._backoff.until_ms:
+            return self._backoff.until_ms
+        return self._outstanding[-1].resend_at_ms if self._outstanding else None
+
+    def close(self, keeps_locks: bool = False) -> None:
+        """Send no further fetch, send pending acknowledgements, and close: the leader releases the records still held.
+
+        Args:
+            keeps_locks: send no close: held records stay locked until their locks end.
+        """
+        self._is_closing = True
+        self._keeps_locks = keeps_locks
+
+    def last_request(self) -> SessionRequest | None:
+        """Return a request that closes the session without waiting for earlier answers, or for its own.
+
+        None if there is nothing to close, or if the close was sent.
+        """
+        if self.is_final_sent or self._keeps_locks or self._epoch == INITIAL_EPOCH:
+            return None
+        request = self._acknowledge(FINAL_EPOCH)
+        self._outstanding.append(request)
+        return request
+
+    def give_up(self) -> list[Acknowledged]:
+        """Close without the leader: unanswered acknowledgements have failed."""
+        unanswered = [ack for outstanding in self._outstanding for ack in outstanding.acknowledgements]
+        unanswered += self.pending
+        self._outstanding = []
+        self.pending = PendingAcknowledgements()
+        self.is_closed = True
+        return failed(unanswered, RequestTimedOutError("The acknowledgement was not answered before the close."))
+
+    def next_request(self, now_ms: int, max_records: int, is_urgent: bool = True) -> SessionRequest | None:
+        """Return the request to send now; None if there is none before the next answer or deadline.
+
+        Args:
+            now_ms: time on a monotonic clock.
+            max_records: records to fetch; 0 is none.
+            is_urgent: send acknowledgements without a fetch, too; otherwise they wait for the next one.
+        """
+        if self.is_closed or not self._backoff.is_over(now_ms):
+            return None
+        if self._outstanding and now_ms >= self._outstanding[-1].resend_at_ms:
+            self._outstanding[-1].resend_at_ms = now_ms + self._settings.request_timeout_ms
+            return self._outstanding[-1]
+        if not self.can_send:
+            return None
+        since_ms = now_ms if self._pending_since_ms is None else self._pending_since_ms
+        request = self._closing_request() if self._is_closing else self._running_request(max_records, is_urgent)
+        if request is not None:
+            request.resend_at_ms, request.since_ms = now_ms + self._settings.request_timeout_ms, since_ms
+            self._outstanding.append(request)
+            self._epoch = epoch_after(request.request.body.share_session_epoch)
+        return request
+
+    def expire(self, now_ms: int) -> list[Acknowledged]:
+        """Give up acknowledgements that have waited too long to be sent or to be answered; call it regularly.
+
+        Those that were sent may have been applied. The session is opened again, since the leader may not know an
+        epoch without an answer.
+        """
+        timeout_ms = self._settings.acknowledge_timeout_ms
+        if timeout_ms is None or self._is_closing:
+            return []
+        expired: list[Acknowledgement] = []
+        if not self.pending:
+            self._pending_since_ms = None
+        elif self._pending_since_ms is None:
+            self._pending_since_ms = now_ms
+        elif now_ms >= self._pending_since_ms + timeout_ms:
+            expired += self.pending
+            self.pending, self._pending_since_ms = PendingAcknowledgements(), None
+        last = self._outstanding[-1] if self._outstanding else None
+        if last is not None and last.acknowledgements and now_ms >= last.since_ms + timeout_ms:
+            expired = [*last.acknowledgements, *expired]
+            self._abandoned.extend(outstanding.request.correlation_id for outstanding in self._outstanding)
+            self._outstanding = []
+            self._epoch = INITIAL_EPOCH
+        return failed(expired, RequestTimedOutError(f"The acknowledgement was not answered within {timeout_ms} ms."))
+
+    def send_failed(self, now_ms: int) -> None:
+        """Send the latest request again after a pause: it did not reach the log."""
+        if self._outstanding:
+            self._outstanding[-1].resend_at_ms = now_ms
+            self._backoff.failed(now_ms)
+
+    def reopen(self, now_ms: int) -> None:
+        """Open the session again: another processor has taken over, which does not know it.
+
+        An unanswered fetch is lost; records that it acquires after all are returned unread. Unanswered acknowledgements
+        and a close are sent again at once, and the session is opened when they are answered.
+        """
+        kept: list[SessionRequest] = []
+        for outstanding in self._outstanding:
+            if outstanding.acknowledgements or outstanding.is_final:
+                outstanding.resend_at_ms = now_ms
+                kept.append(outstanding)
+            else:
+                self._abandoned.append(outstanding.request.correlation_id)
+        self._outstanding = kept
+        self._epoch = INITIAL_EPOCH
+        self._backoff.succeeded()
+
+    def receive(self, correlation_id: int, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
+        """Handle a response; a repeated one changes nothing."""
+        ids = [outstanding.request.correlation_id for outstanding in self._outstanding]
+        if correlation_id not in ids:
+            if correlation_id in self._abandoned:
+                self._abandoned.remove(correlation_id)
+                held = acquired_ranges(response, self._topic_names)
+                self.pending.put_back(unread(held, "the answer came after the session was opened again"))
+            return []
+        position = ids.index(correlation_id)
+        # The answer to the later request also ends the parked fetch before it, which carried no acknowledgements.
+        self._abandoned.extend(ids[:position])
+        answered = self._outstanding[position]
+        del self._outstanding[: position + 1]
+        events: list[SessionEvent] = []
+        if answered.request.api_key is ApiKey.SHARE_FETCH:
+            events.append(fetch_answered(response))
+        if response.error_code:
+            return events + self._refused(answered, api_error(response.error_code, response.error_message), now_ms)
+        if answered.is_final:
+            self.is_closed = True
+        return events + self._answered(answered, response, now_ms)
+
+    def _running_request(self, max_records: int, is_urgent: bool) -> SessionRequest | None:
+        fetches = max_records > 0 and bool(self.partitions)
+        if not fetches and not is_urgent:
+            return None
+        if self._epoch == INITIAL_EPOCH:
+            if self.pending:
+                return self._fetch(max_records=0)
+            return self._fetch(max_records) if fetches else None
+        if self.pending:
+            # A fetch adds the partitions that it names to the session, so it carries no acknowledgements of others.
+            if fetches and self.partitions.issuperset(self.pending.partitions):
+                return self._fetch(max_records)
+            return self._acknowledge(self._epoch)
+        if fetches and (not self._outstanding or self.partitions != self._partitions_of_leader):
+            return self._fetch(max_records)
+        return None
+
+    def _closing_request(self) -> SessionRequest | None:
+        if self._outstanding:
+            # Ends the parked fetch; if it acquires records after all, they can be returned before the close.
+            return self._acknowledge(self._epoch)
+        if (self._epoch == INITIAL_EPOCH or self._keeps_locks) and not self.pending:
+            self.is_closed = True
+            return None
+        if self._epoch == INITIAL_EPOCH:
+            return self._fetch(max_records=0)
+        stays_open = self._keeps_locks or len(self.pending) > MAX_RANGES_PER_REQUEST
+        return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
+
+    def _fetch(self, max_records: int) -> SessionRequest:
+        opens = self._epoch == INITIAL_EPOCH
+        acknowledgements = () if opens else self._taken()
+        known = set() if opens else self._partitions_of_leader
+        forgotten: dict[str, list[int]] = {}
+        for topic_id, partition in sorted(known - self.partitions):
+            forgotten.setdefault(topic_id, []).append(partition)
+        body = ShareFetchRequest(
+            share_session_epoch=self._epoch,
+            max_wait_ms=self._settings.max_wait_ms if max_records else 0,
+            max_records=max_records,
+            batch_size=min(self._settings.batch_size, max(max_records, 1)),
+            acquire_mode=self._settings.acquire_mode,
+            topics=topics_with(self.partitions - known, acknowledgements),
+            forgotten_topics_data=[ForgottenTopic(topic_id=t, partitions=numbers) for t, numbers in forgotten.items()],
+        )
+        self._partitions_of_leader = set(self.partitions)
+        return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_FETCH, body), acknowledgements)
+
+    def _acknowledge(self, epoch: int) -> SessionRequest:
+        acknowledgements = self._taken()
+        body = ShareAcknowledgeRequest(share_session_epoch=epoch, topics=topics_with((), acknowledgements))
+        return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body), acknowledgements)
+
+    def _taken(self) -> tuple[Acknowledgement, ...]:
+        # The time of the remaining ones, and of new ones, begins with the next request.
+        self._pending_since_ms = None
+        return tuple(self.pending.take(MAX_RANGES_PER_REQUEST))
+
+    def _refused(self, answered: SessionRequest, error: ApiError, now_ms: int) -> list[Acknowledged]:
+        """Begin a new session; the leader applied nothing of this request.
+
+        It may apply the acknowledgements of the next one, so the session is opened when that one is answered.
+        """
+        self._epoch = INITIAL_EPOCH
+        later, self._outstanding = self._outstanding, []
+        for outstanding in later:
+            if outstanding.acknowledgements:
+                self._outstanding.append(outstanding)
+            else:
+                self._abandoned.append(outstanding.request.correlation_id)
+        if not self._outstanding:
+            self._backoff.failed(now_ms)
+        if not error.retriable:
+            return failed(answered.acknowledgements, error)
+        self.pending.put_back(answered.acknowledgements)
+        return []
+
+    def _answered(self, answered: SessionRequest, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
+        answers = {
+            (topic.topic_id, partition.partition_index): partition
+            for topic in response.responses
+            for partition in topic.partitions
+        }
+        events: list[SessionEvent] = []
+        is_loading = False
+        for key, acknowledgements in by_partition(answered.acknowledgements).items():
+            error = acknowledge_error(answers.get(key))
+            if isinstance(error, CoordinatorLoadInProgressError) and not answered.is_final:
+                self.pending.put_back(acknowledgements)
+                is_loading = True
+            else:
+                events.append(Acknowledged(tuple(acknowledgements), error))
+        if ranges := acquired_ranges(response, self._topic_names):
+            body = answered.request.body
+            requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
+            deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
+            events.append(Acquisition(ranges, deadline_ms, timeout_ms, requested_count))
+        if is_loading or (not ranges and any(partition.error_code for partition in answers.values())):
+            self._backoff.failed(now_ms)
+        else:
+            self._backoff.succeeded()
+        return events

@@ -1,0 +1,169 @@
+"""Configurations of members: ShareConsumerConfig of a share consumer, and WorkerConfig of a Spark worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sharegroup.config.model import Bool, Config, Int, Long, NonEmpty, TopicNames, invalid_relation, order_text
+
+AcquireMode = Literal["batch_optimized", "record_limit"]
+
+CONSUMER_REFUSAL = "cannot be set when using a share group"
+"""The text after a refused key in the error, without the full stop; the text is Kafka's."""
+
+CONSUMER_REFUSED: Mapping[str, str] = {
+    "allow.auto.create.topics": "Topics are created by an administrator, never by a consumer.",
+    "auto.offset.reset": "Set share.auto.offset.reset of the group instead.",
+    "config.providers": "Values are taken as they are; the program that makes the consumer looks them up.",
+    "enable.auto.commit": "Choose share.acknowledgement.mode instead.",
+    "group.instance.id": "A share group has no static members.",
+    "group.protocol": "A share group has one protocol.",
+    "group.remote.assignor": "The assignor is the broker's group.share.assignors.",
+    "heartbeat.interval.ms": "Set share.heartbeat.interval.ms of the group instead.",
+    "interceptor.classes": "A share consumer has no interceptors.",
+    "isolation.level": "Set share.isolation.level of the group instead.",
+    "key.deserializer": "Keys are bytes; DeserializingShareConsumer takes deserializers.",
+    "partition.assignment.strategy": "The assignor is the broker's group.share.assignors.",
+    "session.timeout.ms": "Set share.session.timeout.ms of the group instead.",
+    "value.deserializer": "Values are bytes; DeserializingShareConsumer takes deserializers.",
+}
+"""Keys that are refused for members of a share group.
+
+Kafka accepts `allow.auto.create.topics` and `config.providers`, and its consumers need the deserializers.
+"""
+
+_CONNECTIONS = "Connections to Kafka are librdkafka's, with its defaults."
+_METRICS = "`ShareConsumer.metrics` has averages, maxima and rates of the last minute; nothing is pushed."
+
+CONSUMER_WITHOUT_EFFECT: Mapping[str, str] = {
+    "auto.commit.interval.ms": "Nothing is committed at intervals, as with Kafka's share consumer.",
+    "check.crcs": "Checks of records are librdkafka's, or the embedded log's own.",
+    "client.dns.lookup": _CONNECTIONS,
+    "connections.max.idle.ms": _CONNECTIONS,
+    "enable.metrics.push": _METRICS,
+    "exclude.internal.topics": "A pattern never matches internal topics, as by default.",
+    "fetch.min.bytes": "A fetch is answered as soon as a record can be acquired, as with the default of 1.",
+    "internal.throw.on.fetch.stable.offset.unsupported": "It is internal to Kafka's Java client.",
+    "metadata.recovery.rebootstrap.trigger.ms": _CONNECTIONS,
+    "metadata.recovery.strategy": _CONNECTIONS,
+    "metric.reporters": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "receive.buffer.bytes": _CONNECTIONS,
+    "reconnect.backoff.max.ms": _CONNECTIONS,
+    "reconnect.backoff.ms": _CONNECTIONS,
+    "retry.backoff.max.ms": "Requests are tried again after 100 ms, doubling to 1 s, which are the defaults.",
+    "retry.backoff.ms": "Requests are tried again after 100 ms, doubling to 1 s, which are the defaults.",
+    "send.buffer.bytes": _CONNECTIONS,
+    "socket.connection.setup.timeout.max.ms": _CONNECTIONS,
+    "socket.connection.setup.timeout.ms": _CONNECTIONS,
+}
+"""Keys of Kafka's share consumer that are accepted and change nothing."""
+
+
+class ShareConsumerConfig(Config):
+    """Configuration of a share consumer (KIP-932, ShareConsumerConfig of Kafka 4.3).
+
+    `fetch.max.wait.ms` is 15,000 where Kafka has 500: a parked fetch is a row of state and costs nothing while it
+    waits, but each fetch that is sent is a message for the processor. A fetch must be answered before its request
+    times out, so `request.timeout.ms` is greater than `fetch.max.wait.ms`.
+
+    The records of the next poll may be acquired and read while the application works. If no poll comes for three times
+    the usual time between two, and for a second at least, they go back unread, and nothing is fetched until the next
+    poll.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
+    refusal: ClassVar[str] = CONSUMER_REFUSAL
+    without_effect: ClassVar[Mapping[str, str]] = CONSUMER_WITHOUT_EFFECT
+
+    group_id: NonEmpty = Field(description="The share group.")
+    client_id: str = Field(default="", description="Free name of the client, for people who read logs.")
+    client_rack: str = Field(default="", description="Where the client is; free text, passed on with heartbeats.")
+    share_acknowledgement_mode: Literal["implicit", "explicit"] = Field(
+        default="implicit", description="Whether the next poll accepts the records of the last one, or the application."
+    )
+    share_acquire_mode: AcquireMode = Field(
+        default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
+    )
+    max_poll_records: Annotated[Int, Field(ge=1)] = Field(
+        default=500,
+        description="Records that one poll returns, so many from the first poll on where it is set; a soft limit with "
+        "`batch_optimized`. Where it is not set, polls begin with one record, and grow to the default with what the "
+        "application works off.",
+    )
+    max_poll_interval_ms: Annotated[Int, Field(ge=1)] = Field(
+        default=300_000, description="Time between two polls after which the consumer leaves the group, in ms."
+    )
+    fetch_max_wait_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=15_000, description="Time for which a fetch waits for records to become available, in ms; Kafka: 500."
+    )
+    fetch_max_bytes: Annotated[Int, Field(ge=0)] = Field(
+        default=52_428_800, description="Bytes of values that are read at once; what is left, a later poll returns."
+    )
+    max_partition_fetch_bytes: Annotated[Int, Field(ge=0)] = Field(
+        default=1_048_576, description="Bytes of values of one partition that are read at once."
+    )
+    metadata_max_age_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=300_000, description="Time after which a subscription by pattern looks at the topics again, in ms."
+    )
+    request_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=30_000, description="Time after which a request without a response is sent again, in ms."
+    )
+    default_api_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
+        default=60_000,
+        description="Time after which a call without a timeout of its own gives up, and acknowledgements without an "
+        "answer have failed, in ms.",
+    )
+
+    @model_validator(mode="after")
+    def _check_relations(self) -> Self:
+        request, wait = "request.timeout.ms", "fetch.max.wait.ms"
+        if self.request_timeout_ms <= self.fetch_max_wait_ms:
+            text = order_text(request, self.request_timeout_ms, "greater than", wait, self.fetch_max_wait_ms)
+            raise invalid_relation(text, request, wait)
+        return self
+
+
+class WorkerConfig(Config):
+    """Configuration of a Spark worker.
+
+    `max.poll.records` is 10,000 where a consumer has 500: a worker pays for a Spark job with each batch, not for
+    each record.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
+    refusal: ClassVar[str] = CONSUMER_REFUSAL
+
+    group_id: NonEmpty = Field(description="The share group.")
+    topics: TopicNames = Field(description="The topics that the worker subscribes to.")
+    client_id: str = Field(default="", description="Free name of the worker, for people who read logs.")
+    share_acquire_mode: AcquireMode = Field(
+        default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
+    )
+    max_poll_records: Annotated[Int, Field(ge=1)] = Field(
+        default=10_000, description="Records that are acquired for one batch; a soft limit with `batch_optimized`."
+    )
+    worker_ranges_in_flight: Annotated[Int, Field(ge=1, le=64)] = Field(
+        default=2, description="Acquired batches that are read or processed at once."
+    )
+    worker_bisect_on_error: Bool = Field(
+        default=True,
+        description="Whether a handler that fails is called again with halves of its records, down to single ones, so "
+        "that only those are released that it cannot process.",
+    )
+    worker_renew_max_ms: Annotated[Long, Field(ge=0)] = Field(
+        default=1_800_000,
+        description="How long a handler may work on one batch, in ms: the locks are renewed for so long, then the "
+        "handler is cancelled and its records are released.",
+    )
+    worker_metrics_port: Annotated[Int, Field(ge=0, le=65_535)] = Field(
+        default=0, description="Port at which the worker shows its metrics to Prometheus; 0 is none."
+    )
+    worker_metrics_host: NonEmpty = Field(
+        default="127.0.0.1", description="Address of that port; `0.0.0.0` is reached from other machines, too."
+    )

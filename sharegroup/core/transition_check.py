@@ -1,0 +1,64 @@
+"""One answer for all invariants of a transition, for audits of long histories.
+
+The invariants (`core/invariants.py`) name what does not hold, each by itself. Nearly all transitions of a history hold:
+this asks once, and the invariants are asked only where the answer is False.
+"""
+
+from __future__ import annotations
+
+from sharegroup.core.records import SharePartitionLimits, Transition
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.transition_rules import CAUSE_NUMBERS, NOT_IN_FLIGHT, Change, holds
+
+
+def record_holds(
+    before: SharePartition, record: Transition, limits: SharePartitionLimits, now_ms: int, highest_limit: int
+) -> bool:
+    """Return True if `check_record` has no violation of a transition, for a fraction of its cost.
+
+    A change that another system or an administrator has decided is never answered with True.
+
+    Args:
+        before: the state that the transition is about to change.
+        record: the transition.
+        limits: see `Circumstances`.
+        now_ms: see `Circumstances`.
+        highest_limit: the highest delivery count limit that applied to any record in flight.
+    """
+    if record.from_state is None:
+        change = change_of(before, record, None, now_ms)
+        return record.first_offset >= before.next_offset and bool(holds(change, limits, highest_limit))
+    if record.first_offset < before.start_offset or record.last_offset >= before.next_offset:
+        return False
+    return all(
+        holds(change_of(before, record, run, now_ms), limits, highest_limit)
+        for run in before.runs.overlapping(record.first_offset, record.last_offset)
+    )
+
+
+def change_of(before: SharePartition, record: Transition, run: Run | None, now_ms: int) -> Change:
+    """Return a transition with a run that it touches, for its rules.
+
+    Args:
+        before: the state that the transition is about to change.
+        record: the transition.
+        run: the run; None if the records are not in flight, or the rule is not about runs.
+        now_ms: the time at which it was made.
+    """
+    _, last_offset, from_state, to_state, delivery_count, member_id, deadline_ms, cause = record
+    return Change(
+        last_offset,
+        NOT_IN_FLIGHT if from_state is None else from_state,
+        to_state,
+        delivery_count,
+        member_id,
+        deadline_ms,
+        CAUSE_NUMBERS[cause],
+        now_ms,
+        before.start_offset,
+        NOT_IN_FLIGHT if run is None else run.state,
+        0 if run is None else run.delivery_count,
+        "" if run is None else run.member_id,
+        0 if run is None else run.deadline_ms,
+    )

@@ -1,0 +1,219 @@
+"""The Kafka log: topics of a Kafka cluster, through the client that needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Message
+
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
+from sharegroup.logs.kafka_appender import KafkaAppender
+from sharegroup.logs.kafka_clients import ClientPool, KafkaClients
+from sharegroup.logs.kafka_end_watch import KafkaEndWatch
+from sharegroup.logs.kafka_follower import KafkaFollower
+from sharegroup.logs.kafka_messages import MessageReader
+from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, RangeReader, TopicIdPartition
+from sharegroup.logs.kafka_topics import KafkaTopics, KnownTopics
+from sharegroup.logs.log_clock import LogClock
+from sharegroup.logs.port import LogRecord, NewRecord, OffsetSpan, PartitionOffsets, TopicDescription, TopicIdentity
+
+
+class KafkaLog:
+    """A `Log` on a Kafka cluster (tested with 4.3.1 and 3.9.2).
+
+    Any thread may use it; a forked process must open its own. Opening asks nothing of the cluster. Operations ride out
+    an outage that is shorter than the time that they may take.
+
+    Args:
+        config: the cluster, and how to log in.
+        timeout_ms: how long an operation retries while Kafka cannot be reached (`default.api.timeout.ms` of
+            Kafka's own clients); the event log reports waiting operations once a minute.
+
+    Raises:
+        ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
+    """
+
+    def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000) -> None:
+        self.config = config
+        self._clients = KafkaClients(config, timeout_ms)
+        self._topics = KafkaTopics(self._clients)
+        self._known_topics = KnownTopics(self._topics)
+        # The processor's responses do not wait for the appends of its watches.
+        self._appenders = ClientPool(self._clients, partial(KafkaAppender, self._clients))
+        self._clock = LogClock()
+        self._readers = {
+            level: ClientPool(self._clients, partial(RangeReader, self._clients, level, self._clock))
+            for level in IsolationLevel
+        }
+        self._message_readers = {
+            level: ClientPool(self._clients, partial(MessageReader, self._clients, self._topics, level, self._clock))
+            for level in IsolationLevel
+        }
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> TopicDescription:
+        """Create a topic; see `Log.create_topic`."""
+        try:
+            self._topics.create(name, partition_count, config or {})
+        except TopicExistsError:
+            if not if_not_exists:
+                raise
+            return self.describe_topic(name)
+        return self._topics.awaited(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records; raises `UnknownTopicError`."""
+        self._topics.delete(name)
+        self._known_topics.forget([name])
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Describe one topic; raises `UnknownTopicError`."""
+        (description,) = self._topics.describe([name])
+        return description
+
+    def topics(self) -> list[TopicDescription]:
+        """Describe all topics but Kafka's own, by name."""
+        return self._topics.describe(self._topics.names())
+
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+        """Append records, in one batch of the producer's up to a megabyte; see `Log.append`."""
+        return self.append_all([(topic, partition, records)])[0]
+
+    def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        """Append several batches, topic by topic; see `Log.append_all`."""
+        self._known_topics.check_partitions((topic, partition) for topic, partition, _ in batches)
+        filled = [batch for batch in batches if batch[2]]
+        try:
+            firsts = iter(self._appended(filled) if filled else ())
+        except LogError:
+            self._known_topics.forget(topic for topic, _, _ in batches)
+            raise
+        return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
+
+    def identify(
+        self, names: Iterable[str], timeout_ms: int | None = None
+    ) -> dict[str, TopicIdentity | ShareGroupError]:
+        """Return the topic of each name; see `Log.identify`."""
+        return self._topics.identify(names, timeout_ms)
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, timeout_ms: int | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """Return start, end and last stable offset by partition; see `Log.offsets`."""
+        if partitions is None:
+            partitions = range(self._topics.identity(topic).partition_count)
+        if timeout_ms is None:
+            return self._topics.offsets(topic, partitions)
+        return self._topics.reachable_offsets(topic, partitions, timeout_ms)
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """Return the first offset whose timestamp is at or after a time; see `Log.offset_for_time`."""
+        self._identified(topic, partition)
+        offset = self._topics.offset_for_time(topic, partition, timestamp_ms)
+        return self._end_offset(topic, partition) if offset is None else offset
+
+    def group_config(self, group_id: str) -> dict[str, str]:
+        """Return the configuration that a share group of the cluster's own brokers has; defaults are left out.
+
+        Raises:
+            LogError: the brokers do not answer, or have no configuration of groups (before Kafka 3.8).
+        """
+        return self._topics.group_config(group_id)
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        end_offset: int,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> list[LogRecord]:
+        """Read records of a range of offsets, end exclusive; see `Log.read`."""
+        while True:
+            identified = self._identified(topic, partition)
+            offsets = self._topics.offsets(topic, [partition])[partition]
+            start = max(start_offset, offsets.start_offset)
+            limits = Limits(min(end_offset, offsets.readable_end(isolation_level)), max_records, max_bytes)
+            if start >= limits.end_offset:
+                return []
+            with self._readers[isolation_level].lent(methodcaller("is_at", identified, start)) as reader:
+                try:
+                    return reader.read(identified, start, limits)
+                except OffsetsDeletedError:
+                    continue
+
+    def read_messages(
+        self,
+        topic: str,
+        topic_id: str,
+        spans: Mapping[int, OffsetSpan],
+        max_bytes: int,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, list[Message]]:
+        """Read spans of partitions as messages; see `Log.read_messages`."""
+        with self._message_readers[isolation_level].lent(methodcaller("is_at", topic, topic_id)) as reader:
+            return reader.read(topic, topic_id, spans, max_bytes)
+
+    def watch_ends(self) -> KafkaEndWatch:
+        """Make a watch of the ends of partitions; see `Log.watch_ends`."""
+        return KafkaEndWatch(self._clients)
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> KafkaFollower:
+        """Follow the tails of some partitions; see `Log.follow`. Closing the log ends a waiting `take`."""
+        return KafkaFollower(self._clients, self._topics, self._clock, topic, positions)
+
+    def lock_member(self, group_id: str, member_id: str) -> None:
+        """Return None: Kafka does not report the end of a process."""
+
+    def member_locks(self) -> None:
+        """Return None: members have no locks in Kafka."""
+
+    def now_ms(self) -> int:
+        """Return the log's time, by this machine's clock and the brokers' stamps that were read; see `Log.now_ms`."""
+        return self._clock.now_ms()
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete all records below an offset; see `Log.delete_records`."""
+        self._identified(topic, partition)
+        self._topics.delete_records(topic, partition, before_offset)
+
+    def close(self) -> None:
+        """Close all clients; followers and watches end."""
+        self._clients.closed.set()
+        self._appenders.close()
+        for level in IsolationLevel:
+            self._readers[level].close()
+            self._message_readers[level].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _identified(self, topic: str, partition: int) -> TopicIdPartition:
+        identity = self._topics.identity(topic)
+        self._topics.check_partition(topic, partition, identity)
+        return TopicIdPartition(topic, identity.topic_id, partition)
+
+    def _appended(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+        with self._appenders.lent(lambda _: True) as appender:
+            return appender.append(batches)
+
+    def _end_offset(self, topic: str, partition: int) -> int:
+        return self._topics.offsets(topic, [partition])[partition].end_offset

@@ -1,0 +1,118 @@
+"""Operating system locks that members of an embedded log hold: they end with the member's process.
+
+Each member has a file of its own in the folder `<log>.members`, which it keeps locked. When another process can take
+the lock of a file, the process of its member has ended. The kernel reports when a file is closed, without polling.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from sharegroup.errors import LogUnavailableError
+from sharegroup.logs.file_watch import IN_CLOSE_WRITE, watch
+from sharegroup.logs.port import EndedMember
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_NEW = ".new-"
+_LONGEST_PAUSE_MS = 200.0
+"""Interval of the checks where the kernel reports nothing."""
+
+
+def members_folder(log_path: Path) -> Path:
+    """Return the folder of the member files of a log."""
+    return log_path.with_name(log_path.name + ".members")
+
+
+class LocalMemberLock:
+    """The lock of one member, held until `close` or the end of the process.
+
+    Args:
+        folder: folder of the members' files; `members_folder` of a log, another one for other processes.
+        group_id: the group.
+        member_id: the member.
+
+    Raises:
+        LogUnavailableError: the file cannot be created.
+    """
+
+    def __init__(self, folder: Path, group_id: str, member_id: str) -> None:
+        name = member_id if _SAFE_NAME.fullmatch(member_id) else hashlib.sha256(member_id.encode()).hexdigest()
+        self._path = folder / name
+        self._closing = threading.Lock()
+        new = folder / f"{_NEW}{name}"
+        try:
+            folder.mkdir(exist_ok=True)
+            self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            os.write(self._descriptor, json.dumps({"group_id": group_id, "member_id": member_id}).encode())
+            # Other processes take it for a member's file only now that it is locked.
+            os.replace(new, self._path)
+        except OSError as error:
+            raise LogUnavailableError(
+                f"The file {self._path} of member {member_id} cannot be made: {error.strerror}.",
+                "Members need a log that they can write beside.",
+            ) from error
+
+    def close(self) -> None:
+        """Release the lock: the member has left regularly. Any thread may call it, more than once."""
+        # A descriptor that is closed twice may be another file's by then.
+        with self._closing:
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+            os.close(descriptor)
+
+
+class LocalMemberLocks:
+    """The locks of all members, for one thread that waits for ended members.
+
+    Args:
+        folder: folder of the members' files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(exist_ok=True)
+        self._watch = watch(self._folder, IN_CLOSE_WRITE)
+
+    def ended(self) -> list[EndedMember]:
+        """Return the members whose process has ended and that were not forgotten, in no order."""
+        ended: list[EndedMember] = []
+        for path in self._folder.iterdir():
+            if path.name.startswith(_NEW):
+                continue
+            with suppress(FileNotFoundError, ValueError, KeyError):
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    member = json.loads(os.read(descriptor, 65_536))
+                    ended.append(EndedMember(member["group_id"], member["member_id"], path.name))
+                except BlockingIOError:
+                    pass
+                finally:
+                    os.close(descriptor)
+        return ended
+
+    def forget(self, member: EndedMember) -> None:
+        """Remove the files of an ended member."""
+        (self._folder / member.key).unlink(missing_ok=True)
+
+    def wait(self, timeout_ms: float) -> None:
+        """Block until a member may have ended, `wake` is called, or the time is over."""
+        self._watch.wait(timeout_ms if self._watch.reports else _LONGEST_PAUSE_MS)
+
+    def wake(self) -> None:
+        """End the current or the next wait; any thread may call it."""
+        self._watch.wake()
+
+    def close(self) -> None:
+        """Release all resources; no wait may be under way."""
+        self._watch.close()

@@ -1,0 +1,187 @@
+"""Detection of an older copy of the state table, and its acceptance as a new state.
+
+A table that lacks a commit on which a published response depends, or the fence of a processor that was announced, is an
+older copy than the logs. A takeover refuses it, unless an administrator accepts it.
+
+Leader epochs and commit ids rise within one state. An older copy gives some of them again: members, which have seen
+them, would drop all responses, and the announcements of the lost processors would fence the new one. So an accepted
+copy is a new state: it gets an id of its own, in the fence row of that takeover, and each later fence carries it on.
+Announcements and responses to heartbeats name it, so members join again. Without such an id, that of the table counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import InvalidRequestError, OlderStateError
+from sharegroup.logs.port import Log, LogRecord
+from sharegroup.processor.commit import FencedTable
+from sharegroup.processor.publisher import COMMIT_ID_HEADER
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
+from sharegroup.protocol.rows import StateRow
+from sharegroup.state.fold import FoldedState, fold
+from sharegroup.state.reader import CommitMarkerInfo, Recovery
+
+_READ_AT_ONCE = 10_000
+_MOST_BYTES = 64 * 1024 * 1024
+_LAST_ANSWERS = 100
+_LONGEST_ANNOUNCEMENT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PresentState:
+    """The state of a table's groups after its last commit.
+
+    Attributes:
+        folded: all groups; they change with the processor.
+        fold_again: returns the same groups as separate objects.
+        last_marker: marker of the last commit; None when there is none yet.
+        takeovers_since_marker: fences after it; all fences when there is none.
+    """
+
+    folded: FoldedState
+    fold_again: Callable[[], FoldedState]
+    last_marker: CommitMarkerInfo | None
+    takeovers_since_marker: int
+
+
+def folded_recovery(recovery: Recovery) -> PresentState:
+    """Return the state of the groups by the rows that decide it."""
+    return PresentState(
+        fold(recovery.rows), lambda: fold(recovery.rows), recovery.last_marker, recovery.takeovers_since_marker
+    )
+
+
+class StateTable(Protocol):
+    """The state table before a takeover; see `StateTableReader` for the methods."""
+
+    def exists(self) -> bool:
+        """Return True if there is a table."""
+        ...
+
+    def last_fence(self) -> StateRow | None:
+        """Return the fence of the processor that took over last."""
+        ...
+
+    def last_marker(self) -> CommitMarkerInfo | None:
+        """Return the last marker."""
+        ...
+
+    def leader_epoch(self) -> int:
+        """Return the highest leader epoch."""
+        ...
+
+    def state_id(self) -> str:
+        """Return the id of the table; a table that is created again has another one."""
+        ...
+
+    def present_state(self) -> PresentState:
+        """Return the state of all groups; it is asked for once, after the fence."""
+        ...
+
+    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> FencedTable:
+        """Commit a fence with the next leader epoch; create the table when it is missing.
+
+        With `after_epoch` raise FencedProcessorError if a processor of a higher leader epoch has taken over.
+        """
+        ...
+
+
+def checked_state_id(
+    log: Log, config: ProcessorConfig, table: StateTable, fence: StateRow | None, accepts_older_state: bool
+) -> str:
+    """Check the age of the state table; return the id of the state if it differs from the table's own, else "".
+
+    The earlier processor may still commit, publish and announce: so each log is read before the table, which must
+    contain all of it.
+
+    Args:
+        log: request and response log.
+        config: names of their topics.
+        table: the state table.
+        fence: its last fence.
+        accepts_older_state: True to make a new state of an older copy.
+
+    Raises:
+        OlderStateError: the state table is an older copy, and not accepted.
+    """
+    state_id = str(fence.payload.get("state_id", "")) if fence is not None else ""
+    try:
+        _check_age(log, config, table, state_id)
+    except OlderStateError:
+        if not accepts_older_state:
+            raise
+        return str(uuid.uuid4())
+    return state_id
+
+
+def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: str) -> None:
+    published = _last_published_commit_id(log, config, state_id)
+    marker = table.last_marker() if table.exists() else None
+    commit_id = marker.commit_id if marker else -1
+    if published > commit_id:
+        raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
+    announced = _last_announced_epoch(log, config, marker.end_offsets if marker else {}, state_id)
+    leader_epoch = table.leader_epoch() if table.exists() else 0
+    if announced > leader_epoch:
+        raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {announced} was announced")
+
+
+def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
+    return OlderStateError(
+        f"State table {config.state_table_path} is an older copy than the request log: {reason}.",
+        "Restore the newest copy. To go on with this one, start with --accept-older-state: messages after its last "
+        "commit are applied again, and records that were finished meanwhile are delivered again.",
+    )
+
+
+def _last_published_commit_id(log: Log, config: ProcessorConfig, state_id: str) -> int:
+    """Return the highest commit id in the last responses; those before the first announcement of a new state differ."""
+    highest = -1
+    topic = config.response_topic_name
+    for partition, offsets in log.offsets(topic).items():
+        start = max(offsets.start_offset, offsets.end_offset - _LAST_ANSWERS)
+        of_partition, is_of_state = -1, not state_id
+        for record in log.read(topic, partition, start, offsets.end_offset, max_bytes=_MOST_BYTES):
+            if not is_of_state and _announced(record, decoded_response, state_id):
+                of_partition, is_of_state = -1, True
+            for key, value in record.headers:
+                if key == COMMIT_ID_HEADER and value is not None:
+                    of_partition = max(of_partition, int(value))
+        highest = max(highest, of_partition)
+    return highest
+
+
+def _last_announced_epoch(log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int], state_id: str) -> int:
+    """Return the highest leader epoch that was announced after these offsets; of this state, if it has its own id."""
+    highest = 0
+    topic = config.request_topic_name
+    for partition, offsets in log.offsets(topic).items():
+        position = max(offsets.start_offset, end_offsets.get(partition, 0))
+        while position < offsets.end_offset:
+            records = log.read(topic, partition, position, offsets.end_offset, _READ_AT_ONCE, _MOST_BYTES)
+            for record in records:
+                announcement = _announced(record, decoded_request, state_id)
+                highest = max(highest, announcement.leader_epoch if announcement is not None else 0)
+            position = records[-1].offset + 1 if records else offsets.end_offset
+    return highest
+
+
+def _announced(
+    record: LogRecord, decoded: Callable[[bytes], RequestEnvelope | ResponseEnvelope], state_id: str
+) -> RequestEnvelope | ResponseEnvelope | None:
+    """Return the announcement of a processor that a record is; None for others, and those of other states."""
+    if record.key is not None or not record.value or len(record.value) > _LONGEST_ANNOUNCEMENT:
+        return None
+    try:
+        envelope = decoded(record.value)
+    except InvalidRequestError:
+        return None
+    if envelope.api_key != ApiKey.PROCESSOR_STARTED:
+        return None
+    return envelope if state_id in ("", envelope.body.get("state_id")) else None

@@ -1,0 +1,99 @@
+"""The lock file of the active processor, by which a standby on the same machine knows its end at once.
+
+It is in the folder `_processors` of a state table on a local disk, else beside an embedded log. The operating system
+releases it with the process, also after SIGKILL; a process that is only paused keeps it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.config.table_location import is_in_store
+from sharegroup.errors import LogUnavailableError
+from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks
+from sharegroup.logs.port import EndedMember, MemberLock
+
+_FOLDER = "_processors"
+_WAIT_MS = 60_000
+
+
+def lock_folder(config: ProcessorConfig) -> Path | None:
+    """Return the folder of the lock files; None when neither table nor log is on this machine."""
+    if not is_in_store(config.state_table_path):
+        return Path(config.state_table_path, _FOLDER)
+    if config.log_path is not None:
+        return config.log_path.with_name(config.log_path.name + _FOLDER)
+    return None
+
+
+def hold_lock(config: ProcessorConfig, leader_epoch: int) -> MemberLock | None:
+    """Hold the lock of a processor that has taken over, and remove those of earlier ones that have ended.
+
+    Without a folder that can be written there is no lock, and standbys hear of the end by their probes.
+    """
+    folder = lock_folder(config)
+    if folder is None:
+        return None
+    with suppress(LogUnavailableError, OSError):
+        lock = LocalMemberLock(folder, config.request_topic_name, f"{config.request_topic_name}-{leader_epoch}")
+        locks = LocalMemberLocks(folder)
+        for epoch, ended in _ended(locks, config.request_topic_name):
+            if epoch < leader_epoch:
+                locks.forget(ended)
+        locks.close()
+        return lock
+    return None
+
+
+class ProcessorLocks:
+    """The lock files of the processors of one request log, for a standby.
+
+    Args:
+        config: the processors' configuration.
+    """
+
+    def __init__(self, config: ProcessorConfig) -> None:
+        self._topic = config.request_topic_name
+        folder = lock_folder(config)
+        self._locks: LocalMemberLocks | None = None
+        if folder is not None:
+            with suppress(OSError):
+                self._locks = LocalMemberLocks(folder)
+
+    def ended_epochs(self) -> list[int]:
+        """Return the leader epochs of the processors whose process has ended without leaving."""
+        return [] if self._locks is None else [epoch for epoch, _ in _ended(self._locks, self._topic)]
+
+    @contextmanager
+    def watched(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call `wake` whenever a process may have ended, in a thread, until the context ends; then release all."""
+        locks = self._locks
+        if locks is None:
+            yield
+            return
+        is_over = threading.Event()
+
+        def wait() -> None:
+            while not is_over.is_set():
+                locks.wait(_WAIT_MS)
+                wake()
+
+        thread = threading.Thread(target=wait, name="sharegroup-processor-locks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            locks.wake()
+            thread.join()
+            locks.close()
+
+
+def _ended(locks: LocalMemberLocks, topic: str) -> list[tuple[int, EndedMember]]:
+    """Return leader epoch and lock of the processors whose process has ended."""
+    ended = [member for member in locks.ended() if member.group_id == topic]
+    return [(int(member.member_id.rpartition("-")[2]), member) for member in ended]

@@ -1,0 +1,310 @@
+"""The parts of a processor that has taken over: the loop, the threads beside it, and what follows its commits."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import effective_group_config
+from sharegroup.config.loader import Settings
+from sharegroup.errors import ShareGroupError
+from sharegroup.event_log import Event
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log
+from sharegroup.metrics.exposition import MetricsServer
+from sharegroup.processor.commit import Commit
+from sharegroup.processor.commit_events import log_commit
+from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.groups import Groups, Rebuild
+from sharegroup.processor.log_watch import LogWatch, MemberWatch, TopicCheck
+from sharegroup.processor.loop import Loop
+from sharegroup.processor.metrics_feed import MetricsFeed
+from sharegroup.processor.request_times import PartitionClocks, Timers
+from sharegroup.processor.responses import AnswerRecords
+from sharegroup.processor.standby_answers import append_answers
+from sharegroup.processor.takeover import Takeover
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import AlterGroupConfigRequest
+from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record
+from sharegroup.protocol.internal_messages import Tick
+from sharegroup.protocol.messages import RequestEnvelope, request
+from sharegroup.protocol.rows import RecordType
+from sharegroup.state.fold import FoldedState
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.upkeep import UpkeepProcess, UpkeepReport
+
+logger = logging.getLogger("sharegroup.processor")
+
+GroupOverrides = Mapping[str, Mapping[str, str]]
+"""Group id → key → value, from the section `groups` of the YAML file."""
+
+_UPKEEP_AFTER_COMMITS = 50
+"""Commits after which the upkeep process is started."""
+
+
+class RunningParts:
+    """The parts of a processor that has taken over.
+
+    Args:
+        settings: configuration of the processor, of the broker and of groups.
+        log: request log, response log and all records.
+        takeover: result of the takeover, from which the processor begins.
+        fail: called with a part's failure.
+        reached: called at each point that a commit passes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        takeover: Takeover,
+        fail: Callable[[BaseException], None],
+        reached: Callable[[str], None],
+    ) -> None:
+        config, position, publisher = settings.processor, takeover.position, takeover.publisher
+        self.takeover = takeover
+        self._settings = settings
+        self._log = log
+        self._metrics: MetricsFeed | None = None
+        # Before the groups get the folded state: they change it.
+        self.activity = GroupActivity(takeover.folded)
+        self.dead_letters = self._dead_letter_writer(fail)
+        self._opening = self._opening_messages()
+        self._watch = LogWatch(log, publisher.send, position.leader_epoch, fail)
+        locks = log.member_locks()
+        self._member_watch = MemberWatch(locks, publisher.send, position.leader_epoch, fail) if locks else None
+        self._upkeep = UpkeepProcess(
+            config.state_table_path,
+            snapshot_interval_ms=settings.broker.share_coordinator_cold_partition_snapshot_interval_ms,
+            on_report=self._upkeep_reported,
+        )
+        self._has_upkeep = False
+        self._topic_check = TopicCheck(publisher.check_request_topic, fail)
+        self._follower = log.follow(config.request_topic_name, position.end_offsets)
+        clocks = takeover.clocks()
+        groups = self._groups(clocks)
+        self._standbys = groups.standbys
+        self.loop = Loop(
+            position,
+            takeover.commit_id,
+            self._follower,
+            clocks,
+            groups,
+            takeover.writer,
+            publisher,
+            Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions)),
+            self._watch.update,
+            self._published,
+            reached,
+            config.max_requests_per_cut,
+            config.max_request_bytes_per_cut,
+            commit_interval_ms=config.processor_commit_interval_ms,
+        )
+
+    def start(self) -> None:
+        """Start the threads; messages that an earlier processor had taken and not applied are applied first."""
+        publisher = self.takeover.publisher
+        self.loop.start()
+        unapplied = self.takeover.unapplied_records(self._log, self._settings.processor.request_topic_name)
+        if unapplied:
+            self.loop.apply_first(unapplied)
+        if self.takeover.is_careful:
+            self.loop.be_careful({p: offset + 1 for p, offset in self.takeover.announced_offsets.items()})
+        publisher.send(self._opening)
+        self._watch.start()
+        if self._member_watch is not None:
+            self._member_watch.start()
+        self.dead_letters.start()
+        self._topic_check.start()
+
+    def feed_metrics(self, server: MetricsServer, load_ms: float) -> None:
+        """Update metrics with each commit from now on.
+
+        Args:
+            server: server of the metrics.
+            load_ms: duration of the takeover.
+        """
+        # The groups change the takeover's own state; metrics need a separate one.
+        self._metrics = MetricsFeed(
+            server.registry,
+            self._settings,
+            self.takeover.served.of(self.takeover.fold_again()),
+            lambda: self.loop.published_ends,
+            self.takeover.position.leader_epoch,
+            load_ms,
+            self.loop.figures,
+            lambda: self.dead_letters.metrics,
+        )
+
+    def stop(self, timeout_s: float) -> None:
+        """Commit and publish all applied cuts, and end all threads."""
+        self._topic_check.stop()
+        self._watch.stop()
+        if self._member_watch is not None:
+            self._member_watch.stop()
+        self.dead_letters.stop()
+        self.loop.stop(timeout_s)
+        self._tell_standbys()
+        self._follower.close()
+        if self._has_upkeep:
+            self._upkeep.stop()
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _tell_standbys(self) -> None:
+        """Tell the standbys that this processor leaves: its last commit is published."""
+        try:
+            append_answers(self._log, self._settings.processor, self._standbys.leaving())
+        except ShareGroupError as error:
+            # They find out by their probes.
+            logger.warning(Event("standbys_not_told", reason=str(error)))
+
+    def _dead_letter_writer(self, fail: Callable[[BaseException], None]) -> DeadLetterWriter:
+        config, broker = self._settings.processor, self._settings.broker
+        writer = DeadLetterWriter(
+            self._log,
+            self.takeover.publisher.send,
+            fail,
+            self.takeover.position.leader_epoch,
+            {config.request_topic_name, config.response_topic_name},
+            broker.errors_deadletterqueue_auto_create_topics_enable,
+        )
+        writer.resume(self.takeover.folded, broker)
+        return writer
+
+    def _opening_messages(self) -> list[RequestEnvelope]:
+        folded, settings = self.takeover.folded, self._settings
+        log_configuration_not_in_force(folded, settings.groups, settings.broker)
+        epoch = self.takeover.position.leader_epoch
+        ticks = [request(ApiKey.TICK, group_id, Tick(), leader_epoch=epoch) for group_id in folded.groups]
+        return [*ticks, *initial_configuration(folded, settings.groups)]
+
+    def _groups(self, clocks: PartitionClocks) -> Groups:
+        config, position, marker = self._settings.processor, self.takeover.position, self.takeover.marker
+        return Groups(
+            self.takeover.folded,
+            position.leader_epoch,
+            self._settings.broker,
+            AnswerRecords(self._log, config),
+            clocks,
+            config.request_topic_partitions,
+            position.group_epoch_floor,
+            self._start_rebuild,
+            marker.attempted_offset if marker else None,
+            self.takeover.state_id,
+            self.takeover.announced_offsets,
+            self.takeover.served,
+        )
+
+    def _published(self, commit: Commit) -> None:
+        log_commit(commit)
+        self.activity.published(commit)
+        self.dead_letters.published(commit)
+        if self._metrics is not None:
+            self._metrics.published(commit)
+        # A process costs half a second of a core, which a processor with few commits need not spend.
+        if not self._has_upkeep and self.loop.figures.commits >= _UPKEEP_AFTER_COMMITS:
+            self._has_upkeep = True
+            self._upkeep.start()
+
+    def _upkeep_reported(self, report: UpkeepReport) -> None:
+        if report.error:
+            self.loop.figures.upkeep_failures += 1
+            logger.warning(Event("upkeep_failed", reason=report.error))
+
+    def _start_rebuild(self, rebuild: Rebuild) -> None:
+        """Read a group's rows in a separate thread, once all applied cuts are committed."""
+
+        def read() -> None:
+            try:
+                reader = StateTableReader(self._settings.processor.state_table_path)
+                rebuild.rows = reader.recovery_rows(rebuild.group_id)
+                self.loop.rebuild_is_read(rebuild)
+            except BaseException as failure:
+                self.loop.fail(failure)
+
+        def start() -> None:
+            threading.Thread(target=read, name="sharegroup-rebuild", daemon=True).start()
+
+        self.loop.when_committed(start)
+
+
+class GroupActivity:
+    """Follows the members of all groups, to find out for how long a processor has been idle.
+
+    Args:
+        folded: all groups at the start; only read, and only here.
+        monotonic_s: a clock for durations, in seconds.
+    """
+
+    def __init__(self, folded: FoldedState, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = monotonic_s
+        self._busy_at_s = monotonic_s()
+        self._lock = threading.Lock()
+        self._members = {
+            (group.group_id, member_id) for group in folded.groups.values() for member_id in group.metadata.members
+        }
+
+    def published(self, commit: Commit) -> None:
+        """Update from a published commit."""
+        with self._lock:
+            self._busy_at_s = self._now_s()
+            for row in commit.rows():
+                if row.record_type is RecordType.GROUP_METADATA:
+                    for fields in row.payload.get("records", []):
+                        self._apply(row.group_id, fields)
+
+    def idle_s(self, has_work: bool) -> float | None:
+        """Return the seconds for which nothing was left to do; None while a group has a member, or work is left."""
+        with self._lock:
+            if self._members or has_work:
+                self._busy_at_s = self._now_s()
+                return None
+            return self._now_s() - self._busy_at_s
+
+    def _apply(self, group_id: str, fields: dict[str, object]) -> None:
+        match group_record(fields):
+            case ShareGroupMemberMetadata(member_id=member_id):
+                self._members.add((group_id, member_id))
+            case ShareGroupMemberRemoved(member_id=member_id):
+                self._members.discard((group_id, member_id))
+
+
+def initial_configuration(folded: FoldedState, groups: GroupOverrides) -> list[RequestEnvelope]:
+    """Return the messages that configure the groups which the state table does not know."""
+    return [
+        request(ApiKey.INCREMENTAL_ALTER_CONFIGS, group_id, AlterGroupConfigRequest(set=dict(overrides)))
+        for group_id, overrides in sorted(groups.items())
+        if overrides and _own_configuration(folded, group_id) is None
+    ]
+
+
+def log_configuration_not_in_force(folded: FoldedState, groups: GroupOverrides, broker: BrokerConfig) -> None:
+    """Log a warning for each known group whose values in force differ from the file: as in Kafka, changes persist."""
+    for group_id, overrides in sorted(groups.items()):
+        present = _own_configuration(folded, group_id)
+        if present is None:
+            continue
+        in_force, wanted = effective_group_config(broker, present), effective_group_config(broker, overrides)
+        keys = sorted(key for key in overrides if in_force.value(key) != wanted.value(key))
+        if keys:
+            pairs = ",".join(f"{key}={overrides[key]}" for key in keys)
+            logger.warning(
+                Event(
+                    "group_configuration_not_in_force",
+                    group=group_id,
+                    keys=",".join(keys),
+                    command="sharegroup groups configure "
+                    f"--group {shlex.quote(group_id)} --alter --add-config {shlex.quote(pairs)}",
+                )
+            )
+
+
+def _own_configuration(folded: FoldedState, group_id: str) -> Mapping[str, str] | None:
+    """Return a group's own configuration; None when the state table does not know the group."""
+    group = folded.groups.get(group_id)
+    return None if group is None or group.metadata.is_dead else group.metadata.config_overrides

@@ -1,0 +1,160 @@
+"""Answers to the probes of standbys, from the active processor: while it folds, while it works, and when it leaves.
+
+Without a standby there is nothing to answer: a takeover of less than a second reads nothing for it, and a processor
+that leaves says so only to standbys that have probed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+
+from sharegroup.actor.context import LoggedRequest
+from sharegroup.actor.decoding import decoded_message, refusal
+from sharegroup.actor.effects import Effect, Respond, Undecodable, address_of, response_to
+from sharegroup.actor.mailbox import version_refusal
+from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.errors import ShareGroupError
+from sharegroup.event_log import Event
+from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.standby_messages import ProcessorState, StandbyProbeResponse
+
+logger = logging.getLogger("sharegroup.processor")
+
+PROBE_MARK = f'"api_key":{ApiKey.STANDBY_PROBE.value}'.encode()
+"""Part of the value of each probe, by which it is found among other messages."""
+MAX_STANDBYS = 16
+"""Standbys that are notified when the processor leaves: whoever may append requests may call itself one."""
+
+_QUICK_S = 1.0
+"""Duration of a takeover that needs no answers: no standby's patience is shorter."""
+_LOOK_MS = 200
+_READ_AT_ONCE = 10_000
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+class KnownStandbys:
+    """The standbys that a processor has answered.
+
+    Args:
+        leader_epoch: epoch of the processor.
+    """
+
+    def __init__(self, leader_epoch: int) -> None:
+        self._leader_epoch = leader_epoch
+        self._last_probes: dict[str, LoggedRequest] = {}
+
+    def answer(self, probe: LoggedRequest) -> Effect:
+        """Return the answer to a probe that is applied."""
+        effect = probe_answer(probe, self._leader_epoch, ProcessorState.ACTIVE)
+        if isinstance(effect, Respond) and version_refusal(probe.envelope) is None:
+            self._last_probes.pop(probe.envelope.member_id, None)
+            self._last_probes[probe.envelope.member_id] = probe
+            if len(self._last_probes) > MAX_STANDBYS:
+                del self._last_probes[next(iter(self._last_probes))]
+        return effect
+
+    def leaving(self) -> list[Respond]:
+        """Return the answers that tell all standbys that the processor leaves."""
+        answers = (
+            probe_answer(probe, self._leader_epoch, ProcessorState.LEAVING)
+            for probe in self._last_probes.copy().values()
+        )
+        return [answer for answer in answers if isinstance(answer, Respond)]
+
+
+def probe_answer(probe: LoggedRequest, leader_epoch: int, state: ProcessorState) -> Effect:
+    """Return the answer to a probe; its refusal if it has another version, its count if it has no address.
+
+    Args:
+        probe: the probe.
+        leader_epoch: epoch of the processor.
+        state: what the processor does.
+    """
+    envelope = probe.envelope
+    if envelope.reply_partition < 0:
+        return Undecodable(probe.offset, "A probe of a standby asks for no answer.")
+    if (error := version_refusal(envelope)) is not None:
+        return refusal(envelope.encoded(), probe.offset, error, leader_epoch)
+    return response_to(address_of(envelope), StandbyProbeResponse(state=state), leader_epoch)
+
+
+def append_answers(log: Log, config: ProcessorConfig, answers: Iterable[Respond]) -> None:
+    """Append answers that rest on no commit.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
+    topic, partition_count = config.response_topic_name, config.response_topic_partitions
+    batches = [
+        (topic, address.partition, [NewRecord(address.member_id.encode(), answer.value.encode())])
+        for answer in answers
+        if (address := answer.address).partition < partition_count
+    ]
+    if batches:
+        log.append_all(batches)
+
+
+class FoldingAnswers:
+    """Answers probes from the fence of a takeover until its loop does, in a thread of its own.
+
+    Args:
+        log: request and response log.
+        config: names and partition counts of their topics.
+    """
+
+    def __init__(self, log: Log, config: ProcessorConfig) -> None:
+        self._log = log
+        self._config = config
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, leader_epoch: int) -> None:
+        """Answer probes from now on, after the fence of this epoch."""
+        self._thread = threading.Thread(
+            target=self._run, args=(leader_epoch,), name="sharegroup-folding-answers", daemon=True
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Answer no more probes; returns when the last answer is appended."""
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, leader_epoch: int) -> None:
+        if self._is_over.wait(_QUICK_S):
+            return
+        try:
+            follower = self._log.follow(self._config.request_topic_name, self._ends())
+            try:
+                self._answer(follower, leader_epoch)
+            finally:
+                follower.close()
+        except ShareGroupError as error:
+            # The takeover meets the same error, or is fenced by a standby that hears nothing.
+            logger.warning(Event("standbys_not_answered", reason=str(error)))
+
+    def _answer(self, follower: Follower, leader_epoch: int) -> None:
+        while not self._is_over.is_set():
+            answers = folding_answers(follower.take(_READ_AT_ONCE, _MAX_BYTES, _LOOK_MS), leader_epoch)
+            append_answers(self._log, self._config, answers)
+
+    def _ends(self) -> Mapping[int, int]:
+        offsets = self._log.offsets(self._config.request_topic_name)
+        return {partition: of.end_offset for partition, of in offsets.items()}
+
+
+def folding_answers(records: Iterable[LogRecord], leader_epoch: int) -> list[Respond]:
+    """Return the answers of a processor that folds to the probes among some messages."""
+    answers: list[Respond] = []
+    for record in records:
+        if PROBE_MARK not in (record.value or b""):
+            continue
+        message = decoded_message(record.value, record.offset, record.timestamp_ms, leader_epoch)
+        if isinstance(message, LoggedRequest) and message.envelope.api_key == ApiKey.STANDBY_PROBE:
+            answer = probe_answer(message, leader_epoch, ProcessorState.FOLDING)
+            answers += [answer] if isinstance(answer, Respond) else []
+    return answers

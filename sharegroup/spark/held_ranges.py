@@ -1,0 +1,99 @@
+"""Held ranges as work for Spark: without offsets that cannot be read, without gaps, and in even shares for tasks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+
+from sharegroup.client.held_records import HeldRange
+from sharegroup.client.pending_acknowledgements import Acknowledgement
+from sharegroup.client.record_reader import MISSING_REASONS
+from sharegroup.core.offset_ranges import consecutive, gaps, intersect
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import UnknownTopicError
+from sharegroup.logs.port import Log, PartitionOffsets
+
+
+def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
+    """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
+
+    Ranges of a topic that was deleted, or created again, are left out: their records do not exist any more.
+
+    Returns:
+        The readable ranges, and acknowledgements of the other offsets.
+    """
+    ranges = list(ranges)
+    topics = _existing_topics(log, {(held.topic, held.topic_id) for held in ranges})
+    readable: list[HeldRange] = []
+    unreadable: list[Acknowledgement] = []
+    for held in ranges:
+        if held.topic not in topics:
+            continue
+        offsets = topics[held.topic][held.partition]
+        start = offsets.start_offset
+        end = max(start, offsets.readable_end(held.isolation_level))
+        for deleted in intersect([held], 0, start - 1):
+            reason = f"deleted: the log starts at offset {start}"
+            unreadable.append(deleted.acknowledgement(AcknowledgeType.GAP, reason))
+        for missing in intersect([held], end, held.last_offset):
+            reason = f"{MISSING_REASONS[held.isolation_level][1]} {end}"
+            unreadable.append(missing.acknowledgement(AcknowledgeType.UNREAD, reason))
+        readable += intersect([held], start, end - 1)
+    return readable, unreadable
+
+
+def without_gaps(
+    ranges: Iterable[HeldRange], offsets: Mapping[tuple[str, int], Sequence[int]]
+) -> tuple[list[HeldRange], list[Acknowledgement]]:
+    """Split readable ranges into those with records, and acknowledgements of the gaps between them.
+
+    Args:
+        ranges: ranges within the bounds of the log.
+        offsets: (topic, partition) → the offsets of its records, in ascending order.
+    """
+    parts: list[HeldRange] = []
+    missing: list[Acknowledgement] = []
+    for held in ranges:
+        of_partition = offsets.get((held.topic, held.partition), ())
+        start = bisect_left(of_partition, held.first_offset)
+        present = of_partition[start : bisect_right(of_partition, held.last_offset, lo=start)]
+        if len(present) == held.record_count:
+            parts.append(held)
+            continue
+        runs = list(consecutive(present))
+        parts += [held.cut(first, last) for first, last in runs]
+        for first, last in gaps(held.first_offset, held.last_offset, runs):
+            reason = MISSING_REASONS[held.isolation_level][0]
+            missing.append(held.cut(first, last).acknowledgement(AcknowledgeType.GAP, reason))
+    return parts, missing
+
+
+def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[HeldRange]]:
+    """Cut ranges, in order, into at most `share_count` shares; none is larger than an even share rounded up."""
+    ranges = list(ranges)
+    share_size = -(-sum(held.record_count for held in ranges) // share_count)
+    shares: list[list[HeldRange]] = []
+    room = 0
+    for held in ranges:
+        position = held.first_offset
+        while position <= held.last_offset:
+            if room == 0:
+                shares.append([])
+                room = share_size
+            last = min(held.last_offset, position + room - 1)
+            shares[-1].append(held.cut(position, last))
+            room -= last + 1 - position
+            position = last + 1
+    return shares
+
+
+def _existing_topics(log: Log, topics: Iterable[tuple[str, str]]) -> dict[str, dict[int, PartitionOffsets]]:
+    """Return the offsets of those topics (name, id) that still exist."""
+    offsets: dict[str, dict[int, PartitionOffsets]] = {}
+    for topic, topic_id in topics:
+        try:
+            if log.describe_topic(topic).topic_id == topic_id:
+                offsets[topic] = log.offsets(topic)
+        except UnknownTopicError:
+            continue
+    return offsets

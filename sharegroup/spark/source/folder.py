@@ -1,0 +1,172 @@
+"""The folder of one member on the driver's machine: a lock on the member id, and the acknowledgements of its batches.
+
+A restarted query remains the member of its checkpoint, while its predecessor may still be leaving the group. Two
+processes with one member id would close each other's share sessions again and again, so a file lock allows one.
+
+The function of `foreachBatch` and the member run in two processes of the driver's machine. The folder's path is in the
+batch's offset and in a column of its rows. Each call of `acknowledge` adds one file, which is complete or absent; the
+member reads all files in the order of the calls once Spark has committed the batch, and deletes the folder when its
+acknowledgements are answered. So acknowledgements take effect with the commit of the batch, or not at all: a batch that
+is executed again begins with an empty folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import IO
+
+from sharegroup.client.pending_acknowledgements import Acknowledgement, run_acknowledgement
+from sharegroup.errors import ConfigurationError, InvalidRequestError
+from sharegroup.spark.acknowledgement_frame import parse_acknowledgement
+
+_POLL_S = 0.05
+
+
+class MemberFolder:
+    """`sharegroup-<member id>` among the temporary files; readable by this user only.
+
+    Args:
+        member_id: the member.
+    """
+
+    def __init__(self, member_id: str) -> None:
+        self._path = Path(tempfile.gettempdir()) / f"sharegroup-{member_id}"
+        self._file: IO[str] | None = None
+
+    def acquire(self, timeout_s: float) -> bool:
+        """Lock the member id on this machine; return False if another process keeps it for longer than the timeout.
+
+        Raises:
+            ConfigurationError: another user owns the folder, or may write to it.
+        """
+        give_up_at_s = time.monotonic() + timeout_s
+        while not self._try_acquire():
+            if time.monotonic() >= give_up_at_s:
+                return False
+            Event().wait(_POLL_S)
+        return True
+
+    def batch_path(self, number: int) -> Path:
+        """Return the path of the folder with a batch's acknowledgements."""
+        return self._path / str(number)
+
+    def release(self, keeps_acknowledgements: bool) -> None:
+        """Unlock the member id; delete the folder unless the next process needs its acknowledgements."""
+        if self._file is None:
+            return
+        if not keeps_acknowledgements:
+            shutil.rmtree(self._path, ignore_errors=True)
+        self._file.close()
+        self._file = None
+
+    def _try_acquire(self) -> bool:
+        with suppress(FileExistsError):
+            self._path.mkdir(mode=0o700)
+        path = self._path / "lock"
+        try:
+            _check_owned(self._path)
+            file = path.open("a")
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that held the lock before may have deleted the file with its folder.
+            is_held = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_held = False
+        if is_held:
+            self._file = file
+        else:
+            file.close()
+        return is_held
+
+
+class AcknowledgementFolder:
+    """The acknowledgements of one batch.
+
+    A file is a JSON list of [topic, partition, first offset, last offset, acknowledge type, redelivery_delay_ms].
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def create(self) -> None:
+        """Create the folder; delete what an earlier execution of the batch left there."""
+        self.delete()
+        self._path.mkdir(parents=True, mode=0o700)
+
+    def exists(self) -> bool:
+        """Return True until the acknowledgements are answered."""
+        return self._path.exists()
+
+    def delete(self) -> None:
+        """Delete the folder with its files."""
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def append(self, runs: Iterable[Acknowledgement]) -> None:
+        """Add a file; the names of files sort in the order of the calls. Topic ids and reasons are not stored.
+
+        Raises:
+            InvalidRequestError: there is no such folder on this machine: the batch is not being executed.
+        """
+        stored = [
+            [
+                run.topic,
+                run.partition,
+                run.first_offset,
+                run.last_offset,
+                run.acknowledge_type.name.lower(),
+                run.redelivery_delay_ms,
+            ]
+            for run in runs
+        ]
+        try:
+            file_count = sum(1 for _ in self._path.iterdir())
+            temporary = self._path / f"{secrets.token_hex(8)}.tmp"
+            temporary.write_text(json.dumps(stored), encoding="utf-8")
+            os.replace(temporary, self._path / f"{file_count:06d}-{secrets.token_hex(4)}.json")
+        except FileNotFoundError as error:
+            raise InvalidRequestError(
+                f"The batch of acquisition {self._path} is not being executed.",
+                "Acknowledge in foreachBatch, before it returns, and on the machine of the driver.",
+            ) from error
+
+    def runs(self) -> Iterator[Acknowledgement]:
+        """Return the runs of all files, in the order in which they were added."""
+        for path in sorted(self._path.glob("*.json")):
+            # A file of an earlier release has no delay.
+            for topic, partition, first_offset, last_offset, *acknowledgement in json.loads(path.read_text("utf-8")):
+                of_record = parse_acknowledgement(*acknowledgement)
+                yield run_acknowledgement(("", partition), topic, first_offset, last_offset, of_record)
+
+
+def _check_owned(path: Path) -> None:
+    """Refuse a folder that another user owns or may write to: all users may create temporary files."""
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is no folder"
+    elif status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"has mode {mode:o}: other users may write to it"
+    else:
+        return
+    raise ConfigurationError(
+        f"The member's folder {path} {problem}.",
+        "Delete it, or set TMPDIR to a folder that only this user may write to.",
+    )

@@ -1,0 +1,296 @@
+"""The member of a query: acquires the next batch, renews the locks of the active one, acknowledges the committed one.
+
+It runs in the process that Spark starts on the driver for each stream of a Python source; threads of its own send
+heartbeats, fetch ahead and renew locks. The member id is in every offset, so a restarted query remains the member that
+holds its batch, until the locks end.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+
+from sharegroup.client.group_member import GroupMember
+from sharegroup.client.held_records import Acquisition, HeldRange, unread
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement, PartitionKey
+from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
+from sharegroup.event_log import Event
+from sharegroup.logs.port import Log
+from sharegroup.spark.held_ranges import without_unreadable
+from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of
+from sharegroup.spark.source.folder import MemberFolder
+from sharegroup.spark.source.offset import AcquiredOffset
+from sharegroup.spark.source.query_options import SourceOptions
+
+logger = logging.getLogger("sharegroup.spark.source")
+
+_ANSWER_TIMEOUT_MS = 10_000
+_CLOSE_TIMEOUT_MS = 5_000
+_PREDECESSOR_TIMEOUT_S = 10.0
+"""Longer than it takes a member to leave."""
+_POLL_S = 0.1
+_RENEWALS_PER_LOCK = 3
+_FINAL_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+
+
+class SourceMember:
+    """A query's membership of its share group.
+
+    Attributes:
+        group_member: the membership itself.
+
+    Args:
+        log: the log with the requests, the responses and the records; close it after the member.
+        options: options of the query.
+        last: the query's latest offset; the member resumes the membership of its member id, if it has one.
+        max_fetch_wait_ms: how long a fetch may wait for records.
+        ends_when_refused: raise an error also for a cause that an administrator can remove, such as a quarantine.
+
+    Raises:
+        UnknownTopicError: no processor was ever started on this log.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        options: SourceOptions,
+        last: AcquiredOffset,
+        max_fetch_wait_ms: int,
+        ends_when_refused: bool = False,
+    ) -> None:
+        self._log = log
+        self._options = options
+        self._ends_when_refused = ends_when_refused
+        self._refused_record_count = last.refused_record_count
+        self._active_batch: AcquiredOffset | None = None
+        self._acknowledged_number = 0
+        self._lost_partitions: set[PartitionKey] = set()
+        self._unanswered_batches: list[AcquiredOffset] = []
+        self._next_renewal_s = 0.0
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        is_resumed = self._join(last.member_id, max_fetch_wait_ms)
+        self._event = partial(
+            Event,
+            group=options.config.group_id,
+            client=options.config.client_id or None,
+            member=self.group_member.member_id,
+        )
+        self._thread = threading.Thread(target=self._run, name="share-group-renewals", daemon=True)
+        self._thread.start()
+        self.group_member.subscribe(options.config.subscribe)
+        logger.info(self._event("started", topics=",".join(options.config.subscribe), resumed=is_resumed or None))
+
+    def _join(self, member_id: str, max_fetch_wait_ms: int) -> bool:
+        """Create the group member with its folder; return False if the member id is new."""
+        # 1. Lock the folder of the earlier member id; a second query on a copy of the checkpoint gets an id of its own.
+        self._folder = MemberFolder(member_id)
+        is_resumed = bool(member_id) and self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
+        # 2. Join the group.
+        settings = _member_settings(self._options, member_id if is_resumed else "", max_fetch_wait_ms)
+        try:
+            self.group_member = GroupMember(self._log, settings)
+        except ShareGroupError:
+            self._folder.release(keeps_acknowledgements=True)
+            raise
+        # 3. Lock the folder of a new member id.
+        if not is_resumed:
+            self._folder = MemberFolder(self.group_member.member_id)
+            self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
+        return is_resumed
+
+    @property
+    def active_batch(self) -> AcquiredOffset | None:
+        """The batch whose locks are renewed, until it is acknowledged."""
+        return self._active_batch
+
+    def acquire(self, timeout_ms: int) -> Acquisition | None:
+        """Return the readable ranges of the next acquisition; None if there is none in time."""
+        try:
+            acquisition = self.group_member.next_acquisition(timeout_ms)
+        except ApiError as error:
+            if self.group_member.is_ended or self._ends_when_refused:
+                raise
+            # The member stays in the group, and resumes when an administrator has removed the cause.
+            logger.warning(self._event("member_refused", error=error.name, reason=error))
+            return None
+        if acquisition is None:
+            return None
+        ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
+        self.group_member.acknowledge(unreadable)
+        return Acquisition(tuple(ranges), acquisition.lock_deadline_ms, acquisition.lock_timeout_ms)
+
+    def return_unread(self, ranges: Iterable[HeldRange], reason: str) -> None:
+        """Return acquired records that belong to no batch; their delivery does not count."""
+        self.group_member.acknowledge(unread(ranges, reason))
+
+    def begin_batch(self, last: AcquiredOffset, acquisition: Acquisition) -> AcquiredOffset:
+        """Make an acquisition the active batch, and return its offset.
+
+        Args:
+            last: the offset of the batch before.
+            acquisition: the records.
+        """
+        number = last.number + 1
+        batch = AcquiredOffset(
+            number=number,
+            member_id=self.group_member.member_id,
+            lock_timeout_ms=acquisition.lock_timeout_ms,
+            lock_deadline_ms=acquisition.lock_deadline_ms,
+            acknowledgement_folder=str(self._folder.batch_path(number)) if self._options.is_explicit else "",
+            refused_record_count=self._refused_record_count,
+            ranges=acquisition.ranges,
+        )
+        self._activate(batch)
+        return batch
+
+    def resume_batch(self, last: AcquiredOffset, batch: AcquiredOffset) -> None:
+        """Make a batch active that an earlier process began.
+
+        The batch is read in any case. Records that are no longer held are not acknowledged: they are delivered again,
+        to this member or to another one, and the acknowledgement is due for that delivery.
+
+        Args:
+            last: the batch before it, which is committed; its acknowledgements may or may not have been sent.
+            batch: the batch.
+        """
+        # 1. Acknowledge the committed batch.
+        self.acknowledge_batch(last)
+        with self._lock:
+            self._activate(batch)
+            # 2. Renew the locks of the active one, and wait for the answers: they show which records are still held.
+            self.group_member.acknowledge(_renewals(batch))
+            for result in self.group_member.flush(_ANSWER_TIMEOUT_MS):
+                if result.error is not None:
+                    self._handle_lost_locks(result, result.error)
+
+    def acknowledge_batch(self, batch: AcquiredOffset) -> None:
+        """Acknowledge a batch that Spark has committed, once."""
+        with self._lock:
+            if batch.number <= self._acknowledged_number:
+                return
+            was_active = self._active_batch is not None and self._active_batch.number == batch.number
+            acknowledgements, released_count = acknowledgements_of(batch, self._log)
+            self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
+            self._lost_partitions.clear()
+            self._active_batch, self._acknowledged_number = None, batch.number
+            self._unanswered_batches.append(batch)
+            if not was_active:
+                self._log_repetition(batch)
+        if released_count:
+            logger.warning(self._event("records_not_acknowledged", batch=batch.number, released=released_count))
+
+    def close(self) -> None:
+        """Leave the group; an active batch stays locked, for the process that resumes it."""
+        # 1. Stop renewals.
+        self._closed.set()
+        self._thread.join()
+        # 2. Leave. The restarted query repeats acknowledgements without an answer, so it needs their folders.
+        results = self.group_member.close(_CLOSE_TIMEOUT_MS, keeps_locks=self._active_batch is not None)
+        is_unanswered = any(isinstance(result.error, RequestTimedOutError) for result in results)
+        if is_unanswered:
+            self._unanswered_batches.clear()
+        self._handle_results(results)
+        # 3. Unlock the folder.
+        is_needed = is_unanswered or self._active_batch is not None
+        self._folder.release(keeps_acknowledgements=is_needed and self._options.is_explicit)
+        logger.info(self._event("left"))
+
+    def _activate(self, batch: AcquiredOffset) -> None:
+        with self._lock:
+            if batch.folder is not None:
+                batch.folder.create()
+            self._active_batch = batch
+            self._next_renewal_s = _next_renewal_s(batch)
+
+    def _run(self) -> None:
+        """Renew the locks of the active batch, and handle the results of acknowledgements, until the member closes."""
+        while not self._closed.wait(_POLL_S):
+            try:
+                with self._lock:
+                    self._handle_results(self.group_member.take_results())
+                    if self._active_batch is not None and time.monotonic() >= self._next_renewal_s:
+                        self._next_renewal_s = _next_renewal_s(self._active_batch)
+                        self.group_member.acknowledge(_renewals(self._active_batch))
+            except ShareGroupError as error:
+                # The next fetch of the query raises the error.
+                logger.warning(self._event("renewals_ended", reason=error))
+                return
+
+    def _handle_results(self, results: Iterable[Acknowledged]) -> None:
+        for result in results:
+            if result.error is not None:
+                self._handle_refusal(result, result.error)
+        if not self.group_member.unanswered_partitions():
+            for batch in self._unanswered_batches:
+                if batch.folder is not None:
+                    batch.folder.delete()
+            self._unanswered_batches.clear()
+
+    def _handle_refusal(self, result: Acknowledged, error: ShareGroupError) -> None:
+        types = {ack.acknowledge_type for ack in result.acknowledgements}
+        final = [ack for ack in result.acknowledgements if ack.acknowledge_type in _FINAL_TYPES]
+        self._refused_record_count += _record_count(final)
+        if AcknowledgeType.RENEW in types and self._active_batch is not None:
+            # Renewals of records that are no longer held would have other acknowledgements refused.
+            self._next_renewal_s = float("inf")
+        event = self._event(
+            "acknowledgement_failed",
+            share_partition=f"{result.topic}-{result.partition}",
+            first_offset=min(ack.first_offset for ack in result.acknowledgements),
+            last_offset=max(ack.last_offset for ack in result.acknowledgements),
+            types=",".join(sorted(acknowledge_type.name.lower() for acknowledge_type in types)),
+            refused_records=self._refused_record_count,
+            reason=error,
+        )
+        logger.warning(event)
+
+    def _handle_lost_locks(self, result: Acknowledged, error: ShareGroupError) -> None:
+        """Exclude a partition from acknowledgement: its locks ended before they were renewed."""
+        self._lost_partitions.update(ack.key for ack in result.acknowledgements)
+        lost_count = _record_count(result.acknowledgements)
+        self._refused_record_count += lost_count
+        partition = f"{result.topic}-{result.partition}"
+        logger.warning(self._event("acquisition_lost", share_partition=partition, records=lost_count, reason=error))
+
+    def _log_repetition(self, batch: AcquiredOffset) -> None:
+        """Log how a repeated acknowledgement was answered; it is refused if the earlier process had sent it."""
+        refused = [result for result in self.group_member.flush(_ANSWER_TIMEOUT_MS) if result.error is not None]
+        logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
+
+
+def _member_settings(options: SourceOptions, member_id: str, max_fetch_wait_ms: int) -> MemberSettings:
+    config = options.config
+    return MemberSettings(
+        group_id=config.group_id,
+        client_id=config.client_id,
+        fetch=FetchSettings(
+            max_records=config.max_poll_records,
+            batch_size=config.max_poll_records,
+            acquire_mode=AcquireMode(config.share_acquire_mode),
+            max_wait_ms=max_fetch_wait_ms,
+        ),
+        topics=options.channel_topics,
+        may_return=True,
+        member_id=member_id,
+        first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
+    )
+
+
+def _renewals(batch: AcquiredOffset) -> list[Acknowledgement]:
+    return [held.acknowledgement(AcknowledgeType.RENEW) for held in batch.ranges]
+
+
+def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:
+    return sum(len(acknowledgement.offsets) for acknowledgement in acknowledgements)
+
+
+def _next_renewal_s(batch: AcquiredOffset) -> float:
+    return time.monotonic() + batch.lock_timeout_ms / 1000 / _RENEWALS_PER_LOCK

@@ -1,0 +1,103 @@
+"""The offset of a share group's query: the acquisition of a micro-batch, as Spark's offset log stores it.
+
+A share group has no position to resume from. So an offset has the records of its batch, the member that holds them, and
+the folder with acknowledgements of single records: a restarted query reads the same batch, and can acknowledge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sharegroup.client.held_records import HeldRange
+from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.errors import UnsupportedFormatVersionError
+from sharegroup.spark.source.folder import AcknowledgementFolder
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AcquiredOffset:
+    """The acquisition of a micro-batch.
+
+    Attributes:
+        number: 1 for the query's first batch with records, then one more for each; 0 before the first batch.
+        member_id: the member that holds the records; the same for all batches of a checkpoint.
+        lock_timeout_ms: duration of the locks from the acquisition, or from the last renewal, on.
+        lock_deadline_ms: end of the locks if they are not renewed, epoch ms.
+        acknowledgement_folder: folder with acknowledgements of single records; empty if the commit accepts all records.
+        refused_record_count: records of the query so far whose acknowledgement was refused.
+        ranges: the records; their delivery counts include this delivery.
+    """
+
+    number: int = 0
+    member_id: str = ""
+    lock_timeout_ms: int = 0
+    lock_deadline_ms: int = 0
+    acknowledgement_folder: str = ""
+    refused_record_count: int = 0
+    ranges: tuple[HeldRange, ...] = ()
+
+    @property
+    def folder(self) -> AcknowledgementFolder | None:
+        """The folder of acknowledgements; None if the commit accepts all records."""
+        return AcknowledgementFolder(Path(self.acknowledgement_folder)) if self.acknowledgement_folder else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object for Spark's offset log.
+
+        A range is [topic id, topic, partition, first offset, last offset, delivery count, isolation level].
+        """
+        return {
+            "version": FORMAT_VERSION,
+            "number": self.number,
+            "member_id": self.member_id,
+            "lock_timeout_ms": self.lock_timeout_ms,
+            "lock_deadline_ms": self.lock_deadline_ms,
+            "acknowledgement_folder": self.acknowledgement_folder,
+            "refused_record_count": self.refused_record_count,
+            "ranges": [
+                [
+                    r.topic_id,
+                    r.topic,
+                    r.partition,
+                    r.first_offset,
+                    r.last_offset,
+                    r.delivery_count,
+                    r.isolation_level.value,
+                ]
+                for r in self.ranges
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> AcquiredOffset:
+        """Return the offset that `to_json` wrote.
+
+        Raises:
+            UnsupportedFormatVersionError: a later release, or another source, wrote it.
+        """
+        values = dict(stored)
+        version = values.pop("version", None)
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormatVersionError(
+                f"An offset of the query's checkpoint has the version {version}; this release reads {FORMAT_VERSION}.",
+                "Use the release that wrote the checkpoint, or start with a new checkpoint folder.",
+            )
+        return cls(**values | {"ranges": tuple(_range(*fields) for fields in values["ranges"])})
+
+
+def _range(
+    topic_id: str,
+    topic: str,
+    partition: int,
+    first_offset: int,
+    last_offset: int,
+    delivery_count: int,
+    isolation_level: str,
+) -> HeldRange:
+    level = IsolationLevel(isolation_level)
+    return HeldRange(topic_id, topic, partition, first_offset, last_offset, delivery_count, level)

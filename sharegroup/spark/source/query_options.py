@@ -1,0 +1,109 @@
+"""Options of `spark.readStream.format("sharegroup")`, in the spelling of Kafka and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from sharegroup.client.settings import ChannelTopics
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireMode
+from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
+from sharegroup.errors import ConfigurationError
+
+_KAFKA_PREFIX = "kafka."
+_CHANNEL_DEFAULTS = ChannelTopics()
+
+
+class ShareGroupSourceConfig(Config):
+    """Options of a streaming query, but for those of the Kafka cluster, which begin with `kafka.`."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        **CONSUMER_REFUSED,
+        "startingOffsets": "Set share.auto.offset.reset of the group instead: it decides where the group begins.",
+        "topics": "Set subscribe instead.",
+    }
+    refusal: ClassVar[str] = CONSUMER_REFUSAL
+
+    group_id: NonEmpty = Field(description="The share group.")
+    subscribe: TopicNames = Field(description="The topics, comma-separated.")
+    log_path: str = Field(default="", description="File of the embedded log; none with `kafka.bootstrap.servers`.")
+    client_id: str = Field(default="", description="Name of the query in logs.")
+    share_acknowledgement_mode: Literal["implicit", "explicit"] = Field(
+        default="implicit",
+        description="`implicit`: the commit of a batch accepts its records; "
+        "`explicit`: `acknowledge` does so for each.",
+    )
+    share_acquire_mode: AcquireMode = Field(
+        default="batch_optimized",
+        description="`batch_optimized`: the last run may exceed `max.poll.records`; `record_limit`: it is cut.",
+    )
+    max_poll_records: Annotated[Int, Field(ge=1)] = Field(
+        default=10_000, description="Records of a micro-batch; a soft limit with `batch_optimized`."
+    )
+    num_partitions: Annotated[Int, Field(ge=1)] = Field(
+        default=2, alias="numPartitions", description="Tasks that share a micro-batch evenly."
+    )
+    request_topic_name: NonEmpty = Field(
+        default=_CHANNEL_DEFAULTS.request_topic_name, description="As the processor's key of this name."
+    )
+    response_topic_name: NonEmpty = Field(
+        default=_CHANNEL_DEFAULTS.response_topic_name, description="As the processor's key of this name."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The parsed options of a query.
+
+    Attributes:
+        log: path or address of the embedded log, or the Kafka cluster.
+        config: the other options.
+    """
+
+    log: str | KafkaConfig
+    config: ShareGroupSourceConfig
+
+    @property
+    def is_explicit(self) -> bool:
+        """True if the application acknowledges the records."""
+        return self.config.share_acknowledgement_mode == "explicit"
+
+    @property
+    def channel_topics(self) -> ChannelTopics:
+        """Names of the topics between the member and its processor."""
+        return ChannelTopics(
+            request_topic_name=self.config.request_topic_name, response_topic_name=self.config.response_topic_name
+        )
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Parse the options of a query; Spark passes their names in lower case.
+
+    Raises:
+        ConfigurationError: an option is unknown, refused or missing, a value is not acceptable, or there is no log.
+    """
+    known_names = (*ShareGroupSourceConfig.key_names(), *ShareGroupSourceConfig.refused)
+    spelling = {name.lower(): name for name in known_names}
+    source: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    for name, value in options.items():
+        if name.startswith(_KAFKA_PREFIX):
+            kafka[name.removeprefix(_KAFKA_PREFIX)] = value
+        else:
+            source[spelling.get(name, name)] = value
+    config = ShareGroupSourceConfig.from_mapping(source)
+    return SourceOptions(_log_address(config.log_path, KafkaConfig.from_mapping(kafka)), config)
+
+
+def _log_address(path: str, cluster: KafkaConfig) -> str | KafkaConfig:
+    if bool(path) != bool(cluster.bootstrap_servers):
+        return cluster if cluster.bootstrap_servers else path
+    problem = "are both set" if path else "are both missing"
+    raise ConfigurationError(
+        f"The options log.path and kafka.bootstrap.servers {problem}.",
+        "Set kafka.bootstrap.servers for Kafka, or log.path for the embedded log: a query has one log.",
+    )

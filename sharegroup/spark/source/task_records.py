@@ -1,0 +1,108 @@
+"""Records of acquired ranges in the columns of Spark's Kafka source, read by the tasks straight from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from sharegroup.client.held_records import HeldRange
+from sharegroup.config.kafka import KafkaConfig
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, RECORD_SCHEMA, read_arrow
+from sharegroup.logs.open import open_log
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
+
+COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>, delivery_count smallint"
+)
+"""Those of Spark's Kafka source, and the number of deliveries of the record, this one included."""
+
+ACQUISITION_COLUMN = "acquisition"
+"""Column with the folder of a batch's acknowledgements; only with explicit acknowledgement."""
+
+
+class TaskPartition(InputPartition):
+    """A Spark partition: the records that one task reads.
+
+    Args:
+        log: path or address of the embedded log, or the Kafka cluster.
+        ranges: their offsets.
+        acquisition: value of the column `acquisition`; None leaves the column out.
+    """
+
+    def __init__(self, log: str | KafkaConfig, ranges: Sequence[HeldRange], acquisition: str | None) -> None:
+        super().__init__(None)
+        self.log = log
+        self.ranges = ranges
+        self.acquisition = acquisition
+
+
+def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
+    """Read the records of a task; leave out those that are no longer in the log."""
+    with open_log(task.log) as log:
+        timestamp_types = {topic: _timestamp_type(log, topic) for topic in {held.topic for held in task.ranges}}
+        for held in task.ranges:
+            for batch in _read_range(log, held):
+                yield _to_source_columns(batch, timestamp_types[held.topic], held.delivery_count, task.acquisition)
+
+
+def _read_range(log: Log, held: HeldRange) -> Iterator[pa.RecordBatch]:
+    """Read a range in the columns of RECORD_SCHEMA."""
+    end_offset = held.last_offset + 1
+    if isinstance(log, LocalLog):
+        yield from read_arrow(log, held.topic, held.partition, held.first_offset, end_offset)
+        return
+    position = held.first_offset
+    while position < end_offset:
+        records = log.read(
+            held.topic, held.partition, position, end_offset, MAX_BATCH_RECORDS, MAX_BATCH_BYTES, held.isolation_level
+        )
+        if not records:
+            return
+        yield _record_batch(records)
+        position = records[-1].offset + 1
+
+
+def _record_batch(records: Sequence[LogRecord]) -> pa.RecordBatch:
+    timestamps = pa.array([record.timestamp_ms for record in records], pa.timestamp("ms", tz="UTC"))
+    headers = [
+        [{"key": key, "value": value} for key, value in record.headers] if record.headers else None
+        for record in records
+    ]
+    columns: list[pa.Array] = [
+        pa.array([record.topic for record in records], pa.string()),
+        pa.array([record.partition for record in records], pa.int32()),
+        pa.array([record.offset for record in records], pa.int64()),
+        timestamps.cast(pa.timestamp("us", tz="UTC")),
+        pa.array([record.key for record in records], pa.binary()),
+        pa.array([record.value for record in records], pa.binary()),
+        pa.array(headers, RECORD_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _timestamp_type(log: Log, topic: str) -> int:
+    """Return Kafka's number: 0 if producers set timestamps, 1 if the log does."""
+    return int(log.describe_topic(topic).config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME)
+
+
+def _to_source_columns(
+    batch: pa.RecordBatch, timestamp_type: int, delivery_count: int, acquisition: str | None
+) -> pa.RecordBatch:
+    columns = {
+        "key": batch.column("key"),
+        "value": batch.column("value"),
+        "topic": batch.column("topic"),
+        "partition": batch.column("partition"),
+        "offset": batch.column("offset"),
+        "timestamp": batch.column("timestamp_ms"),
+        "timestampType": pa.repeat(pa.scalar(timestamp_type, pa.int32()), batch.num_rows),
+        "headers": batch.column("headers"),
+        "delivery_count": pa.repeat(pa.scalar(delivery_count, pa.int16()), batch.num_rows),
+    }
+    if acquisition is not None:
+        columns[ACQUISITION_COLUMN] = pa.repeat(pa.scalar(acquisition, pa.string()), batch.num_rows)
+    return pa.RecordBatch.from_pydict(columns)

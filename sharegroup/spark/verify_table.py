@@ -1,0 +1,334 @@
+"""`verify` of a state table by Spark: the same checks as without a JVM, in as many tasks as there are cores.
+
+Spark divides the rows into tasks whose rows fit into memory; the checks are those of `sharegroup.audit`, which get them
+as Arrow batches. The driver holds the few rows of groups, and the findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sharegroup.audit.verification.commits import CHUNK, Beginning, beginning, check_chunk
+from sharegroup.audit.verification.findings import MOST_FINDINGS, Finding, Verification, commit_order, finding_order
+from sharegroup.audit.verification.group_rows import GroupRows, TableContext
+from sharegroup.audit.verification.quick_segments import check_segments
+from sharegroup.audit.verification.row_columns import SEGMENT, SEGMENT_COLUMNS
+from sharegroup.audit.verification.row_counts import ALIKE_COLUMNS, WITHOUT_COMMIT, RowCounts
+from sharegroup.audit.verification.state_chain import CHAIN_COLUMNS, CHAIN_TYPES, check_chains, check_unknown
+from sharegroup.audit.verification.verify_table import CHAIN_KEY, damage_findings, last_commit_findings
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.invariants import Violation
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.state.fold import SHARE_PARTITION_TYPES
+from sharegroup.state.schema import STATE_TABLE_SCHEMA, StoredRows, decoded
+from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, damage_of
+
+ROWS_PER_TASK = 100_000
+"""Rows that a task checks, more or less: they are in its memory together, 1 KB each."""
+
+_FILES_PER_TASK = 64
+_LEAVE_OUT_FILES = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+
+_RESULT_SCHEMA = pa.schema(
+    {
+        "location": pa.string(),
+        "request_offset": pa.int64(),
+        "invariant": pa.string(),
+        "detail": pa.string(),
+        "stray": pa.string(),
+        "finding_count": pa.int64(),
+        "transition_count": pa.int64(),
+        "segment_count": pa.int64(),
+    }
+)
+_RESULT_DDL = (
+    "location string, request_offset bigint, invariant string, detail string, stray string, finding_count bigint, "
+    "transition_count bigint, segment_count bigint"
+)
+
+_Batches = Iterator[pa.RecordBatch]
+_MARKER_COLUMNS = ("record_type", "commit_id", "leader_epoch", "payload")
+
+
+def verify_table(
+    spark: SparkSession,
+    path: str,
+    broker: BrokerConfig,
+    group_id: str | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+) -> Verification:
+    """Check the data files, commits, groups and share-partitions of a state table.
+
+    Args:
+        spark: a session with Delta.
+        path: the table's folder; the driver reads its log, too.
+        broker: defaults and bounds that were in force.
+        group_id: only the rows of this group, and not the commits.
+        rows_per_task: rows that a task checks, more or less.
+
+    Raises:
+        EnvironmentNotReadyError: executors lack this package, or do not see the table's folder.
+        StateTableError: there is no table, or its log cannot be read.
+        UnsupportedFormatVersionError: another release wrote the table.
+    """
+    scan = TableScan(check_audit_tasks(spark, path, "state table"))
+    damaged = _damaged_files(spark, scan)
+    # One version for all jobs, whatever a processor commits meanwhile.
+    table = spark.read.format("delta").option("versionAsOf", scan.version)
+    with _reading_what_is_left(spark) if damaged else nullcontext():
+        verification = _verified(table.load(path), broker, group_id, scan.last_commit_id, rows_per_task)
+    verification.findings[:0] = damage_findings(damaged)
+    verification.finding_count += len(damaged)
+    return verification
+
+
+@contextmanager
+def _reading_what_is_left(spark: SparkSession) -> Iterator[None]:
+    """Let Spark leave out data files that it cannot read; afterwards the session has its own settings again."""
+    own = {key: spark.conf.get(key, None) for key in _LEAVE_OUT_FILES}
+    try:
+        for key in _LEAVE_OUT_FILES:
+            spark.conf.set(key, "true")
+        yield
+    finally:
+        for key, value in own.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
+
+
+def _verified(
+    rows: DataFrame, broker: BrokerConfig, group_id: str | None, last_commit_id: int | None, rows_per_task: int
+) -> Verification:
+    if group_id is not None:
+        rows = rows.where(F.col("group_id") == group_id)
+    markers = rows.where(_is(RecordType.COMMIT_MARKER))
+    first, last = markers.agg(F.min("commit_id"), F.max("commit_id")).collect()[0]
+    row_count = rows.count()
+    task_count = max(2, -(-row_count // rows_per_task))
+    verification = Verification(row_count=row_count)
+    few = list(StoredRows(rows.where(_is_few()).toArrow().cast(STATE_TABLE_SCHEMA)))
+    # 1. Commits.
+    start = beginning(few, first)
+    if group_id is None:
+        verification.add(last_commit_findings(last_commit_id, last))
+        verification.add(start.findings)
+        of_commits = _results(_by_chunk(rows, markers, task_count), partial(_check_chunks, start))
+        verification.add(sorted(_findings(of_commits), key=commit_order))
+        _count(verification, of_commits)
+    # 2. Groups.
+    groups = GroupRows(broker, is_whole=start.is_whole)
+    groups.check_all(few)
+    context = groups.context()
+    verification.degraded = groups.degraded
+    # 3. Segments.
+    of_segments = _results(_by_segment(rows, task_count), partial(_check_segments, context))
+    _count(verification, of_segments)
+    strays = [StateRow.model_validate_json(row["stray"]) for row in of_segments if row["stray"]]
+    # 4. Chains.
+    of_chains = _results(_by_share_partition(rows, task_count), partial(_check_chains, context, strays))
+    _count(verification, of_chains)
+    unknown = _without_chain(rows, strays, context)
+    findings = [*groups.findings, *_findings(of_segments), *_findings(of_chains), *unknown]
+    verification.add(sorted(findings, key=finding_order))
+    return verification
+
+
+def _damaged_files(spark: SparkSession, scan: TableScan) -> list[DamagedFile]:
+    """Compare all data files with the Delta log, in tasks."""
+    files = [tuple(file) for file in scan.files]
+    if not files:
+        return []
+    schema = "path string, date string, size_bytes bigint, row_count bigint, first_commit_id bigint"
+    listed = spark.createDataFrame(files, schema).repartition(-(-len(files) // _FILES_PER_TASK) + 1)
+    damaged = listed.mapInArrow(partial(_check_files, scan.path), "path string, reason string").collect()
+    reasons = {row["path"]: row["reason"] for row in damaged}
+    return [DamagedFile(file.path, reasons[file.path]) for file in scan.files if file.path in reasons]
+
+
+def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame:
+    """Return counts of rows and markers, those of a chunk together."""
+    offset = F.col("request_offset")
+    counted = (
+        rows.where(~F.col("record_type").isin([kind.value for kind in WITHOUT_COMMIT]))
+        .groupBy(*ALIKE_COLUMNS)
+        .agg(
+            F.count(F.lit(1)).alias("row_count"),
+            F.min(offset).alias("first_offset"),
+            F.max(offset).alias("last_offset"),
+        )
+        .withColumn("chunk", F.floor(F.col("commit_id") / CHUNK))
+        .withColumn("payload", F.lit(None).cast("string"))
+    )
+    seams = F.array_distinct(F.array(F.floor(F.col("commit_id") / CHUNK), F.floor((F.col("commit_id") + 1) / CHUNK)))
+    marked = markers.select(
+        *ALIKE_COLUMNS,
+        *(F.lit(0).cast("bigint").alias(name) for name in ("row_count", "first_offset", "last_offset")),
+        F.explode(seams).alias("chunk"),
+        "payload",
+    )
+    return counted.unionByName(marked).repartition(task_count, "chunk")
+
+
+def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
+    """Return the rows of share-partitions with their segment, those of a segment together; the check orders them."""
+    epoch = F.col("snapshot_epoch")
+    is_closing = _is(RecordType.SHARE_SNAPSHOT) & (epoch > 0)
+    segments = F.when(is_closing, F.array(epoch - 1, epoch)).otherwise(F.array(epoch))
+    of_partitions = rows.where(
+        _is(*SHARE_PARTITION_TYPES) | (_is(RecordType.TABLE_SNAPSHOT) & (F.col("partition") >= 0))
+    )
+    return of_partitions.drop("date").withColumn(SEGMENT, F.explode(segments)).repartition(task_count, *SEGMENT_COLUMNS)
+
+
+def _by_share_partition(rows: DataFrame, task_count: int) -> DataFrame:
+    """Return the rows of chains, those of a share-partition together and in fold order."""
+    chained = rows.where(_is(*CHAIN_TYPES) & (F.col("partition") >= 0)).select(*CHAIN_COLUMNS)
+    return chained.repartition(task_count, *CHAIN_KEY).sortWithinPartitions(*CHAIN_KEY, *_fold_order())
+
+
+def _fold_order() -> list[Column]:
+    is_table_snapshot = _is(RecordType.TABLE_SNAPSHOT)
+    return [
+        F.col("request_partition"),
+        F.col("request_offset"),
+        is_table_snapshot,
+        F.col("leader_epoch"),
+        F.col("commit_id"),
+        F.when(is_table_snapshot, 0).otherwise(F.col("state_epoch")),
+        _is(RecordType.SHARE_TOMBSTONE),
+    ]
+
+
+def _is(*kinds: RecordType) -> Column:
+    return F.col("record_type").isin([kind.value for kind in kinds])
+
+
+def _is_few() -> Column:
+    return ~_is(RecordType.COMMIT_MARKER, *SHARE_PARTITION_TYPES) & ~(
+        _is(RecordType.TABLE_SNAPSHOT) & (F.col("partition") >= 0)
+    )
+
+
+def _results(rows: DataFrame, check: Callable[[_Batches], _Batches]) -> list[Any]:
+    return rows.mapInArrow(check, _RESULT_DDL).collect()
+
+
+def _findings(results: Iterable[Any]) -> list[Finding]:
+    return [
+        Finding(row["location"], Violation(row["invariant"], row["detail"]), row["request_offset"])
+        for row in results
+        if row["location"]
+    ]
+
+
+def _count(verification: Verification, results: Iterable[Any]) -> None:
+    """Add what tasks counted; `Verification.add` counts the findings that they return."""
+    for row in results:
+        verification.transition_count += row["transition_count"]
+        verification.segment_count += row["segment_count"]
+        verification.finding_count += row["finding_count"]
+
+
+def _without_chain(rows: DataFrame, strays: list[StateRow], context: TableContext) -> list[Finding]:
+    if not strays:
+        return []
+    keys = {(stray.group_id, stray.topic_id, stray.partition) for stray in strays}
+    chained = rows.where(_is(*CHAIN_TYPES) & F.col("group_id").isin(sorted({key[0] for key in keys})))
+    known = {tuple(row) for row in chained.select(*CHAIN_KEY).distinct().collect()}
+    return check_unknown(strays, frozenset(keys & known), context)
+
+
+# In the tasks.
+
+
+def _check_files(path: str, batches: _Batches) -> _Batches:
+    for batch in batches:
+        files = (ScannedFile(**values) for values in batch.to_pylist())
+        damaged = [{"path": file.path, "reason": reason} for file in files if (reason := damage_of(path, file))]
+        schema = pa.schema({"path": pa.string(), "reason": pa.string()})
+        yield pa.RecordBatch.from_pylist(damaged, schema=schema)
+
+
+class _Kept:
+    """The first findings of a task, and the number of the others."""
+
+    def __init__(self) -> None:
+        self._findings: list[Finding] = []
+        self._count = 0
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        before = len(self._findings)
+        self._findings += findings
+        self._count += len(self._findings) - before
+        if len(self._findings) > 4 * MOST_FINDINGS:
+            self._findings = sorted(self._findings, key=finding_order)[:MOST_FINDINGS]
+
+    def batch(
+        self, strays: Iterable[StateRow] = (), transition_count: int = 0, segment_count: int = 0
+    ) -> pa.RecordBatch:
+        """Return the result of the task."""
+        kept = self._findings[:MOST_FINDINGS]
+        counts = {"finding_count": 0, "transition_count": 0, "segment_count": 0}
+        no_finding = {"location": "", "request_offset": -1, "invariant": "", "detail": "", "stray": ""}
+        rows: list[dict[str, Any]] = [
+            {
+                **counts,
+                "location": finding.location,
+                "request_offset": finding.request_offset,
+                "invariant": finding.violation.invariant,
+                "detail": finding.violation.detail,
+                "stray": "",
+            }
+            for finding in kept
+        ]
+        rows += [{**counts, **no_finding, "stray": stray.model_dump_json()} for stray in strays]
+        totals = {
+            "finding_count": self._count - len(kept),
+            "transition_count": transition_count,
+            "segment_count": segment_count,
+        }
+        rows.append({**no_finding, **totals})
+        return pa.RecordBatch.from_pylist(rows, schema=_RESULT_SCHEMA)
+
+
+def _check_segments(context: TableContext, batches: _Batches) -> _Batches:
+    kept, strays, transition_count, segment_count = _Kept(), list[StateRow](), 0, 0
+    rows = list(batches)
+    for checked in check_segments(pa.Table.from_batches(rows), context) if rows else ():
+        kept.add(checked.findings)
+        transition_count += checked.transition_count
+        segment_count += 1
+        strays += [checked.stray] if checked.stray is not None else []
+    yield kept.batch(strays, transition_count, segment_count)
+
+
+def _check_chains(context: TableContext, strays: list[StateRow], batches: _Batches) -> _Batches:
+    kept = _Kept()
+    rows = (row for batch in batches for row in decoded(pa.Table.from_batches([batch])))
+    for finding in check_chains(rows, strays, context):
+        kept.add([finding])
+    yield kept.batch()
+
+
+def _check_chunks(start: Beginning, batches: _Batches) -> _Batches:
+    kept = _Kept()
+    pieces = list(batches)
+    if pieces:
+        rows = pa.Table.from_batches(pieces)
+        is_count = pc.is_null(rows["payload"])
+        markers = rows.filter(pc.invert(is_count)).sort_by("commit_id")
+        for chunk, counts in RowCounts(rows.filter(is_count)).by_chunk(CHUNK):
+            of_chunk = markers.filter(pc.equal(markers["chunk"], chunk)).select(list(_MARKER_COLUMNS))
+            kept.add(check_chunk(chunk, decoded(of_chunk), counts, start))
+    yield kept.batch()

@@ -1,0 +1,217 @@
+"""The rows of a range of commits, wherever upkeep has moved them: rows keep their commit ids.
+
+A reader that follows the table by commit id, and not by the version of its log, continues after any pause: until the
+rows after its position were pruned. Then it begins again with a table snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sharegroup.errors import StateTableError
+from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
+from sharegroup.protocol.rows import RecordType
+from sharegroup.state.commit_log import COMMIT_TRANSACTION, NO_COMMIT, SNAPSHOT_TRANSACTION, AddedFile
+from sharegroup.state.data_files import concatenated, read_data_file
+from sharegroup.state.delta_table import data_files, newest, translated
+from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, StoredRows
+
+_DATE = f"partition.{PARTITION_COLUMN}"
+_CHOSEN_BY = ("record_type", "commit_id", "group_id", "time_ms")
+_TRIES = 5
+_GREATEST_ID = 2**63 - 1
+_CONFIG_RECORDS = ('"ShareGroupConfig"', '"ShareGroupRemoved"')
+_WITHOUT_COMMIT = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED)
+_File = Mapping[str, Any]
+Result = TypeVar("Result")
+
+
+class TablePosition(NamedTuple):
+    """The newest version of the table.
+
+    Attributes:
+        version: version of the Delta log.
+        commit_id: id of the last commit of a processor; -1 before the first.
+    """
+
+    version: int
+    commit_id: int
+
+
+class SnapshotPosition(NamedTuple):
+    """A table snapshot.
+
+    Attributes:
+        time_ms: its time, which identifies it; epoch ms.
+        commit_id: the last commit in it.
+    """
+
+    time_ms: int
+    commit_id: int
+
+
+class CommitRows:
+    """Reads rows by commit id; it changes nothing.
+
+    The open version of the table serves as long as it has the commits that are asked for: to open a newer one takes as
+    long as to read a hundred commits. Every call raises StateTableError when there is no table or it cannot be read.
+
+    Args:
+        path: the table's folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._table = newest(None, path)
+        self._listed: tuple[int, list[_File]] | None = None
+
+    def position(self) -> TablePosition:
+        """Return the newest version."""
+        self._table = newest(self._table, self._path)
+        return self._position()
+
+    def _position(self) -> TablePosition:
+        with translated(self._path, "read"):
+            last = self._table.transaction_version(COMMIT_TRANSACTION)
+        return TablePosition(self._table.version(), NO_COMMIT if last is None else last)
+
+    def between(self, after: int, until: int) -> StoredRows:
+        """Return the rows of the commits after one, up to another one; without those that belong to no commit."""
+        is_wanted = _is_of_commits(after, until)
+        return self._read(lambda file: _overlaps(file, "commit_id", after + 1, until), is_wanted, until)
+
+    def added(self, files: Iterable[AddedFile]) -> StoredRows | None:
+        """Return the rows of commits from the data files that they added, without a look at the table.
+
+        Args:
+            files: the files of those commits.
+
+        Returns:
+            The rows; None if a file is gone: then `between` has them.
+        """
+        try:
+            with translated(self._path, "read"):
+                located = [(file.date, file.path) for file in files]
+                return self._stored(located, _is_of_commits(NO_COMMIT, _GREATEST_ID))
+        except StateTableError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def last_pruned(self) -> int:
+        """Return the id of the last commit whose rows were pruned; -1 when none were."""
+        rows = self._of_types([RecordType.PRUNED])
+        return max((PrunedPayload.model_validate(row.payload).commit_id for row in rows), default=NO_COMMIT)
+
+    def last_snapshot(self, until: int) -> SnapshotPosition | None:
+        """Return the last table snapshot with no commit after one; None when there is none."""
+        with translated(self._path, "read"):
+            if newest(self._table, self._path).transaction_version(SNAPSHOT_TRANSACTION) is None:
+                return None
+        kind = RecordType.TABLE_SNAPSHOT.value
+        first_rows = self._read(
+            lambda file: _overlaps(file, "record_type", kind, kind) and _overlaps(file, "group_id", "", ""),
+            (pc.field("record_type") == kind) & (pc.field("group_id") == ""),
+        )
+        positions = [
+            SnapshotPosition(row.time_ms, TableSnapshotPayload.model_validate(row.payload).commit_id)
+            for row in first_rows
+        ]
+        return max((position for position in positions if position.commit_id <= until), default=None)
+
+    def snapshot(self, position: SnapshotPosition) -> StoredRows:
+        """Return the rows of a table snapshot, its first row included."""
+        time_ms = position.time_ms
+        is_of_snapshot = pc.field("record_type") == RecordType.TABLE_SNAPSHOT.value
+        return self._read(
+            lambda file: _overlaps(file, "time_ms", time_ms, time_ms),
+            is_of_snapshot & (pc.field("time_ms") == time_ms),
+        )
+
+    def configurations(self, until: int) -> StoredRows:
+        """Return the rows with the configurations of all groups, up to a commit: from its last table snapshot on."""
+        snapshot = self.last_snapshot(until)
+        after = NO_COMMIT if snapshot is None else snapshot.commit_id
+        is_metadata = pc.field("record_type") == RecordType.GROUP_METADATA.value
+        is_wanted = is_metadata & (pc.field("commit_id") > after) & (pc.field("commit_id") <= until)
+        if snapshot is not None:
+            is_snapshot = pc.field("record_type") == RecordType.TABLE_SNAPSHOT.value
+            is_wanted |= is_snapshot & (pc.field("time_ms") == snapshot.time_ms) & (pc.field("partition") < 0)
+        has_config = pc.match_substring(pc.field("payload"), _CONFIG_RECORDS[0]) | pc.match_substring(
+            pc.field("payload"), _CONFIG_RECORDS[1]
+        )
+
+        def may_have(file: _File) -> bool:
+            is_of_snapshot = snapshot is not None and _overlaps(file, "time_ms", snapshot.time_ms, snapshot.time_ms)
+            return is_of_snapshot or _overlaps(file, "commit_id", after + 1, until)
+
+        return self._read(may_have, is_wanted & has_config)
+
+    def _of_types(self, record_types: Collection[RecordType]) -> StoredRows:
+        values = [kind.value for kind in record_types]
+        return self._read(
+            lambda file: any(_overlaps(file, "record_type", value, value) for value in values),
+            pc.field("record_type").isin(values),
+        )
+
+    def _read(
+        self, may_have: Callable[[_File], bool], condition: pc.Expression, until: int | None = None
+    ) -> StoredRows:
+        """Read the rows of some files that fulfil a condition.
+
+        Args:
+            may_have: tells by its statistics whether a file may have such rows.
+            condition: the condition.
+            until: a version with this commit is new enough; None asks for the newest one.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            if until is None or tries_left < _TRIES - 1 or self._position().commit_id < until:
+                self._table = newest(self._table, self._path)
+            try:
+                with translated(self._path, "read"):
+                    return self._stored(
+                        [(str(file[_DATE]), str(file["path"])) for file in self._files() if may_have(file)], condition
+                    )
+            except StateTableError as error:
+                # A file that was merged long ago may be deleted before it is read.
+                if not tries_left or not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _files(self) -> list[_File]:
+        """Return the data files, with the statistics that choose among them: all would take a multiple of the time."""
+        version = self._table.version()
+        if self._listed is None or self._listed[0] != version:
+            files = data_files(self._table)
+            names = ["path", _DATE, *(f"{bound}.{column}" for column in _CHOSEN_BY for bound in ("min", "max"))]
+            chosen = files.select([name for name in names if name in files.column_names]).to_pylist()
+            self._listed = version, chosen
+        return self._listed[1]
+
+    def _stored(self, files: Iterable[tuple[str, str]], condition: pc.Expression) -> StoredRows:
+        """Read the rows of some files, each with its date, that fulfil a condition."""
+        pieces = [STATE_TABLE_SCHEMA.empty_table()]
+        for date, of_date in groupby(sorted(files), lambda file: file[0]):
+            # A condition on one piece takes a fraction of the time that it takes on hundreds.
+            rows = concatenated(read_data_file(self._path, path) for _, path in of_date).combine_chunks()
+            rows = rows.filter(condition)
+            dated = rows.append_column(PARTITION_COLUMN, pa.repeat(date, rows.num_rows))
+            pieces.append(dated.select(STATE_TABLE_SCHEMA.names))
+        return StoredRows(pa.concat_tables(pieces))
+
+
+def _is_of_commits(after: int, until: int) -> pc.Expression:
+    is_in_range = (pc.field("commit_id") > after) & (pc.field("commit_id") <= until)
+    return is_in_range & ~pc.field("record_type").isin([kind.value for kind in _WITHOUT_COMMIT])
+
+
+def _overlaps(file: _File, column: str, least: Any, greatest: Any) -> bool:
+    """Return False if the statistics of a file show that none of its values is in a range."""
+    assert column in _CHOSEN_BY
+    low, high = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return (low is None or low <= greatest) and (high is None or high >= least)

@@ -1,0 +1,143 @@
+"""A state table in a folder of a local disk: files that survive a power failure, content and name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from sharegroup.state.table_storage import StoredFile
+
+TEMPORARY_PREFIX = ".unfinished-"
+"""Prefix of temporary names; Delta ignores them."""
+
+
+class LocalStorage:
+    """The files of a table in a folder; see `TableStorage`.
+
+    Args:
+        path: the table's folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(path)
+
+    @contextmanager
+    def prepared(self, content: bytes) -> Iterator[Callable[[str], bool]]:
+        """Write a file under a temporary name; giving it its name takes microseconds."""
+        # Only the log has files that several processes may put.
+        folder = self._folder / "_delta_log"
+        temporary = folder / f"{TEMPORARY_PREFIX}{uuid4().hex}"
+
+        def put(name: str) -> bool:
+            try:
+                # Unlike a rename, a link never replaces an existing file. delta-rs commits in the same way.
+                os.link(temporary, self._folder / name)
+            except FileExistsError:
+                return False
+            sync_folder((self._folder / name).parent)
+            return True
+
+        try:
+            _create(temporary, content)
+            yield put
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        """Create a file, which is on the disk when the method returns, and its name, too."""
+        file = self._folder / name
+        if not file.parent.is_dir():
+            file.parent.mkdir(exist_ok=True)
+            sync_folder(self._folder)
+        _create(file, content)
+        sync_folder(file.parent)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return (self._folder / name).read_bytes()
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is a file of that name."""
+        return (self._folder / name).exists()
+
+    def size_bytes(self, name: str) -> int:
+        """Return the size of a file."""
+        return (self._folder / name).stat().st_size
+
+    def files(self, folder: str, after: str = "") -> Iterator[StoredFile]:
+        """Yield the files in a folder; those that others delete meanwhile may be missing."""
+        for file in (self._folder / folder).rglob("*"):
+            name = file.relative_to(self._folder).as_posix()
+            with suppress(FileNotFoundError):
+                if name > after and not file.is_dir():
+                    status = file.stat()
+                    yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def names(self, folder: str, after: str = "") -> Iterator[str]:
+        """Yield the names in a folder, without a look at each file."""
+        names = (f"{folder}/{name}" for name in os.listdir(self._folder / folder))
+        return (name for name in names if name > after)
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Sync files, then their folders and the table's."""
+        folders = set[Path]()
+        for name in names:
+            file = self._folder / name
+            # A file that a later commit has merged may be deleted.
+            if file.exists():
+                sync_file(file)
+                folders.add(file.parent)
+        for folder in folders:
+            sync_folder(folder)
+
+    def check(self) -> None:
+        """Do nothing: a link never replaces a file."""
+
+    def now_ms(self) -> int:
+        """Return the time of this machine."""
+        return time.time_ns() // 1_000_000
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk.
+
+    Raises:
+        OSError: the file is missing, or the disk failed.
+    """
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk.
+
+    Raises:
+        OSError: the folder is missing, or the disk failed.
+    """
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _create(path: Path, content: bytes | memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

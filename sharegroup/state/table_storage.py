@@ -1,0 +1,143 @@
+"""The port to what a state table is stored in: files of a folder, or objects of a bucket under a prefix.
+
+All that this package writes itself goes through it; delta-rs has its own way to the same files. An adapter promises:
+
+1. What `write`, or the function of `prepared`, has put survives a failure: it is durable when the call returns.
+2. Of all that put one name at a time by `prepared`, one succeeds; no reader sees a part of a content.
+3. A name that does not exist is FileNotFoundError; whatever else fails is OSError, with a text that names the object.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from sharegroup.config.table_location import TableLocation, environment_options, is_in_store, location_of
+
+TIMEOUT_DEFAULTS: Mapping[str, str] = {
+    "timeout": "10s",
+    "connect_timeout": "3s",
+    "max_retries": "3",
+    "retry_timeout": "10s",
+}
+"""Bounds of one request, where no option sets them: below the time limit of a commit, so that it is tried again."""
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m|↳")
+_LONGEST_REASON = 600
+
+
+class StoredFile(NamedTuple):
+    """A file of a table.
+
+    Attributes:
+        name: its path within the table.
+        size_bytes: its size.
+        modified_ms: time of its last write by the clock of its storage; epoch ms.
+    """
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class TableStorage(Protocol):
+    """The files of one state table. A name is a path within the table."""
+
+    def prepared(self, content: bytes) -> AbstractContextManager[Callable[[str], bool]]:
+        """Prepare a file without a name.
+
+        Yields:
+            A function that gives it a name, durably; False if there is a file of that name. After OSError, the file
+            may nevertheless be there.
+        """
+
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        """Write a new file, whose name nobody else uses."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is a file of that name."""
+
+    def size_bytes(self, name: str) -> int:
+        """Return the size of a file."""
+
+    def files(self, folder: str, after: str = "") -> Iterator[StoredFile]:
+        """Yield the files in a folder of the table, at any depth.
+
+        Args:
+            folder: path within the table, without a slash at its end.
+            after: only files with a greater name; a path within the table.
+        """
+
+    def names(self, folder: str, after: str = "") -> Iterator[str]:
+        """Yield the names of the files that lie in a folder of the table itself; see `files`."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that does not exist is no error."""
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Wait until files that others wrote are durable, those that still exist."""
+
+    def check(self) -> None:
+        """Check that of two that put one name the second is refused.
+
+        Raises:
+            StateTableError: it is not.
+        """
+
+    def now_ms(self) -> int:
+        """Return the time by the clock that `StoredFile.modified_ms` has; epoch ms."""
+
+
+def storage_of(path: str) -> TableStorage:
+    """Return the storage of a table.
+
+    Args:
+        path: the table's folder or address.
+
+    Raises:
+        ConfigurationError: the library for object stores is not installed, or it refuses an option.
+    """
+    if not is_in_store(path):
+        from sharegroup.state.local_storage import LocalStorage
+
+        return LocalStorage(path)
+    return _store(location_of(path), tuple(sorted(storage_options(path).items())))
+
+
+def check_store(path: str) -> None:
+    """Check before a takeover that a table's storage can keep two processors apart.
+
+    Raises:
+        StateTableError: it cannot.
+        OSError: it did not answer.
+    """
+    storage_of(path).check()
+
+
+@lru_cache(maxsize=16)
+def _store(location: TableLocation, options: tuple[tuple[str, str], ...]) -> TableStorage:
+    # A store keeps its connections, so each table has one in a process. Local tables do not need the library.
+    from sharegroup.state.object_storage import ObjectStorage
+
+    return ObjectStorage(str(location), dict(options))
+
+
+def storage_options(path: str) -> dict[str, str]:
+    """Return the options of a table's store: those of its location, before those of the environment."""
+    if not is_in_store(path):
+        return {}
+    return {**environment_options(path, os.environ), **location_of(path).options}
+
+
+def reason_of(error: Exception) -> str:
+    """Return the text of a store's error in one line, without the colours and structures of the library."""
+    text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
+    return " ".join(text.split())[:_LONGEST_REASON].rstrip(".")

@@ -1,0 +1,140 @@
+"""Descriptions of groups: from durable state, ends of logs and a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.client.described_groups import (
+    ConfigDescription,
+    LockDescription,
+    PartitionDescription,
+    TopicAssignment,
+    described,
+)
+from sharegroup.client.group_results import GroupStateName
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.coordinator.share_coordinator import SnapshotEpochs
+from sharegroup.core.record_state import RecordState
+from sharegroup.core.runs import Run
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.group_records import (
+    ShareGroupConfig,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignment,
+    ShareGroupTopicRemoved,
+)
+from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
+from sharegroup.state.fold import FoldedGroup, FoldedPartition
+
+NOW_MS = 1_000_000
+ENDS = {("id-1", 0): 100, ("id-1", 1): 7}
+
+
+@pytest.fixture
+def group() -> FoldedGroup:
+    """Partition 0 has finished, locked and available records above its start offset; partition 1 has no state yet."""
+    group = FoldedGroup("packers", leader_epoch=3)
+    for record in (
+        ShareGroupMetadata(epoch=3),
+        ShareGroupStatePartitionMetadata(topic="orders", topic_id="id-1", initializing=[1], initialized=[0]),
+        ShareGroupMemberMetadata(
+            member_id="m-1", client_id="anna", client_host="desk-1", subscribed_topic_names=["orders"]
+        ),
+        ShareGroupCurrentMemberAssignment(
+            member_id="m-1", member_epoch=2, previous_member_epoch=1, partitions={"id-1": [0, 1], "id-2": []}
+        ),
+        ShareGroupTargetAssignment(assignment_epoch=2),
+        ShareGroupConfig(overrides={"share.delivery.count.limit": "3"}),
+    ):
+        group.metadata.apply(record)
+    runs = [
+        Run(10, 19, RecordState.ACQUIRED, 1, "m-1", NOW_MS + 5_000),
+        Run(20, 24, RecordState.ACKNOWLEDGED, 1),
+        Run(25, 26, RecordState.ACQUIRED, 2, "gone", NOW_MS - 1),
+        Run(27, 29, RecordState.AVAILABLE, 1),
+        Run(30, 30, RecordState.ARCHIVED, 3),
+    ]
+    engine = SharePartition(10, runs, state_epoch=4)
+    group.partitions["id-1", 0] = FoldedPartition("id-1", "orders", 0, engine, SnapshotEpochs(0), 9, 0)
+    return group
+
+
+def test_share_partitions(group: FoldedGroup) -> None:
+    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    assert description.partitions == (
+        PartitionDescription(
+            topic="orders",
+            topic_id="id-1",
+            partition=0,
+            start_offset=10,
+            end_offset=100,
+            lag=84,
+            in_flight_count=21,
+            locked_count=12,
+            delivery_complete_count=6,
+            state_epoch=4,
+            leader_epoch=3,
+        ),
+        PartitionDescription("orders", "id-1", 1, None, 7, None, None, 0, None, None, None),
+    )
+    assert (description.lag, description.in_flight_count, description.locked_count) == (84, 21, 12)
+
+
+def test_members_and_their_locks(group: FoldedGroup) -> None:
+    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    (member,) = description.members
+    assert (member.member_id, member.client_id, member.member_epoch, member.locked_count) == ("m-1", "anna", 2, 10)
+    assert member.client_host == "desk-1"
+    assert member.assignment == (TopicAssignment("orders", (0, 1)),)
+    assert (description.state, description.group_epoch, description.assignment_epoch) == (GroupStateName.STABLE, 3, 2)
+    assert description.locks == (
+        LockDescription("orders", 0, 25, 26, "gone", "", 2, NOW_MS - 1, -1),
+        LockDescription("orders", 0, 10, 19, "m-1", "anna", 1, NOW_MS + 5_000, 5_000),
+    )
+
+
+def test_a_topic_whose_log_is_gone_or_new_has_no_lag(group: FoldedGroup) -> None:
+    description = described(group, {("another-id", 0): 100}, BrokerConfig(), NOW_MS).partitions[0]
+    assert (description.start_offset, description.end_offset, description.lag) == (10, None, None)
+
+
+def test_a_start_offset_past_the_end_leaves_no_lag(group: FoldedGroup) -> None:
+    assert described(group, {("id-1", 0): 12}, BrokerConfig(), NOW_MS).partitions[0].lag == 0
+
+
+def test_a_topic_that_the_group_has_left_is_not_shown(group: FoldedGroup) -> None:
+    group.metadata.apply(ShareGroupTopicRemoved(topic_id="id-1"))
+    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    assert (description.partitions, description.locks, description.lag) == ((), (), None)
+
+
+def test_configuration_of_the_group_and_of_the_broker(group: FoldedGroup) -> None:
+    broker = BrokerConfig(group_share_record_lock_duration_ms=20_000)
+    config = {entry.key: entry for entry in described(group, ENDS, broker, NOW_MS).config}
+    assert config["share.delivery.count.limit"] == ConfigDescription("share.delivery.count.limit", "3", "3")
+    lock = "share.record.lock.duration.ms"
+    assert config[lock] == ConfigDescription(lock, "20000", None)
+
+
+def test_an_actor_that_failed_quarantines_the_group(group: FoldedGroup) -> None:
+    group.status[ActorRole.LEADER] = GroupStatusPayload(role=ActorRole.LEADER, status=GroupStatus.FAILED, reason="why")
+    group.status[ActorRole.COORDINATOR] = GroupStatusPayload(role=ActorRole.COORDINATOR, status=GroupStatus.ACTIVE)
+    description = described(group, ENDS, BrokerConfig(), NOW_MS)
+    assert description.state is GroupStateName.QUARANTINED
+    assert [(failed.role, failed.reason) for failed in description.quarantine] == [("leader", "why")]
+
+
+def test_a_group_that_was_only_configured_is_empty() -> None:
+    group = FoldedGroup("new")
+    group.metadata.apply(ShareGroupConfig(overrides={"share.delivery.count.limit": "3"}))
+    description = described(group, {}, BrokerConfig(), NOW_MS)
+    assert (description.state, description.members, description.partitions, description.lag) == (
+        GroupStateName.EMPTY,
+        (),
+        (),
+        None,
+    )

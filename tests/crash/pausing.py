@@ -1,0 +1,31 @@
+"""SIGSTOP at a moment in which a process holds nothing that others wait for."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
+from tests.crash.process_group import ProcessGroup
+from tests.support.eventually import eventually
+from tests.support.site import Site
+
+
+def pause(site: Site, process: ProcessGroup) -> None:
+    """SIGSTOP a process at a moment in which it has neither its turn to write the log nor SQLite's lock."""
+    path = site.log_path
+    queue = WriteQueue(path.with_name(f"{path.name}-lock"), timeout_ms=500)
+
+    def is_paused() -> bool:
+        process.pause()
+        try:
+            with queue.turn(), closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as log:
+                log.execute("BEGIN IMMEDIATE")
+                log.execute("ROLLBACK")
+        except (WriteQueueTimeoutError, sqlite3.OperationalError):
+            process.resume()
+            return False
+        return True
+
+    eventually(is_paused, "the process is paused")
+    queue.close()

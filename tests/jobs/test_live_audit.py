@@ -1,0 +1,39 @@
+"""The live auditor's program: with --once it looks at all commits, and ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sharegroup.audit.live.result_tables import FINDINGS
+from tests.audit.conftest import worked_on
+from tests.conftest import ROOT
+from tests.support.site import BROKER
+from tests.support.stored_commit import store
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+def test_it_ends_when_it_has_looked_at_all_commits(tmp_path: Path) -> None:
+    rows = worked_on(BROKER)
+    wrong = rows[-1].model_copy(update={"request_offset": rows[-1].request_offset + 100, "delivery_complete_count": 99})
+    store(str(tmp_path / "state"), [*rows, wrong])
+    paths = {"log.path": "log.db", "state.table.path": "state", "checkpoint.path": "checkpoint"}
+    settings = [word for key, name in paths.items() for word in ("--set", f"{key}={tmp_path / name}")]
+    program = [sys.executable, str(ROOT / "jobs" / "live_audit.py"), "--config", str(ROOT / "conf" / "local.yaml")]
+    ended = subprocess.run(
+        [*program, *settings, "--output", str(tmp_path / "audit"), "--once"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "event=live_audit_finding" in ended.stderr + ended.stdout
+    findings = DeltaTable(str(tmp_path / "audit" / FINDINGS)).to_pyarrow_table()
+    assert "row_agrees_with_its_replay" in findings["invariant"].to_pylist()

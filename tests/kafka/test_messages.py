@@ -1,0 +1,89 @@
+"""Acquired ranges read from a real broker: several partitions at once, deletion, another topic of the name."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from sharegroup.client.held_records import HeldRange, offset_of
+from sharegroup.client.record_reader import Chunk, RecordReader
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.logs.port import NewRecord
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 300
+VALUE = b"x" * 10_000
+"""A megabyte, which one fetch brings of a partition, is a third of it."""
+
+
+@pytest.fixture
+def topic(log: KafkaLog) -> str:
+    """Two partitions of 300 records of 10,000 bytes."""
+    name = log.create_topic(f"messages-{uuid4().hex[:8]}", 2).name
+    for partition in range(2):
+        for first in range(0, RECORDS, 50):
+            log.append(name, partition, [NewRecord(b"%d" % (first + n), VALUE, (("h", b"1"),)) for n in range(50)])
+    return name
+
+
+def held(log: KafkaLog, topic: str, *ranges: tuple[int, int, int]) -> list[HeldRange]:
+    topic_id = log.describe_topic(topic).topic_id
+    return [HeldRange(topic_id, topic, partition, first, last, 1) for partition, first, last in ranges]
+
+
+def offsets(chunk: Chunk) -> list[tuple[int, int]]:
+    return [(read.held.partition, offset_of(record)) for read in chunk.ranges for record in read.records]
+
+
+def test_everything_is_read_once_in_reads_that_end_at_the_bound(log: KafkaLog, topic: str) -> None:
+    reader = RecordReader(log, 50_000_000, 1_000_000)
+    rest = tuple(held(log, topic, (0, 0, RECORDS - 1), (1, 0, RECORDS - 1)))
+    read: list[tuple[int, int]] = []
+    while rest:
+        chunk = reader.read(rest, 1_000)
+        assert chunk.missing == []
+        read += offsets(chunk)
+        rest = chunk.rest
+    assert sorted(read) == [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
+
+
+def test_a_message_has_all_that_the_record_has(log: KafkaLog, topic: str) -> None:
+    (read,) = RecordReader(log, 1_000_000).read(held(log, topic, (1, 7, 7)), 10).ranges
+    (record,) = read.records
+    assert (record.topic(), record.partition(), record.offset()) == (topic, 1, 7)
+    assert (record.key(), record.value(), record.headers()) == (b"7", VALUE, [("h", b"1")])
+    assert record.timestamp()[0] == 1
+
+
+def test_ranges_of_others_in_between_are_left_out(log: KafkaLog, topic: str) -> None:
+    chunk = RecordReader(log, 50_000_000).read(held(log, topic, (0, 3, 4), (0, 9, 9), (1, 0, 1), (0, 290, 299)), 100)
+    assert offsets(chunk) == [(0, o) for o in (3, 4, 9, *range(290, 300))] + [(1, 0), (1, 1)]
+    assert chunk.rest == ()
+
+
+def test_deleted_records_are_gaps(log: KafkaLog, topic: str) -> None:
+    reader = RecordReader(log, 50_000_000)
+    assert offsets(reader.read(held(log, topic, (0, 0, 1)), 10)) == [(0, 0), (0, 1)]
+    log.delete_records(topic, 0, 200)
+    # Records below were fetched along with the first ones, and may be read all the same.
+    chunk = reader.read(held(log, topic, (0, 150, 201)), 100)
+    seen = [offset for _, offset in offsets(chunk)]
+    assert seen[-2:] == [200, 201]
+    missing = [(ack.first_offset, ack.last_offset, ack.acknowledge_type) for ack in chunk.missing]
+    assert missing in ([], [(150, 199, AcknowledgeType.GAP)])
+    anew = RecordReader(log, 50_000_000).read(held(log, topic, (0, 299, 305)), 100)
+    assert offsets(anew) == [(0, 299)]
+    (rest,) = RecordReader(log, 50_000_000).read(anew.rest, 100).missing
+    assert (rest.first_offset, rest.last_offset, rest.acknowledge_type) == (300, 305, AcknowledgeType.UNREAD)
+
+
+def test_a_topic_that_was_created_again_is_not_read(log: KafkaLog, topic: str) -> None:
+    reader = RecordReader(log, 50_000_000)
+    ranges = held(log, topic, (0, 0, 9))
+    log.delete_topic(topic)
+    log.create_topic(topic, 2)
+    log.append(topic, 0, [NewRecord(None, b"new")] * 20)
+    assert reader.read(ranges, 100) == Chunk([], ())

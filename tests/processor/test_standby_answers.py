@@ -1,0 +1,100 @@
+"""Answers to the probes of standbys, of a real processor: while it works, folds and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sharegroup.errors import UnsupportedVersionError
+from sharegroup.processor.standby_answers import MAX_STANDBYS, FoldingAnswers
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, request
+from sharegroup.protocol.standby_messages import StandbyProbeRequest
+from tests.support.site import Site
+
+MakeSite = Callable[..., Site]
+
+
+def probe(site: Site, number: int, standby_id: str = "standby-1", **changed: object) -> None:
+    """Append a probe to the request log."""
+    envelope: RequestEnvelope = request(
+        ApiKey.STANDBY_PROBE,
+        "",
+        StandbyProbeRequest(),
+        member_id=standby_id,
+        correlation_id=number,
+        reply_partition=1,
+    )
+    site.append_request(envelope.model_copy(update=changed).encoded())
+
+
+def answers(site: Site, standby_id: str = "standby-1") -> list[ResponseEnvelope]:
+    """Return the answers to a standby."""
+    return [answer for answer in site.all_responses() if answer.member_id == standby_id]
+
+
+def states(site: Site, standby_id: str = "standby-1") -> list[tuple[int, str]]:
+    """Return the probe and the state of each answer."""
+    return [(answer.correlation_id, answer.body.get("state", "active")) for answer in answers(site, standby_id)]
+
+
+def test_a_probe_is_answered_when_it_is_applied_and_commits_nothing(new_site: MakeSite) -> None:
+    site = new_site()
+    with site.running() as thread:
+        probe(site, 3)
+        site.until(lambda: answers(site), "the probe is answered")
+        assert thread.processor.figures.commits == 0
+        assert [answer.leader_epoch for answer in answers(site)] == [thread.processor.leader_epoch]
+    assert states(site) == [(3, "active"), (3, "leaving")]
+
+
+def test_a_processor_without_standbys_leaves_without_a_word(new_site: MakeSite) -> None:
+    site = new_site()
+    with site.running():
+        before = len(site.all_responses())
+    assert len(site.all_responses()) == before
+
+
+def test_the_last_standbys_are_notified(new_site: MakeSite) -> None:
+    site = new_site()
+    standby_ids = [f"standby-{number}" for number in range(MAX_STANDBYS + 2)]
+    with site.running():
+        for standby_id in standby_ids:
+            probe(site, 1, standby_id)
+        site.until(lambda: answers(site, standby_ids[-1]), "all probes are answered")
+    left = [standby_id for standby_id in standby_ids if (1, "leaving") in states(site, standby_id)]
+    assert left == standby_ids[2:]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({"api_version": 2}, [UnsupportedVersionError.code]), ({"reply_partition": -1}, [])],
+    ids=["another version", "no address"],
+)
+def test_a_probe_that_is_no_probe(new_site: MakeSite, changed: dict[str, object], expected: list[int]) -> None:
+    site = new_site()
+    with site.running():
+        probe(site, 1, "other", **changed)
+        probe(site, 2)
+        site.until(lambda: answers(site), "the later probe is answered")
+    assert [answer.body["error_code"] for answer in answers(site, "other")] == expected
+
+
+def test_a_processor_that_folds_answers_probes(new_site: MakeSite) -> None:
+    site = new_site()
+    with site.running():
+        pass
+    folding = FoldingAnswers(site.log, site.settings.processor)
+    folding.begin(9)
+    numbers = iter(range(1_000))
+
+    def is_answered() -> bool:
+        probe(site, next(numbers))
+        return bool(answers(site))
+
+    site.until(is_answered, "a probe is answered")
+    folding.end()
+    first = answers(site)[0]
+    assert first.leader_epoch == 9
+    assert first.body == {"state": "folding"}

@@ -1,0 +1,84 @@
+"""verify by Spark: the same result as without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.history import write_history
+from sharegroup.audit.verification.verify_table import verify_table
+from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.verify_table import verify_table as verify_by_spark
+from sharegroup.state.maintenance import compact
+from tests.audit.test_pruned_table import BROKER, batches_of_a_group
+from tests.audit.worked_site import write_table
+
+
+def rows_of_a_group() -> list[StateRow]:
+    """All rows of its commits."""
+    return [row.model_copy(update={"leader_epoch": 1}) for rows in batches_of_a_group() for row in rows]
+
+
+def test_a_table_that_holds_has_the_same_counts(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_table(tmp_path / "state", rows_of_a_group())
+    compact(path)
+    verification = verify_by_spark(spark, path, BROKER, rows_per_task=40)
+    assert verification.findings == []
+    assert verification == verify_table(path, BROKER)
+    assert verification.segment_count > 4
+
+
+def test_a_table_that_was_changed_has_the_same_findings(spark: SparkSession, tmp_path: Path) -> None:
+    rows = rows_of_a_group()
+    updates = [index for index, row in enumerate(rows) if row.record_type is RecordType.SHARE_UPDATE]
+    rows[updates[1]] = rows[updates[1]].model_copy(update={"start_offset": 3_999})
+    rows[updates[3]] = rows[updates[3]].model_copy(update={"snapshot_epoch": 70})
+    rows[updates[5]] = rows[updates[5]].model_copy(update={"group_id": "another"})
+    markers = [index for index, row in enumerate(rows) if row.record_type is RecordType.COMMIT_MARKER]
+    del rows[updates[4]], rows[markers[2]]
+    path = write_table(tmp_path / "state", rows)
+    verification = verify_by_spark(spark, path, BROKER, rows_per_task=40)
+    assert {finding.violation.invariant for finding in verification.findings} >= {
+        "row_agrees_with_its_replay",
+        "rows_follow_a_snapshot",
+        "each_commit_has_its_marker",
+        "each_commit_has_all_its_rows",
+    }
+    expected = verify_table(path, BROKER)
+    assert list(map(str, verification.findings)) == list(map(str, expected.findings))
+    assert verification == expected
+
+
+@pytest.mark.parametrize("partition_count", [1, 7])
+def test_a_long_history_is_divided_among_tasks(spark: SparkSession, tmp_path: Path, partition_count: int) -> None:
+    history = write_history(str(tmp_path / "state"), 6_000, partition_count)
+    verification = verify_by_spark(spark, str(tmp_path / "state"), BROKER, rows_per_task=1_000)
+    assert verification.findings == []
+    assert verification.transition_count == history.transition_count
+    assert verification == verify_table(str(tmp_path / "state"), BROKER)
+
+
+@pytest.fixture
+def own_setting(spark: SparkSession) -> Iterator[str]:
+    """A setting that the session has of its own, which `verify` needs, too."""
+    key = "spark.sql.files.ignoreMissingFiles"
+    spark.conf.set(key, "true")
+    yield key
+    spark.conf.unset(key)
+
+
+def test_a_page_that_was_changed_is_named(spark: SparkSession, own_setting: str, tmp_path: Path) -> None:
+    write_history(str(tmp_path / "state"), 2_000, 3)
+    (file, *_) = sorted((tmp_path / "state").glob("date=*/*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 0x40
+    file.write_bytes(content)
+    (finding, *_) = verify_by_spark(spark, str(tmp_path / "state"), BROKER).findings
+    (expected, *_) = verify_table(str(tmp_path / "state"), BROKER).findings
+    assert finding == expected
+    assert finding.violation.invariant == "data_files_are_as_they_were_written"
+    assert spark.conf.get(own_setting, None) == "true"
+    assert spark.conf.get("spark.sql.files.ignoreCorruptFiles", None) is None

@@ -1,0 +1,1 @@
+"""Tests of a state table on an object store."""

@@ -1,0 +1,242 @@
+"""The state table on servers of object stores: appends, fences, upkeep and maintenance."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from sharegroup.config.table_location import TableLocation
+from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.protocol.rows import RecordType
+from sharegroup.state.commit_log import commits_after, versions
+from sharegroup.state.maintenance import clean_log, compact, table_size, take_snapshot, vacuum
+from sharegroup.state.pruning import prune
+from sharegroup.state.reader import StateTableReader
+from sharegroup.state.table_scan import TableScan, damage_of
+from sharegroup.state.upkeep import Upkeep
+from sharegroup.state.writer import StateTableWriter
+from tests.state.state_rows import BATCH_MS, marker_row
+from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.s3proxy import S3Proxy, free_port, s3_options
+
+pytestmark = pytest.mark.slow
+
+IMPATIENT = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "1", "retry_timeout": "2s"}
+
+
+def append(writer: StateTableWriter, count: int, first: int = 0) -> None:
+    for commit_id in range(first, first + count):
+        writer.append([marker_row(commit_id, commit_id + 1)], commit_id)
+
+
+def marker_ids(table: TableLocation) -> list[int]:
+    """The commit ids of all markers, those that are there twice twice."""
+    return sorted(row.commit_id for row in StateTableReader(table).rows([RecordType.COMMIT_MARKER]))
+
+
+def test_a_table_is_created_appended_to_and_read(table: TableLocation) -> None:
+    reader = StateTableReader(table)
+    assert not reader.exists()
+    writer = StateTableWriter.open(table, {})
+    append(writer, 3)
+    marker = reader.last_marker()
+    assert marker is not None
+    assert (marker.commit_id, reader.leader_epoch(), marker_ids(table)) == (2, 1, [0, 1, 2])
+    assert reader.lost_files() == {}
+
+
+def test_a_takeover_fences_the_writer_before(table: TableLocation) -> None:
+    older = StateTableWriter.open(table, {})
+    append(older, 1)
+    younger = StateTableWriter.open(table, {})
+    with pytest.raises(FencedProcessorError, match="belongs to leader epoch 2"):
+        append(older, 1, first=1)
+    append(younger, 1, first=1)
+    assert marker_ids(table) == [0, 1]
+
+
+def test_an_append_takes_four_requests(s3: S3Proxy, proxy: FaultyProxy) -> None:
+    writer = StateTableWriter.open(s3.new_table(proxy.endpoint), {})
+    append(writer, 1)
+    proxy.fail()
+    append(writer, 5, first=1)
+    assert proxy.requests() == {"PUT": 10, "HEAD": 10, "failed": 0}
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.ANSWERED_500, Fault.REFUSED_503, Fault.AWAY, Fault.HANGS])
+def test_a_commit_whose_answer_is_lost_is_there_once(fault: Fault, s3: S3Proxy, proxy: FaultyProxy) -> None:
+    table = s3.new_table(proxy.endpoint, **IMPATIENT)
+    writer = StateTableWriter.open(table, {})
+    append(writer, 1)
+    proxy.fail(fault, method="PUT", part="_delta_log", times=1)
+    append(writer, 2, first=1)
+    assert proxy.requests()["failed"] == 2, "each commit met the fault"
+    assert marker_ids(table) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fault", [Fault.AWAY, Fault.REFUSED_500])
+def test_a_commit_waits_for_a_server_that_is_away(fault: Fault, s3: S3Proxy, proxy: FaultyProxy) -> None:
+    table = s3.new_table(proxy.endpoint, **IMPATIENT)
+    writer = StateTableWriter.open(table, {})
+    # More often than one request is repeated by the library.
+    proxy.fail(fault, most=7)
+    append(writer, 1)
+    assert marker_ids(table) == [0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [(Fault.REFUSED_503, "the store fails or is overloaded"), (Fault.AWAY, "Check that the store can be reached")],
+)
+def test_a_server_that_stays_away_stops_the_writer(fault: Fault, remedy: str, s3: S3Proxy, proxy: FaultyProxy) -> None:
+    table = s3.new_table(proxy.endpoint, **IMPATIENT)
+    writer = StateTableWriter.open(table, {}, commit_timeout_ms=1_000)
+    proxy.fail(fault)
+    with pytest.raises(StateTableError, match=f"(?i){remedy}") as caught:
+        append(writer, 1)
+    assert str(table) in str(caught.value)
+    assert "bucket tables" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "option", "remedy"),
+    [
+        ("s3://absent/state", {}, "Create the bucket"),
+        ("s3://tables/state", {"aws_secret_access_key": "wrong"}, "Check the credentials"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_remedy(
+    address: str, option: dict[str, str], remedy: str, s3: S3Proxy
+) -> None:
+    table = TableLocation(address, s3_options(s3.endpoint, **option))
+    with pytest.raises(StateTableError, match=remedy):
+        StateTableWriter.open(table, {})
+
+
+def test_a_server_that_nobody_listens_at_is_named() -> None:
+    table = TableLocation("s3://tables/state", s3_options(f"http://127.0.0.1:{free_port()}", **IMPATIENT))
+    with pytest.raises(StateTableError, match="Check that the store can be reached"):
+        StateTableWriter.open(table, {})
+
+
+class _Unconditional(BaseHTTPRequestHandler):
+    """Accepts each put, whatever its condition says, as old servers with S3's protocol do."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(200)
+
+    def do_DELETE(self) -> None:
+        self._answer(204)
+
+    def do_GET(self) -> None:
+        self._answer(404)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"same"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_a_server_that_ignores_the_condition_is_refused_by_name() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Unconditional)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    table = TableLocation("s3://tables/state", s3_options(f"http://127.0.0.1:{server.server_port}"))
+    try:
+        with pytest.raises(StateTableError, match=r"s3 bucket tables.* was created twice: the store ignores"):
+            StateTableWriter.open(table, {})
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_racing_processors_lose_nothing_and_win_no_version_twice(table: TableLocation) -> None:
+    # Azurite is the slower one.
+    events = 200 if table.startswith("s3:") else 50
+    StateTableWriter.open(table, {})
+    lock = threading.Lock()
+    acknowledged: list[tuple[int, int]] = []
+    fences: list[int] = []
+
+    def race() -> None:
+        while len(acknowledged) + len(fences) < events:
+            writer = StateTableWriter.open(table, {})
+            fences.append(writer.leader_epoch)
+            last = StateTableReader(table).last_marker()
+            commit_id = last.commit_id if last is not None else -1
+            try:
+                for _ in range(4):
+                    commit_id += 1
+                    writer.append([marker_row(commit_id, commit_id + 1)], commit_id)
+                    with lock:
+                        acknowledged.append((writer.leader_epoch, commit_id))
+            except FencedProcessorError:
+                continue
+
+    with ThreadPoolExecutor(2) as processors:
+        for finished in [processors.submit(race) for _ in range(2)]:
+            finished.result()
+    stored = [(row.leader_epoch, row.commit_id) for row in StateTableReader(table).rows([RecordType.COMMIT_MARKER])]
+    counts = Counter(stored)
+    assert set(acknowledged) <= set(stored), "an acknowledged commit is lost"
+    assert max(counts.values()) == 1, "a commit is there twice"
+    assert len(fences) == len(set(fences)), "two processors have one leader epoch"
+    # One processor after the other: no commit follows one of a higher epoch.
+    epochs = [commit.leader_epoch or 0 for commit in commits_after(table, 0) if commit.added]
+    assert epochs == sorted(epochs)
+
+
+def test_upkeep_merges_cleans_up_and_leaves_the_rows(table: TableLocation) -> None:
+    writer = StateTableWriter.open(table, {})
+    append(writer, 12)
+    report = Upkeep(table, 300_000, 10).run_if_due()
+    assert report is not None
+    assert (report.error, report.merged_files > 0) == ("", True)
+    append(writer, 2, first=12)
+    assert marker_ids(table) == list(range(14))
+    assert {damage_of(table, file) for file in TableScan(table).files} == {""}
+
+
+def test_racing_compactions_double_no_row(table: TableLocation) -> None:
+    writer = StateTableWriter.open(table, {})
+    append(writer, 12)
+
+    def compact_often() -> int:
+        return sum(compact(table) for _ in range(3))
+
+    with ThreadPoolExecutor(3) as others:
+        compactions = [others.submit(compact_often) for _ in range(3)]
+        append(writer, 12, first=12)
+        assert sum(compaction.result() for compaction in compactions) > 0
+    assert marker_ids(table) == list(range(24))
+    before = table_size(table)
+    assert before.live.files < before.data.files
+    assert vacuum(table).files == 0, "a vacuum deletes nothing of the last hour"
+    assert table_size(table).data == before.data
+
+
+def test_pruning_and_snapshots_work_beside_compactions(table: TableLocation) -> None:
+    writer = StateTableWriter.open(table, {})
+    append(writer, 5)
+    assert take_snapshot(table, BATCH_MS * 2) > 0
+    StateTableWriter.open(table, {}).append([marker_row(5, 6, time_ms=BATCH_MS + 5_000)], 5)
+    pruned = prune(table, BATCH_MS + 1_000)
+    assert pruned.row_count_by_type[RecordType.COMMIT_MARKER] == 5
+    assert marker_ids(table) == [5]
+    clean_log(table)
+    assert versions(table)[0] == 0, "younger than the retention of the log"
+    last = StateTableReader(table).last_marker()
+    assert last is not None
+    assert last.commit_id == 5

@@ -1,0 +1,237 @@
+"""The documents are right: their programs run as they are printed, the sample is what is shown, links lead to files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+from rich.console import Console
+
+from examples.flights.report import Account, render
+from sharegroup.audit.history.group_history import GroupHistory, group_history
+from sharegroup.audit.verification.findings import Verification
+from sharegroup.config.loader import load_settings
+from sharegroup.core.record_state import Cause
+from sharegroup.errors import StateTableError, UnknownTopicError
+from sharegroup.exit_code import MEANINGS
+from sharegroup.logs.local import LocalLog
+from sharegroup.state.reader import StateTableReader
+from tests.support import leash
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+EXAMPLES = {
+    name: program
+    for text in TEXTS.values()
+    for name, program in re.findall(r"<!-- example: (\S+) -->\n```python\n(.*?)```", text, re.DOTALL)
+}
+JOBS = {
+    command[0]: command
+    for name in ("README.md", "spark_source.md", "worker.md")
+    for line in re.findall(r"^spark-submit (.+)$", TEXTS[name], re.M)
+    if (command := shlex.split(line))
+}
+"""Program → its command line after spark-submit, as printed."""
+SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
+DEADLINE_S = 300
+
+
+def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the folder of a reader after `make setup`, with the examples as files."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "build").mkdir()
+    (folder / "build" / "jars").symlink_to(ROOT / "build" / "jars")
+    for name in ("conf", "jobs"):
+        (folder / name).symlink_to(ROOT / name)
+    for name, program in EXAMPLES.items():
+        (folder / name).write_text(program, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
+    folder = new_folder(tmp_path_factory)
+    with running(folder, "spark-submit", *JOBS["jobs/share_group_processor.py"]) as processor:
+        orders = Orders(folder)
+        eventually(orders.has_processor, "the processor has made its topics", [processor])
+        yield orders
+    assert processor.returncode == 0
+
+
+class Orders:
+    """The group of the examples, as its log and its state table show it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def produce(self) -> None:
+        subprocess.run([sys.executable, "produce.py"], cwd=self.folder, env=activated(), check=True, timeout=DEADLINE_S)
+
+    def has_processor(self) -> bool:
+        with self._opened_log() as log:
+            return {SETTINGS.request_topic_name, SETTINGS.response_topic_name} <= {t.name for t in log.topics()}
+
+    def are_all_finished(self) -> bool:
+        """Return True if the start offset of each share-partition has reached the end of its log."""
+        with self._opened_log() as log:
+            ends = {partition: offsets.end_offset for partition, offsets in log.offsets("orders").items()}
+        return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
+
+    def history(self) -> GroupHistory:
+        return group_history("orders", StateTableReader(str(self.folder / SETTINGS.state_table_path)).rows())
+
+    def accepted_count(self) -> int:
+        try:
+            return self.history().record_count(Cause.ACCEPT)
+        except StateTableError:
+            # Not made yet.
+            return 0
+
+    def _opened_log(self) -> LocalLog:
+        assert SETTINGS.log_path is not None
+        return LocalLog(self.folder / SETTINGS.log_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("member", "valid_count"),
+    [
+        (("spark-submit", *JOBS["stream.py"]), 30),
+        (("spark-submit", *JOBS["judge.py"]), 27),
+        ((sys.executable, "consumer.py"), 27),
+        (("spark-submit", *JOBS["jobs/share_worker.py"]), 27),
+    ],
+    ids=["stream.py", "judge.py", "consumer.py", "share_worker.py"],
+)
+def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, ...], valid_count: int) -> None:
+    orders.produce()
+    accepted = orders.accepted_count()
+    with running(orders.folder, *member) as process:
+        eventually(orders.are_all_finished, f"{member} has finished all records", [process])
+    assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    orders = Orders(new_folder(tmp_path_factory))
+    orders.produce()
+    leash.run(
+        [sys.executable, "notebook.py"], timeout_s=2 * DEADLINE_S, cwd=orders.folder, env=activated()
+    ).check_returncode()
+    assert orders.are_all_finished()
+    assert orders.accepted_count() == 27
+
+
+def test_every_example_is_run() -> None:
+    # Those of the admin client are run by its own tests.
+    programs = sum(text.count("```python\n") for name, text in TEXTS.items() if name != "admin.md")
+    assert programs == len(EXAMPLES)
+    assert set(EXAMPLES) == {"produce.py", "stream.py", "judge.py", "consumer.py", "orders.py", "notebook.py"}
+    assert set(JOBS) == {"jobs/share_group_processor.py", "stream.py", "judge.py", "jobs/share_worker.py"}
+
+
+def test_every_exit_code_is_explained() -> None:
+    operations = TEXTS["operations.md"]
+    assert [code for code, meaning in MEANINGS.items() if f"| {code.value} | {meaning} |" not in operations] == []
+
+
+def test_the_sample_has_the_figures_that_the_example_shows() -> None:
+    shown = Console(width=100, no_color=True)
+    with shown.capture() as captured:
+        shown.print(render(Account(GroupHistory("flights"), Verification())))
+    (sample,) = re.findall(r"<!-- sample: summary -->\n```\n(.*?)```", README, re.DOTALL)
+    assert titles(sample) == titles(captured.get())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings_that_are_there(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text(encoding="utf-8"))
+    targets = [((document.parent / path).resolve() if path else document, heading) for path, heading in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [(path, heading) for path, heading in targets if heading and heading not in anchors(path)] == []
+
+
+def test_named_files_are_there() -> None:
+    named = {path for text in TEXTS.values() for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|md|yaml|toml))`", text)}
+    assert [path for path in named if not any((folder / path).exists() for folder in (ROOT, ROOT / "sharegroup"))] == []
+
+
+def test_every_document_is_linked_from_the_readme() -> None:
+    assert [path.name for path in DOCUMENTS if path.name != "README.md" and f"{path.name})" not in README] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-").lower() for heading in headings}
+
+
+def titles(table: str) -> list[str]:
+    """The first column of the rows that have one figure."""
+    return re.findall(r"^│ ([^│]*?) +│[^│]+│ *$", table, re.MULTILINE)
+
+
+def activated() -> dict[str, str]:
+    """The environment of a terminal in which the virtual environment is activated."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SHAREGROUP_"))
+    }
+    return {**environment, "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])}
+
+
+@contextmanager
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until the block ends; then it is interrupted as by Ctrl-C."""
+    with (folder / f"{Path(command[1]).name}.log").open("wb") as output:
+        process = leash.start(
+            command,
+            cwd=folder,
+            env=activated(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A terminal's Ctrl-C is heard; a test run in the background would hand down that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(DEADLINE_S)
+            # What Spark has started may end later: the process of a stream leaves its share group first.
+            eventually(lambda: process.pid not in leash.running_sessions(), f"{command} has left nothing behind", [])
+        finally:
+            leash.end(process)
+
+
+def eventually(condition: Callable[[], bool], what: str, processes: list[subprocess.Popen[bytes]]) -> None:
+    """Return once the condition holds; fail when it does not in time, or when a process that it needs has ended."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = Event()
+    while not holds(condition):
+        for process in processes:
+            assert process.poll() is None, f"not any more: {what}, because {process.args!r} ended"
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        pause.wait(0.2)
+
+
+def holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except (StateTableError, UnknownTopicError):
+        # Not made yet.
+        return False
