@@ -20,6 +20,7 @@ _TRANSIENT = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._DESTROY,  # the client has ended its connection to a broker, as when a topic is deleted
+        KafkaError._DESTROY_BROKER,  # a broker has left the client's metadata, as when it restarts
         KafkaError._MSG_TIMED_OUT,
         KafkaError._NOENT,  # no leader is known for a partition
         KafkaError._RESOLVE,
