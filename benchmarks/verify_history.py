@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
+from unittest.mock import patch
 
 from benchmarks.history import History, write_history
 from benchmarks.report import Figure, check_load, print_figures, print_head
@@ -50,27 +51,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_load(options.any_load)
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=options.folder) as folder:
         print_head(options, Path(folder))
-        os.environ["SPARK_LOCAL_DIRS"] = os.environ["TMPDIR"] = folder
-        histories: dict[str, History] = {}
-        for millions in options.millions:
-            for count in options.share_partitions:
-                path = str(Path(folder, f"state-{millions}-{count}"))
-                histories[path] = write_history(path, int(millions * 1_000_000), count)
-        figures: list[Figure] = []
-        if "table" in options.by:
-            for path, history in histories.items():
-                figures += _in_new_process(path, history)
-        if "spark" in options.by:
-            settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": options.heap}
-            spark = build_session("benchmark", settings)
-            for path, history in histories.items():
+        with patch.dict(os.environ, SPARK_LOCAL_DIRS=folder, TMPDIR=folder):
+            print_figures(_figures(options, folder))
 
-                def by_spark(path: str) -> Verification:
-                    return verify_by_spark(spark, path, BrokerConfig(), rows_per_task=options.rows_per_task)
 
-                figures += _measured("spark", path, history, by_spark)
-            spark.stop()
-        print_figures(figures)
+def _figures(options: argparse.Namespace, folder: str) -> list[Figure]:
+    histories: dict[str, History] = {}
+    for millions in options.millions:
+        for count in options.share_partitions:
+            path = str(Path(folder, f"state-{millions}-{count}"))
+            histories[path] = write_history(path, int(millions * 1_000_000), count)
+    figures: list[Figure] = []
+    if "table" in options.by:
+        for path, history in histories.items():
+            figures += _in_new_process(path, history)
+    if "spark" in options.by:
+        settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": options.heap}
+        spark = build_session("benchmark", settings)
+        for path, history in histories.items():
+
+            def by_spark(path: str) -> Verification:
+                return verify_by_spark(spark, path, BrokerConfig(), rows_per_task=options.rows_per_task)
+
+            figures += _measured("spark", path, history, by_spark)
+        spark.stop()
+    return figures
 
 
 def _in_new_process(path: str, history: History) -> list[Figure]:

@@ -136,7 +136,7 @@ class TestRecords:
     def test_records_whose_lock_ended_while_they_waited_are_not_handed_out(
         self, log: LocalLog, consume: Consume, processor: ProcessorPeer
     ) -> None:
-        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
+        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "5000"})
         consumer = consume("cl-1", mode="explicit")
         first = consumer.poll(TIMEOUT_S)
         assert got(first) == "0-9:d1"

@@ -177,7 +177,7 @@ def test_an_announcement_ends_the_processor(new_site: NewSite) -> None:
     Forger(site, victim).send(ApiKey.PROCESSOR_STARTED, {}, "", group_id="", reply_partition=-1, leader_epoch=1_000_000)
     with pytest.raises(FencedProcessorError):
         processor.await_failure()
-    site.processor = None
+    site.stop()
     # The state table knows nothing of that epoch, so it looks like an older copy until an administrator says otherwise.
     with pytest.raises(OlderStateError):
         site.start()

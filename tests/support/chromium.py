@@ -59,6 +59,7 @@ class Chromium:
 
     def __init__(self, program: str, folder: Path) -> None:
         self._command = [program, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        self._output = folder.with_name(f"{folder.name}-output")
         self._received = b""
         self._last_id = 0
         self._events: list[dict[str, Any]] = []
@@ -67,8 +68,9 @@ class Chromium:
         to_read, self._write_fd = os.pipe()
         self._read_fd, to_write = os.pipe()
         # It reads commands from file descriptor 3, and writes answers to 4.
-        start = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write} 2>/dev/null', "chromium", *self._command]
-        self._process = leash.start(start, pass_fds=(to_read, to_write))
+        start = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "chromium", *self._command]
+        with self._output.open("wb") as output:
+            self._process = leash.start(start, pass_fds=(to_read, to_write), stderr=output)
         os.close(to_read)
         os.close(to_write)
         return self
@@ -98,7 +100,10 @@ class Chromium:
         message: dict[str, Any] = {"id": self._last_id, "method": method, "params": parameters or {}}
         if session:
             message["sessionId"] = session
-        os.write(self._write_fd, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self._write_fd, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError:
+            raise AssertionError(f"Chromium ended before {method}: {self._end()}") from None
         give_up_at = time.monotonic() + _DEADLINE_S
         while True:
             answer = self._next(give_up_at, method)
@@ -116,11 +121,18 @@ class Chromium:
             if event.get("sessionId") == session and event.get("method") in methods
         ]
 
+    def _end(self) -> str:
+        """Its exit code, if it has ended, and the end of what it printed."""
+        return f"exit code {self._process.poll()}; {self._output.read_text(errors='replace')[-2_000:]}"
+
     def _next(self, give_up_at: float, method: str) -> dict[str, Any]:
+        # Not `select`, which refuses the numbers above 1,023 that a process with many clients has.
+        answers = select.poll()
+        answers.register(self._read_fd, select.POLLIN)
         while b"\0" not in self._received:
-            ready, _, _ = select.select([self._read_fd], [], [], max(give_up_at - time.monotonic(), 0))
-            data = os.read(self._read_fd, 1 << 20) if ready else b""
-            assert data, f"Chromium does not answer {method}"
+            is_ready = answers.poll(max(give_up_at - time.monotonic(), 0) * 1_000)
+            data = os.read(self._read_fd, 1 << 20) if is_ready else b""
+            assert data, f"Chromium does not answer {method}: {self._end()}"
             self._received += data
         message, _, self._received = self._received.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
