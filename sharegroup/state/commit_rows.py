@@ -6,29 +6,29 @@ rows after its position were pruned. Then it begins again with a table snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType
-from sharegroup.state.commit_log import COMMIT_TRANSACTION, NO_COMMIT, SNAPSHOT_TRANSACTION, AddedFile
-from sharegroup.state.data_files import concatenated, read_data_file
-from sharegroup.state.delta_table import data_files, newest, translated
-from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, StoredRows
+from sharegroup.state.commit_log import (
+    COMMIT_TRANSACTION,
+    NO_COMMIT,
+    SNAPSHOT_TRANSACTION,
+    AddedFile,
+    LogCommit,
+)
+from sharegroup.state.delta_table import newest, translated
+from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_files
+from sharegroup.state.schema import StoredRows
 
-_DATE = f"partition.{PARTITION_COLUMN}"
 _CHOSEN_BY = ("record_type", "commit_id", "group_id", "time_ms")
 _TRIES = 5
-_GREATEST_ID = 2**63 - 1
 _CONFIG_RECORDS = ('"ShareGroupConfig"', '"ShareGroupRemoved"')
 _WITHOUT_COMMIT = (RecordType.FENCE, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED)
-_File = Mapping[str, Any]
-Result = TypeVar("Result")
 
 
 class TablePosition(NamedTuple):
@@ -68,7 +68,8 @@ class CommitRows:
     def __init__(self, path: str) -> None:
         self._path = path
         self._table = newest(None, path)
-        self._listed: tuple[int, list[_File]] | None = None
+        self._listed: tuple[int, list[ListedFile]] | None = None
+        self._added: dict[int, tuple[AddedFile, ...]] = {}
 
     def position(self) -> TablePosition:
         """Return the newest version."""
@@ -80,28 +81,33 @@ class CommitRows:
             last = self._table.transaction_version(COMMIT_TRANSACTION)
         return TablePosition(self._table.version(), NO_COMMIT if last is None else last)
 
+    def remember(self, commit: LogCommit) -> None:
+        """Keep the files that a commit added, so that `between` reads its rows without a look at the table."""
+        commit_id = commit.transactions.get(COMMIT_TRANSACTION, NO_COMMIT)
+        if commit_id > NO_COMMIT:
+            self._added[commit_id] = commit.added
+
+    def forget(self, before: int) -> None:
+        """Discard the remembered files of the commits before one."""
+        self._added = {commit_id: files for commit_id, files in self._added.items() if commit_id >= before}
+
     def between(self, after: int, until: int) -> StoredRows:
-        """Return the rows of the commits after one, up to another one; without those that belong to no commit."""
-        is_wanted = _is_of_commits(after, until)
-        return self._read(lambda file: _overlaps(file, "commit_id", after + 1, until), is_wanted, until)
+        """Return the rows of the commits after one, up to another one; without those that belong to no commit.
 
-    def added(self, files: Iterable[AddedFile]) -> StoredRows | None:
-        """Return the rows of commits from the data files that they added, without a look at the table.
-
-        Args:
-            files: the files of those commits.
-
-        Returns:
-            The rows; None if a file is gone: then `between` has them.
+        Remembered commits are read from the files that they added: to find the files of the table that have them,
+        wherever upkeep has moved them, takes longer than to read some hundred commits.
         """
-        try:
-            with translated(self._path, "read"):
-                located = [(file.date, file.path) for file in files]
-                return self._stored(located, _is_of_commits(NO_COMMIT, _GREATEST_ID))
-        except StateTableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
+        is_wanted = _is_of_commits(after, until)
+        commit_ids = range(max(after, NO_COMMIT) + 1, until + 1)
+        if all(commit_id in self._added for commit_id in commit_ids):
+            files = [(file.path, file.date) for commit_id in commit_ids for file in self._added[commit_id]]
+            try:
+                with translated(self._path, "read"):
+                    return StoredRows(read_listed_files(self._path, files, is_wanted))
+            except StateTableError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return self._read(lambda file: file.overlaps("commit_id", after + 1, until), is_wanted, until)
 
     def last_pruned(self) -> int:
         """Return the id of the last commit whose rows were pruned; -1 when none were."""
@@ -115,7 +121,7 @@ class CommitRows:
                 return None
         kind = RecordType.TABLE_SNAPSHOT.value
         first_rows = self._read(
-            lambda file: _overlaps(file, "record_type", kind, kind) and _overlaps(file, "group_id", "", ""),
+            lambda file: file.overlaps("record_type", kind, kind) and file.overlaps("group_id", "", ""),
             (pc.field("record_type") == kind) & (pc.field("group_id") == ""),
         )
         positions = [
@@ -129,7 +135,7 @@ class CommitRows:
         time_ms = position.time_ms
         is_of_snapshot = pc.field("record_type") == RecordType.TABLE_SNAPSHOT.value
         return self._read(
-            lambda file: _overlaps(file, "time_ms", time_ms, time_ms),
+            lambda file: file.overlaps("time_ms", time_ms, time_ms),
             is_of_snapshot & (pc.field("time_ms") == time_ms),
         )
 
@@ -146,21 +152,21 @@ class CommitRows:
             pc.field("payload"), _CONFIG_RECORDS[1]
         )
 
-        def may_have(file: _File) -> bool:
-            is_of_snapshot = snapshot is not None and _overlaps(file, "time_ms", snapshot.time_ms, snapshot.time_ms)
-            return is_of_snapshot or _overlaps(file, "commit_id", after + 1, until)
+        def may_have(file: ListedFile) -> bool:
+            is_of_snapshot = snapshot is not None and file.overlaps("time_ms", snapshot.time_ms, snapshot.time_ms)
+            return is_of_snapshot or file.overlaps("commit_id", after + 1, until)
 
         return self._read(may_have, is_wanted & has_config)
 
     def _of_types(self, record_types: Collection[RecordType]) -> StoredRows:
         values = [kind.value for kind in record_types]
         return self._read(
-            lambda file: any(_overlaps(file, "record_type", value, value) for value in values),
+            lambda file: any(file.overlaps("record_type", value, value) for value in values),
             pc.field("record_type").isin(values),
         )
 
     def _read(
-        self, may_have: Callable[[_File], bool], condition: pc.Expression, until: int | None = None
+        self, may_have: Callable[[ListedFile], bool], condition: pc.Expression, until: int | None = None
     ) -> StoredRows:
         """Read the rows of some files that fulfil a condition.
 
@@ -174,44 +180,21 @@ class CommitRows:
                 self._table = newest(self._table, self._path)
             try:
                 with translated(self._path, "read"):
-                    return self._stored(
-                        [(str(file[_DATE]), str(file["path"])) for file in self._files() if may_have(file)], condition
-                    )
+                    files = [(file.path, file.date) for file in self._files() if may_have(file)]
+                    return StoredRows(read_listed_files(self._path, files, condition))
             except StateTableError as error:
                 # A file that was merged long ago may be deleted before it is read.
                 if not tries_left or not isinstance(error.__cause__, FileNotFoundError):
                     raise
         raise AssertionError("unreachable")
 
-    def _files(self) -> list[_File]:
-        """Return the data files, with the statistics that choose among them: all would take a multiple of the time."""
+    def _files(self) -> list[ListedFile]:
         version = self._table.version()
         if self._listed is None or self._listed[0] != version:
-            files = data_files(self._table)
-            names = ["path", _DATE, *(f"{bound}.{column}" for column in _CHOSEN_BY for bound in ("min", "max"))]
-            chosen = files.select([name for name in names if name in files.column_names]).to_pylist()
-            self._listed = version, chosen
+            self._listed = version, listed_files(self._table, _CHOSEN_BY)
         return self._listed[1]
-
-    def _stored(self, files: Iterable[tuple[str, str]], condition: pc.Expression) -> StoredRows:
-        """Read the rows of some files, each with its date, that fulfil a condition."""
-        pieces = [STATE_TABLE_SCHEMA.empty_table()]
-        for date, of_date in groupby(sorted(files), lambda file: file[0]):
-            # A condition on one piece takes a fraction of the time that it takes on hundreds.
-            rows = concatenated(read_data_file(self._path, path) for _, path in of_date).combine_chunks()
-            rows = rows.filter(condition)
-            dated = rows.append_column(PARTITION_COLUMN, pa.repeat(date, rows.num_rows))
-            pieces.append(dated.select(STATE_TABLE_SCHEMA.names))
-        return StoredRows(pa.concat_tables(pieces))
 
 
 def _is_of_commits(after: int, until: int) -> pc.Expression:
     is_in_range = (pc.field("commit_id") > after) & (pc.field("commit_id") <= until)
     return is_in_range & ~pc.field("record_type").isin([kind.value for kind in _WITHOUT_COMMIT])
-
-
-def _overlaps(file: _File, column: str, least: Any, greatest: Any) -> bool:
-    """Return False if the statistics of a file show that none of its values is in a range."""
-    assert column in _CHOSEN_BY
-    low, high = file.get(f"min.{column}"), file.get(f"max.{column}")
-    return (low is None or low <= greatest) and (high is None or high >= least)

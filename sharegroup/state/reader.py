@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,6 @@ from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT, SNAPSHOT_TRANSACTION
-from sharegroup.state.data_files import STATISTICS_COLUMNS, concatenated, read_data_file
 from sharegroup.state.delta_table import (
     NO_LEADER_EPOCH,
     data_files,
@@ -28,27 +26,12 @@ from sharegroup.state.delta_table import (
     translated,
 )
 from sharegroup.state.fold import CHANGE_TYPES
+from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_files
 from sharegroup.state.partition_rows import rows_by_partition
 from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.row_scan import read_schema, scanned
-from sharegroup.state.schema import (
-    ORDER_COLUMNS,
-    PARTITION_COLUMN,
-    PARTITION_KEY_COLUMNS,
-    STATE_TABLE_SCHEMA,
-    StoredRows,
-    decoded,
-)
+from sharegroup.state.schema import ORDER_COLUMNS, PARTITION_KEY_COLUMNS, StoredRows, decoded
 from sharegroup.state.table_storage import storage_of
-
-_DATE = f"partition.{PARTITION_COLUMN}"
-_STATISTICS = [f"{end}.{column}" for column in STATISTICS_COLUMNS for end in ("min", "max")]
-_FILE_COLUMNS = ["path", _DATE, *_STATISTICS]
-_BATCH_BYTES = 16 * 1024 * 1024
-_ANY_COMMIT = 1 << 63
-
-_File = Mapping[str, Any]
-"""A data file: its path, the value of its partition column, and its statistics, some of which may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +158,7 @@ class StateTableReader:
     def lost_files(self) -> dict[str, tuple[int, int]]:
         """Return the data files that the table has and the disk does not: path → first and last commit id."""
         lost = [file for file in self._files(self._newest()) if not self._is_present(file)]
-        return {file["path"]: (file.get("min.commit_id") or NO_COMMIT, _highest_commit_id(file)) for file in lost}
+        return {file.path: (file.lowest_commit_id or NO_COMMIT, file.highest_commit_id) for file in lost}
 
     def files_without(self, lost: Collection[str]) -> list[str]:
         """Return the full paths, or the addresses, of all data files but some.
@@ -184,7 +167,7 @@ class StateTableReader:
             lost: data files that are left out, see `lost_files`.
         """
         files = self._files(self._newest())
-        return [f"{self._path}/{file['path']}" for file in files if file["path"] not in lost]
+        return [f"{self._path}/{file.path}" for file in files if file.path not in lost]
 
     def version(self) -> int:
         """Return the newest version of the table: while it is the same, all other calls return the same."""
@@ -205,7 +188,7 @@ class StateTableReader:
             last_marker=decisive.last_marker,
             snapshot_marker=decisive.snapshot_marker,
             takeovers_since_marker=self._takeovers_since(table, decisive.last_marker),
-            files=tuple(file["path"] for file in decisive_files),
+            files=tuple(file.path for file in decisive_files),
             file_count=len(files),
         )
 
@@ -229,10 +212,10 @@ class StateTableReader:
         table = self._newest()
         with translated(self._path, "read"):
             leader_epoch = highest_leader_epoch(table)
-        files = [file for file in self._files(table) if _may_be(file, "leader_epoch", leader_epoch)]
+        files = [file for file in self._files(table) if file.may_have("leader_epoch", leader_epoch)]
         is_fence = (pc.field("record_type") == RecordType.FENCE.value) & (pc.field("leader_epoch") == leader_epoch)
         # The commit id selects files by their statistics: no commit of a processor has it.
-        of_takeovers = [file for file in files if _may_be(file, "commit_id", NO_COMMIT)]
+        of_takeovers = [file for file in files if file.may_have("commit_id", NO_COMMIT)]
         fences = list(StoredRows(self._read(of_takeovers, is_fence)))
         return fences[-1] if fences else None
 
@@ -264,7 +247,7 @@ class StateTableReader:
         self._table = table if self._stays_open else None
         return table
 
-    def _decisive(self, table: DeltaTable, files: Sequence[_File], group_id: str | None) -> _Decisive:
+    def _decisive(self, table: DeltaTable, files: Sequence[ListedFile], group_id: str | None) -> _Decisive:
         snapshot_ms = self._snapshot_ms(table)
         before = self._snapshot_marker(files, snapshot_ms)
         of_group = pc.field("group_id") != "" if group_id is None else pc.field("group_id") == group_id
@@ -275,7 +258,7 @@ class StateTableReader:
             is_decisive |= _is_snapshot_of(snapshot_ms)
         to_read = _recovery_files(files, snapshot_ms, before)
         if group_id is not None:
-            to_read = [file for file in to_read if _may_be(file, "group_id", group_id)]
+            to_read = [file for file in to_read if file.may_have("group_id", group_id)]
         return _Decisive(
             rows=StoredRows(self._read(to_read, is_decisive & of_group)),
             last_marker=self._last_marker(files, before),
@@ -283,48 +266,35 @@ class StateTableReader:
             snapshot_ms=snapshot_ms,
         )
 
-    def _files(self, table: DeltaTable) -> list[_File]:
-        """Return the table's data files, with their statistics."""
+    def _files(self, table: DeltaTable) -> list[ListedFile]:
         with translated(self._path, "read"):
-            files = data_files(table)
-        listed: list[_File] = files.select([name for name in _FILE_COLUMNS if name in files.column_names]).to_pylist()
-        return listed
+            return listed_files(table)
 
-    def _read(self, files: Iterable[_File], condition: pc.Expression) -> pa.Table:
-        """Read the rows of some files that fulfil a condition.
-
-        Most files have a commit's few rows: delta-rs, which scans them as one table, takes three times as long.
-        """
-        pieces = [STATE_TABLE_SCHEMA.empty_table()]
+    def _read(self, files: Iterable[ListedFile], condition: pc.Expression) -> pa.Table:
         with translated(self._path, "read"):
-            for date, of_date in groupby(files, lambda file: file[_DATE]):
-                for batch in _bounded(read_data_file(self._path, file["path"]) for file in of_date):
-                    rows = concatenated(batch).filter(condition)
-                    dated = rows.append_column(PARTITION_COLUMN, pa.repeat(date, rows.num_rows))
-                    pieces.append(dated.select(STATE_TABLE_SCHEMA.names))
-        return pa.concat_tables(pieces)
+            return read_listed_files(self._path, ((file.path, file.date) for file in files), condition)
 
     def _pieces(self, row_filter: RowFilter, lost: Collection[str], added: Collection[str]) -> Iterator[pa.Table]:
         with translated(self._path, "read"):
             if lost and is_in_store(self._path):
-                present = [file for file in self._files(self._newest()) if file["path"] not in lost]
+                present = [file for file in self._files(self._newest()) if file.path not in lost]
                 rows = self._read(present, row_filter.expression(pc.field))
                 yield rows.select(read_schema(row_filter, added).names)
             else:
                 yield from scanned(self._newest(), row_filter, added, self.files_without(lost) if lost else None)
 
-    def _is_present(self, file: _File) -> bool:
-        return storage_of(self._path).exists(file["path"])
+    def _is_present(self, file: ListedFile) -> bool:
+        return storage_of(self._path).exists(file.path)
 
     def _snapshot_ms(self, table: DeltaTable) -> int | None:
         with translated(self._path, "read"):
             return table.transaction_version(SNAPSHOT_TRANSACTION)
 
-    def _snapshot_marker(self, files: Sequence[_File], snapshot_ms: int | None) -> CommitMarkerInfo | None:
+    def _snapshot_marker(self, files: Sequence[ListedFile], snapshot_ms: int | None) -> CommitMarkerInfo | None:
         if snapshot_ms is None:
             return None
         is_first = _is_snapshot_of(snapshot_ms) & (pc.field("group_id") == "")
-        files = [file for file in files if _may_be(file, "time_ms", snapshot_ms) and _may_be(file, "group_id", "")]
+        files = [file for file in files if file.may_have("time_ms", snapshot_ms) and file.may_have("group_id", "")]
         first = next(decoded(self._read(files, is_first)), None)
         if first is None:
             raise StateTableError(
@@ -333,13 +303,13 @@ class StateTableReader:
             )
         return self._parsed(first, _snapshot_info)
 
-    def _last_marker(self, files: Sequence[_File], before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
+    def _last_marker(self, files: Sequence[ListedFile], before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
         """Return the last marker: each commit has one, unless it is older than the table snapshot."""
         least = before.commit_id if before is not None else NO_COMMIT
         last: StateRow | None = None
-        files = [file for file in files if _may_be(file, "record_type", RecordType.COMMIT_MARKER)]
-        for file in sorted(files, key=_highest_commit_id, reverse=True):
-            if _highest_commit_id(file) <= least:
+        files = [file for file in files if file.may_have("record_type", RecordType.COMMIT_MARKER)]
+        for file in sorted(files, key=lambda file: file.highest_commit_id, reverse=True):
+            if file.highest_commit_id <= least:
                 break
             is_later = (pc.field("record_type") == RecordType.COMMIT_MARKER.value) & (pc.field("commit_id") > least)
             markers = self._read([file], is_later)
@@ -363,39 +333,15 @@ class StateTableReader:
             ) from None
 
 
-def _recovery_files(files: Iterable[_File], snapshot_ms: int | None, before: CommitMarkerInfo | None) -> list[_File]:
+def _recovery_files(
+    files: Iterable[ListedFile], snapshot_ms: int | None, before: CommitMarkerInfo | None
+) -> list[ListedFile]:
     """Return the files that, by their statistics, may hold a row of the recovery."""
     if before is None or snapshot_ms is None:
         return list(files)
     return [
-        file for file in files if _highest_commit_id(file) > before.commit_id or _may_be(file, "time_ms", snapshot_ms)
+        file for file in files if file.highest_commit_id > before.commit_id or file.may_have("time_ms", snapshot_ms)
     ]
-
-
-def _may_be(file: _File, column: str, value: Any) -> bool:
-    """Return False if the statistics of a file show that none of its rows has a value."""
-    least, greatest = file.get(f"min.{column}"), file.get(f"max.{column}")
-    return (least is None or least <= value) and (greatest is None or value <= greatest)
-
-
-def _highest_commit_id(file: _File) -> int:
-    """Return the highest commit id that a file may hold."""
-    commit_id = file.get("max.commit_id")
-    return _ANY_COMMIT if commit_id is None else int(commit_id)
-
-
-def _bounded(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield tables in batches: a marker may have megabytes of answers, and not all need to be in memory together."""
-    batch: list[pa.Table] = []
-    size_bytes = 0
-    for table in tables:
-        batch.append(table)
-        size_bytes += table.nbytes
-        if size_bytes > _BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
 
 
 def _is_snapshot_of(snapshot_ms: int) -> pc.Expression:

@@ -142,8 +142,7 @@ def test_figures_of_a_group_at_work(cli: CommandLine, log: LocalLog, admin: Admi
         member.commit_sync()
         # All that there is: what a member fetches ahead goes back when it does not poll.
         log.append("orders", 0, [NewRecord(None, b"v")] * 20)
-        held: list[object] = []
-        eventually(lambda: held.extend(member.poll(20)) or len(held) == 20, "the member holds the others")
+        assert len(eventually(lambda: member.poll(20), "the other records")) == 20
         (group,) = cli.json("top")
         titles, shown = rows(cli.out("top", "--once"))
     # The rate is that of the last seconds, which a test cannot know.

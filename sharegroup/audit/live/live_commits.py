@@ -37,7 +37,6 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
     NO_COMMIT,
-    AddedFile,
     LogCommit,
     commits_after,
     has_commit,
@@ -127,7 +126,6 @@ class LiveCommits:
         self._rows = CommitRows(path)
         self._configurations = RecentConfigurations(broker)
         self._configured_until: int | None = None
-        self._added: dict[int, tuple[AddedFile, ...]] = {}
 
     def initial(self, now_ms: int) -> LivePosition:
         """Return the position of an auditor that has none yet."""
@@ -151,14 +149,14 @@ class LiveCommits:
         """Return the entries between two positions: one for each share-partition, and one of none."""
         batch = _Batch()
         self._fill(batch, start, end)
-        self._added = {commit_id: files for commit_id, files in self._added.items() if commit_id >= end.commit_id}
+        self._rows.forget(end.commit_id)
         return batch.entries()
 
     def _time_ms(self, start: LivePosition, commit_id: int, now_ms: int) -> int:
         """Return the time of the log at the end of a batch."""
         if commit_id > start.commit_id:
             # Brokers' clocks differ, so that commits may be some ms older than the ones before them.
-            markers = filter(_is_marker, self._rows_between(commit_id - 1, commit_id))
+            markers = filter(_is_marker, self._rows.between(commit_id - 1, commit_id))
             return max([start.time_ms, *(marker.time_ms for marker in markers)])
         return start.time_ms + max(now_ms - start.looked_ms, 0)
 
@@ -180,10 +178,8 @@ class LiveCommits:
             return max(position.version, start.version), position.commit_id, tuple(noticed)
         last = start.commit_id
         for commit in commits:
-            commit_id = commit.transactions.get(COMMIT_TRANSACTION, NO_COMMIT)
-            last = max(last, commit_id)
-            if commit_id > NO_COMMIT:
-                self._added[commit_id] = commit.added
+            last = max(last, commit.transactions.get(COMMIT_TRANSACTION, NO_COMMIT))
+            self._rows.remember(commit)
             if detail := foreign_change(commit):
                 noticed.append(("only_processors_write_rows", f"version {commit.version} of the Delta log", detail))
         version = commits[-1].version if commits else start.version
@@ -215,7 +211,7 @@ class LiveCommits:
         after, beginning = start.commit_id, None
         if start.begins:
             beginning = self._rows.last_snapshot(end.commit_id)
-        rows = self._rows_between(after - 1 if beginning is None else beginning.commit_id - 1, end.commit_id)
+        rows = list(self._rows.between(after - 1 if beginning is None else beginning.commit_id - 1, end.commit_id))
         if beginning is None and not _is_whole(rows, after, end.commit_id):
             pruned = self._rows.last_pruned()
             if pruned > after:
@@ -231,19 +227,6 @@ class LiveCommits:
             after = beginning.commit_id
             rows = [row for row in rows if row.commit_id >= after]
         self._add_commits(batch, rows, after, beginning)
-
-    def _rows_between(self, after: int, until: int) -> list[StateRow]:
-        """Return the rows of the commits after one, up to another one.
-
-        Those that the log has just shown are read from the files that they added: to find the files of the table that
-        have them, wherever upkeep has moved them, takes longer than to read some hundred commits.
-        """
-        commit_ids = range(max(after, NO_COMMIT) + 1, until + 1)
-        if all(commit_id in self._added for commit_id in commit_ids):
-            rows = self._rows.added(file for commit_id in commit_ids for file in self._added[commit_id])
-            if rows is not None:
-                return list(rows)
-        return list(self._rows.between(after, until))
 
     def _add_beginning(self, batch: _Batch, snapshot: SnapshotPosition) -> None:
         """Add the states of a table snapshot."""
