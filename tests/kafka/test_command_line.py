@@ -15,7 +15,8 @@ from tests.cli.pictures.page import parsed
 from tests.cli.test_metrics import shown
 from tests.kafka.site import KafkaSite
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.scraping import free_port, scraped
+from tests.support.scraping import scraped
+from tests.support.server_process import free_port
 
 
 def test_topics(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

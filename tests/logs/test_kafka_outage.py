@@ -13,7 +13,7 @@ from sharegroup.logs.kafka_clients import Outage
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.open import ENDLESS_MS
-from tests.support.scraping import free_port
+from tests.support.server_process import free_port
 
 
 def test_one_line_a_minute_however_many_operations_wait(caplog: pytest.LogCaptureFixture) -> None:

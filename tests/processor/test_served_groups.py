@@ -14,7 +14,8 @@ from sharegroup.client.kafka_exceptions import KafkaError, KafkaException
 from sharegroup.errors import GroupAuthorizationFailedError, InvalidRequestError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS, ApiKey
-from tests.support.scraping import free_port, scraped
+from tests.support.scraping import scraped
+from tests.support.server_process import free_port
 from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,8 @@ from sharegroup.state.upkeep import Upkeep
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import BATCH_MS, marker_row
 from tests.support.faulty_proxy import Fault, FaultyProxy
-from tests.support.s3proxy import S3Proxy, free_port, s3_options
+from tests.support.s3proxy import S3Proxy, s3_options
+from tests.support.server_process import free_port
 
 pytestmark = pytest.mark.slow
 

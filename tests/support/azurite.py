@@ -6,19 +6,14 @@ import base64
 import hashlib
 import hmac
 import shutil
-import socket
-import subprocess
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 from sharegroup.config.table_location import TableLocation
-from tests.support import leash
-from tests.support.eventually import eventually
-from tests.support.s3proxy import free_port
+from tests.support.server_process import ServerProcess, free_port
 
 PROGRAM = Path(__file__).resolve().parents[2] / "build" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 CONTAINER = "tables"
@@ -35,17 +30,12 @@ def missing() -> str:
     return "Azurite is not installed: it needs Node, with which `make test` installs it"
 
 
-class Azurite:
+class Azurite(ServerProcess):
     """The server, with one container.
 
     Args:
         folder: for its blobs.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[Any] | None = None
-        self.port = 0
 
     @property
     def endpoint(self) -> str:
@@ -65,26 +55,9 @@ class Azurite:
         self.port = free_port()
         command = [str(PROGRAM), "--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         command += ["--location", str(self._folder), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-        with (self._folder / "server.log").open("wb") as log:
-            self._process = leash.start(command, stdout=log, stderr=log)
-        eventually(self._accepts, "Azurite accepts connections")
+        self._start(command)
         self._create_container()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            leash.end(self._process)
-
-    def _accepts(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1):
-                return True
-        except OSError:
-            return False
 
     def _create_container(self) -> None:
         # No client of ours creates containers: it is one signed request.

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 from sharegroup.config.table_location import TableLocation
-from tests.support import leash
-from tests.support.eventually import eventually
 from tests.support.fast_start import JAVA_OPTIONS
+from tests.support.server_process import ServerProcess, free_port
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "jars" / "s3proxy"
 BUCKET = "tables"
@@ -32,17 +28,12 @@ def s3_options(endpoint: str, **others: str) -> dict[str, str]:
     }
 
 
-class S3Proxy:
+class S3Proxy(ServerProcess):
     """The server, with one bucket.
 
     Args:
         folder: for its configuration and its objects.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[Any] | None = None
-        self.port = 0
 
     @property
     def endpoint(self) -> str:
@@ -81,28 +72,5 @@ class S3Proxy:
         command = [f"{home}/bin/java" if home else "java", "-Xmx192m", *JAVA_OPTIONS.split()]
         command += [f"-Dlogback.configurationFile={self._folder}/logback.xml", "-cp", f"{JARS}/*"]
         command += ["org.gaul.s3proxy.Main", "--properties", f"{self._folder}/s3proxy.conf"]
-        with (self._folder / "server.log").open("wb") as log:
-            self._process = leash.start(command, stdout=log, stderr=log)
-        eventually(self._accepts, "S3Proxy accepts connections")
+        self._start(command)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            leash.end(self._process)
-
-    def _accepts(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1):
-                return True
-        except OSError:
-            return False
-
-
-def free_port() -> int:
-    """A port that no program listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

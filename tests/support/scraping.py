@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
 Series = dict[tuple[str, ...], float]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def scraped(port: int) -> dict[str, Series]:

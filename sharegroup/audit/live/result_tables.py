@@ -110,12 +110,12 @@ class ResultTables:
         path = str(self._output / folder)
         name = f"{self._name}-{folder}"
         with _translated(path):
-            exists = DeltaTable.is_deltatable(path)
-            written = DeltaTable(path).transaction_version(name) if exists else None
+            table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+            written = table.transaction_version(name) if table is not None else None
             if written is None or written < batch_id:
                 content = pa.Table.from_pylist(rows, schema=schema)
                 properties = CommitProperties(app_transactions=[Transaction(name, batch_id)])
-                write_deltalake(path, content, mode="append", commit_properties=properties)
+                write_deltalake(table or path, content, mode="append", commit_properties=properties)
 
 
 @contextmanager
