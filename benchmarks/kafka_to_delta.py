@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.broker import add_broker_arguments, open_broker
 from benchmarks.report import Figure, print_rounds
-from benchmarks.worker_site import COLUMNS, WorkerSite, add_topic_arguments, open_worker_site, work
+from benchmarks.worker_site import COLUMNS, WorkerSite, add_topic_arguments, open_worker_site, rounds_of, work
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
 from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
@@ -62,10 +62,7 @@ def all_rounds(
 ) -> list[list[Figure]]:
     """Do the rounds, the first one to warm up, then measure the steps of a range."""
     with open_worker_site(options, spark, broker, folder) as site:
-        rounds = []
-        for number in range(options.rounds + 1):
-            rounds.append(_round(options, site, folder / f"round-{number}"))
-            print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+        rounds = rounds_of(site, options, folder, _round)
         for step, seconds in range_steps(site, folder / "range", options).items():
             print(f"a range of {options.range_records:,} records, {step}: {seconds:.2f} s")
     return rounds

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.broker import add_broker_arguments, open_broker
 from benchmarks.java_consumer import take_by_java
 from benchmarks.report import Figure, print_rounds
-from benchmarks.worker_site import WorkerSite, add_topic_arguments, open_worker_site, work
+from benchmarks.worker_site import WorkerSite, add_topic_arguments, open_worker_site, rounds_of, work
 from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 
@@ -55,11 +55,7 @@ def all_rounds(
 ) -> list[list[Figure]]:
     """Let the workers and the Java consumer take the topic in turns, the first time to warm up."""
     with open_worker_site(options, spark, broker, folder) as site:
-        rounds = []
-        for number in range(options.rounds + 1):
-            rounds.append(_round(options, site, folder / f"round-{number}"))
-            print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
-    return rounds
+        return rounds_of(site, options, folder, _round)
 
 
 def _round(options: argparse.Namespace, site: WorkerSite, folder: Path) -> list[Figure]:

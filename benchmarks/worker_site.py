@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.broker import fill, site_on
+from benchmarks.report import Figure
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings
 from sharegroup.logs.kafka_log import KafkaLog
@@ -62,6 +63,10 @@ class WorkerSite:
         return str(path)
 
 
+OneRound = Callable[[argparse.Namespace, WorkerSite, Path], list[Figure]]
+"""Measures one round at a site, with tables in a folder."""
+
+
 def add_topic_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the topic and of the workers."""
     parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
@@ -95,6 +100,22 @@ def open_worker_site(
             yield WorkerSite(spark, settings, broker, log, topic, sum(each.values()))
         finally:
             processor.stop()
+
+
+def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: OneRound) -> list[list[Figure]]:
+    """Return the figures of each round, the first of which warms the session up, and print them as they come.
+
+    Args:
+        site: the site.
+        options: of a parser with `--rounds`.
+        folder: for the tables, one folder a round.
+        one: measures a round.
+    """
+    rounds: list[list[Figure]] = []
+    for number in range(options.rounds + 1):
+        rounds.append(one(options, site, folder / f"round-{number}"))
+        print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+    return rounds
 
 
 def work(
