@@ -46,7 +46,7 @@ run: setup ## Run the example job
 	$(BIN)/python jobs/flights.py $(ARGS)
 
 .PHONY: test
-test: JAR_SETS += broker-4.3.1 broker-3.9.2 s3proxy
+test: JAR_SETS += broker-4.3.1 broker-3.9.2 s3proxy s3a
 test: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run all tests
 ifeq ($(strip $(ARGS)),)
 	$(IN_MEMORY) $(BIN)/pytest $(FAST)

@@ -22,6 +22,7 @@ from sharegroup.audit.history.row_source import Summary
 from sharegroup.errors import ShareGroupError, StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.row_filter import RowFilter
@@ -55,6 +56,7 @@ class SparkRows:
         self.lost_commits: Sequence[tuple[int, int]] = list(self._lost_files.values())
         self._spark = open_session()
         check_audit_tasks(self._spark, path, "state table")
+        self._address = spark_address(path)
 
     def rows(self, row_filter: RowFilter) -> Iterable[StateRow]:
         """Return the rows that fulfil the conditions, in fold order; nothing is read before they are iterated over."""
@@ -100,15 +102,16 @@ class SparkRows:
 
     def _table(self) -> DataFrame:
         # The newest version each time: files of older ones may be deleted while an audit runs.
-        table = self._spark.read.format("delta").load(self._path)
+        table = self._address.reader(self._spark.read).format("delta").load(self._address.path)
         if not self._lost_files:
             return table
         # Spark's own setting to ignore missing files would hide those that are lost while the audit runs, too.
-        files = self._reader.files_without(self._lost_files)
+        files = [f"{self._address.path}/{file}" for file in self._reader.files_without(self._lost_files)]
         if not files:
             return table.limit(0)
+        reader = self._address.reader(self._spark.read).schema(table.schema)
         with self._named_files():
-            return self._spark.read.schema(table.schema).option("basePath", self._path).parquet(*files)
+            return reader.option("basePath", self._address.path).parquet(*files)
 
     def _partition_count(self, selected: DataFrame) -> int:
         if self._row_count is not None and self._row_count <= _ROWS_PER_PARTITION:

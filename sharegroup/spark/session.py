@@ -56,6 +56,9 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 """Class of the jars of set kafka."""
 
+S3_CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+"""Class of the jars of set s3a."""
+
 _LOADED_CLASSES = ("spark.sql.extensions", "spark.hadoop.fs.file.impl")
 """Settings that name a class of a jar that is not part of PySpark."""
 
@@ -126,6 +129,19 @@ def check_kafka_source() -> None:
         raise EnvironmentNotReadyError(
             f"The jars for Kafka are missing: class {KAFKA_SOURCE} is not on the driver's class path.",
             "Run: make setup. With a Spark of your own, give it the jars of set kafka in conf/ivy.xml.",
+        )
+
+
+def check_s3_client() -> None:
+    """Check that the driver has Hadoop's client for S3.
+
+    Raises:
+        EnvironmentNotReadyError: its jars are on no class path.
+    """
+    if not _is_loadable(S3_CLIENT):
+        raise EnvironmentNotReadyError(
+            f"The jars for S3 are missing: class {S3_CLIENT} is not on the driver's class path.",
+            "Run: make setup JAR_SETS='spark s3a'. With a Spark of your own: set s3a of conf/ivy.xml.",
         )
 
 

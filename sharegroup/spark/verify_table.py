@@ -28,6 +28,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 from sharegroup.state.schema import STATE_TABLE_SCHEMA, StoredRows, decoded
 from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, damage_of
@@ -83,9 +84,10 @@ def verify_table(
     scan = TableScan(check_audit_tasks(spark, path, "state table"))
     damaged = _damaged_files(spark, scan)
     # One version for all jobs, whatever a processor commits meanwhile.
-    table = spark.read.format("delta").option("versionAsOf", scan.version)
+    address = spark_address(path)
+    table = address.reader(spark.read).format("delta").option("versionAsOf", scan.version)
     with _reading_what_is_left(spark) if damaged else nullcontext():
-        verification = _verified(table.load(path), broker, group_id, scan.last_commit_id, rows_per_task)
+        verification = _verified(table.load(address.path), broker, group_id, scan.last_commit_id, rows_per_task)
     verification.findings[:0] = damage_findings(damaged)
     verification.finding_count += len(damaged)
     return verification

@@ -161,13 +161,13 @@ class StateTableReader:
         return {file.path: (file.lowest_commit_id or NO_COMMIT, file.highest_commit_id) for file in lost}
 
     def files_without(self, lost: Collection[str]) -> list[str]:
-        """Return the full paths, or the addresses, of all data files but some.
+        """Return the paths within the table of all data files but some.
 
         Args:
             lost: data files that are left out, see `lost_files`.
         """
         files = self._files(self._newest())
-        return [f"{self._path}/{file.path}" for file in files if file.path not in lost]
+        return [file.path for file in files if file.path not in lost]
 
     def version(self) -> int:
         """Return the newest version of the table: while it is the same, all other calls return the same."""
@@ -281,7 +281,8 @@ class StateTableReader:
                 rows = self._read(present, row_filter.expression(pc.field))
                 yield rows.select(read_schema(row_filter, added).names)
             else:
-                yield from scanned(self._newest(), row_filter, added, self.files_without(lost) if lost else None)
+                files = [f"{self._path}/{file}" for file in self.files_without(lost)] if lost else None
+                yield from scanned(self._newest(), row_filter, added, files)
 
     def _is_present(self, file: ListedFile) -> bool:
         return storage_of(self._path).exists(file.path)
