@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 
 import pytest
 
@@ -163,32 +164,39 @@ def test_a_server_that_ignores_the_condition_is_refused_by_name() -> None:
         server.server_close()
 
 
-def test_racing_processors_lose_nothing_and_win_no_version_twice(table: TableLocation) -> None:
-    # Azurite is the slower one.
-    events = 200 if table.startswith("s3:") else 50
-    StateTableWriter.open(table, {})
-    lock = threading.Lock()
+def _race(table: TableLocation, event_count: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Take over and commit, again and again; runs in a process of its own.
+
+    Returns:
+        (leader epoch, commit id) of each commit that was acknowledged, and the leader epochs of the takeovers.
+    """
     acknowledged: list[tuple[int, int]] = []
     fences: list[int] = []
+    while len(acknowledged) + len(fences) < event_count:
+        writer = StateTableWriter.open(table, {})
+        fences.append(writer.leader_epoch)
+        last = StateTableReader(table).last_marker()
+        commit_id = last.commit_id if last is not None else -1
+        try:
+            for _ in range(4):
+                commit_id += 1
+                writer.append([marker_row(commit_id, commit_id + 1)], commit_id)
+                acknowledged.append((writer.leader_epoch, commit_id))
+        except FencedProcessorError:
+            continue
+    return acknowledged, fences
 
-    def race() -> None:
-        while len(acknowledged) + len(fences) < events:
-            writer = StateTableWriter.open(table, {})
-            fences.append(writer.leader_epoch)
-            last = StateTableReader(table).last_marker()
-            commit_id = last.commit_id if last is not None else -1
-            try:
-                for _ in range(4):
-                    commit_id += 1
-                    writer.append([marker_row(commit_id, commit_id + 1)], commit_id)
-                    with lock:
-                        acknowledged.append((writer.leader_epoch, commit_id))
-            except FencedProcessorError:
-                continue
 
-    with ThreadPoolExecutor(2) as processors:
-        for finished in [processors.submit(race) for _ in range(2)]:
-            finished.result()
+def test_racing_processors_lose_nothing_and_win_no_version_twice(table: TableLocation) -> None:
+    # Azurite is the slower one.
+    event_count = 200 if table.startswith("s3:") else 50
+    StateTableWriter.open(table, {})
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        races = [processes.submit(_race, table, event_count // 2) for _ in range(2)]
+        outcomes = [race.result() for race in races]
+    acknowledged = [commit for commits, _ in outcomes for commit in commits]
+    fences = [leader_epoch for _, leader_epochs in outcomes for leader_epoch in leader_epochs]
+    assert len(acknowledged) + len(fences) >= event_count
     stored = [(row.leader_epoch, row.commit_id) for row in StateTableReader(table).rows([RecordType.COMMIT_MARKER])]
     counts = Counter(stored)
     assert set(acknowledged) <= set(stored), "an acknowledged commit is lost"
