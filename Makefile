@@ -60,8 +60,8 @@ test-fast: setup ## Run the tests that start neither Spark nor Kafka
 	$(IN_MEMORY) $(BIN)/pytest $(FAST) $(ARGS)
 
 .PHONY: soak
-soak: setup ## Run the crash tests with 200 kills in one run
-	$(BIN)/pytest tests/crash --crashes=200 -o faulthandler_timeout=0 $(ARGS)
+soak: setup ## Run the crash tests with 200 kills in one run, and outages of a minute
+	$(BIN)/pytest tests/crash --crashes=200 --outage=60 -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Run simulated schedules (which: SEEDS=0:1000)

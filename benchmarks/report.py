@@ -15,7 +15,7 @@ from pathlib import Path
 
 HIGHEST_LOAD = 0.3
 """Load average of the last minute above which nothing is measured."""
-FIGURES_VARIABLE = "SHAREGROUP_BENCHMARK_FIGURES"
+FIGURES_VARIABLE = "BENCHMARK_FIGURES"
 """Environment variable with the file that figures are appended to, as JSON lines; `python -m benchmarks` sets it."""
 _SYNCS = 200
 

@@ -163,6 +163,7 @@ class Job:
     def session(self) -> SparkSession:
         """Return the job's Spark session; `start_jvm` comes before."""
         self._spark = build_session(self._app_name)
+        log_lost_updates(self._spark)
         if self._is_verbose:
             self._spark.sparkContext.setLogLevel("INFO")
         return self._spark
@@ -183,6 +184,16 @@ class Job:
             self._spark.stop()
         self._signals.close()
         return code
+
+
+def log_lost_updates(spark: SparkSession) -> None:
+    """Log a line where PySpark prints a traceback: when its JVM ends while it sends the counts of a task."""
+
+    def log(request: object, address: object) -> None:
+        logger.debug(Event("task_counts_lost", reason=str(sys.exception())))
+
+    # PySpark starts the server, and has no hook for its errors.
+    spark.sparkContext._accumulatorServer.handle_error = log  # type: ignore[method-assign]
 
 
 def end_process(code: int) -> NoReturn:

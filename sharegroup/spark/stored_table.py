@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrameReader
 
-from sharegroup.config.table_location import S3_SCHEMES, is_in_store, location_of, store_address
+from sharegroup.config.table_location import S3_SCHEMES, is_in_store, store_address
 from sharegroup.errors import ConfigurationError
 from sharegroup.spark.session import check_s3_client
+from sharegroup.state.table_storage import storage_options
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "endpoint": ("aws_endpoint_url", "aws_endpoint"),
@@ -64,7 +65,7 @@ def spark_address(path: str) -> SparkAddress:
     if store.scheme not in S3_SCHEMES:
         return SparkAddress(str(path), {})
     check_s3_client()
-    return SparkAddress(f"s3a://{store.bucket}/{store.prefix}", _s3_options(location_of(path).options))
+    return SparkAddress(f"s3a://{store.bucket}/{store.prefix}", _s3_options(storage_options(path)))
 
 
 def _s3_options(own: Mapping[str, str]) -> dict[str, str]:

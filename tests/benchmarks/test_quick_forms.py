@@ -18,6 +18,7 @@ from benchmarks import (
     recovery,
     round_trip,
     standby,
+    store_commits,
     two_domains,
     upkeep_cost,
     verify_history,
@@ -122,6 +123,15 @@ def test_upkeep_cost(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(upkeep_cost.main, "--rate 300 --duration 3", capsys)
     assert results["upkeep_cost.table.cpu"] > 0
     assert results["upkeep_cost.table.log_files"] > 0
+
+
+def test_store_commits(capsys: pytest.CaptureFixture[str]) -> None:
+    results = figures(store_commits.main, "--delay-ms 5 --commits 3", capsys)
+    assert results["store_commits.s3.requests"] == 4
+    trips_ms = results["store_commits.s3.round_trips"]
+    assert trips_ms > 4 * 5
+    ratio = results["store_commits.s3.commit.p50"] / trips_ms
+    assert results["store_commits.s3.ratio"] == pytest.approx(ratio, rel=0.2)
 
 
 def test_dashboard_cost(capsys: pytest.CaptureFixture[str]) -> None:

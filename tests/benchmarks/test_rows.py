@@ -12,7 +12,7 @@ from benchmarks.__main__ import main, measure, parser
 from benchmarks.page import NOT_MEASURED, page_text
 from benchmarks.report import FIGURES_VARIABLE, Figure, print_rounds
 from benchmarks.row_results import RowResult, RowResults
-from benchmarks.row_runner import BusyMachineError, await_quiet
+from benchmarks.row_runner import BusyMachineError, await_quiet, run_row
 from benchmarks.rows import ROWS, Program, Row, row_of
 
 RESULT = RowResult.of(
@@ -48,6 +48,14 @@ def test_figures_have_the_names_of_the_row_and_the_median_of_all_rounds() -> Non
     assert RESULT.figures[0].values == (100, 300, 120)
     assert RESULT.figures[0].ratio == pytest.approx(0.4)
     assert RESULT.figures[1].ratio is None
+
+
+@pytest.mark.slow
+def test_a_row_is_measured_by_its_programs_in_processes_of_their_own(tmp_path: Path) -> None:
+    short = "--log local --load idle --duration 1 --warm-up 0.5"
+    row = Row(name="T7", title="", target="", programs=(Program("round_trip", short),))
+    result = run_row(row, tmp_path)
+    assert [line.split()[0] for line in result.lines][:2] == ["T7.local.idle.p50", "T7.local.idle.p99"]
 
 
 def test_results_are_kept(tmp_path: Path) -> None:

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from sharegroup.processor.standby import FIRST_PATIENCE_S
 from tests.crash.deployment import Deployment
 from tests.crash.workload import Workload, workload
 from tests.support.recoveries import RECOVERIES, Recoveries
 
 CRASHES = 6
 """Kills in one run; the options are unknown when pytest began above this folder."""
+OUTAGE_S = 2.5 * FIRST_PATIENCE_S
+"""Beyond a standby's patience, and less than what ends a commit."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `make soak` sets."""
     parser.addoption("--crashes", type=int, default=CRASHES, help="how often the processor is killed in one run")
+    parser.addoption("--outage", type=float, default=OUTAGE_S, help="seconds for which log and state table are away")
     parser.addoption("--crash-seed", type=int, help="where the random moments come from; it is printed")
 
 
@@ -25,6 +29,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def recoveries(request: pytest.FixtureRequest) -> Recoveries:
     """Crashes and recoveries so far; the run ends with a summary of them."""
     return request.config.stash.setdefault(RECOVERIES, Recoveries())
+
+
+@pytest.fixture
+def outage_s(request: pytest.FixtureRequest) -> float:
+    """Return for how long log and state table are away from processor and standbys: `--outage`."""
+    duration_s: float = request.config.getoption("--outage", default=OUTAGE_S)
+    return duration_s
 
 
 @pytest.fixture

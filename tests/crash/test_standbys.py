@@ -24,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 BEYOND_PATIENCE_S = 2.5 * FIRST_PATIENCE_S
-"""Less than the locked log makes a processor stop, and a commit is given up."""
 
 
 class Standbys(Deployment):
@@ -136,23 +135,23 @@ def test_nobody_takes_over_while_the_log_is_away(standbys: Standbys, load: Workl
     assert standbys.epoch == epoch
 
 
-def test_nobody_takes_over_while_the_state_table_is_away(standbys: Standbys, load: Workload) -> None:
+def test_nobody_takes_over_while_the_state_table_is_away(standbys: Standbys, load: Workload, outage_s: float) -> None:
     epoch = standbys.epoch
     log_folder = standbys.site.state_path / "_delta_log"
     away = log_folder.rename(log_folder.with_name("_away"))
-    let_pass(BEYOND_PATIENCE_S)
+    let_pass(outage_s)
     away.rename(log_folder)
     load.check()
     assert standbys.epoch == epoch
 
 
-def test_a_fold_longer_than_the_patience_is_waited_for(standbys: Standbys, load: Workload) -> None:
+def test_a_fold_longer_than_the_patience_is_waited_for(standbys: Standbys, load: Workload, outage_s: float) -> None:
     for process in standbys.processes:
         if process.is_standing_by:
             process.kill()
     epoch, active = standbys.epoch, standbys.active
     for _ in range(2):
-        standbys.add(fold_s=BEYOND_PATIENCE_S)
+        standbys.add(fold_s=outage_s)
     active.kill()
     standbys.await_takeover(epoch + 1)
     load.check()
