@@ -193,7 +193,7 @@ def log_lost_updates(spark: SparkSession) -> None:
         logger.debug(Event("task_counts_lost", reason=str(sys.exception())))
 
     # PySpark starts the server, and has no hook for its errors.
-    spark.sparkContext._accumulatorServer.handle_error = log  # type: ignore[method-assign]
+    spark.sparkContext._accumulatorServer.handle_error = log  # type: ignore[assignment, method-assign]
 
 
 def end_process(code: int) -> NoReturn:

@@ -18,7 +18,8 @@ def test_a_jvm_that_ends_while_it_sends_counts_makes_a_line_and_no_traceback(
     caplog.set_level(logging.DEBUG, "sharegroup.spark.job")
     log_lost_updates(spark)
     address = spark.sparkContext._accumulatorServer.server_address
-    with socket.create_connection(address) as connection:
+    assert isinstance(address, tuple)
+    with socket.create_connection(("localhost", int(address[1]))) as connection:
         # As long as a token, and another one.
         connection.sendall(b"x" * 64)
         eventually(lambda: "event=task_counts_lost" in caplog.text, "the line")
