@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key", str, tuple[str, int])
+Key = TypeVar("Key", int, str, tuple[str, int])
 
 
 class DueTimes(Generic[Key]):
@@ -13,13 +14,19 @@ class DueTimes(Generic[Key]):
 
     A key has one entry in the heap, which may be early: a postponed or removed time changes a dictionary only, and the
     entry moves when it comes to the front. Most times are postponed with each request.
+
+    Args:
+        due_ms: key → its due time at the beginning.
     """
 
-    def __init__(self) -> None:
-        self._due_ms: dict[Key, int] = {}
+    __slots__ = ("_due_ms", "_heap", "_queued_ms")
+
+    def __init__(self, due_ms: Mapping[Key, int] | None = None) -> None:
+        self._due_ms: dict[Key, int] = dict(due_ms or {})
         self._queued_ms: dict[Key, int] = {}
         """Key → its entry in the heap, not above its due time; other entries of the heap are void."""
         self._heap: list[tuple[int, Key]] = []
+        self._fill_heap()
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -38,9 +45,7 @@ class DueTimes(Generic[Key]):
                 self._queued_ms[key] = due_ms
                 heappush(self._heap, (due_ms, key))
         if len(self._heap) > 2 * len(self._due_ms) + 64:
-            self._heap = [(due_ms, key) for key, due_ms in self._due_ms.items()]
-            self._queued_ms = dict(self._due_ms)
-            heapify(self._heap)
+            self._fill_heap()
 
     @property
     def earliest_ms(self) -> int | None:
@@ -60,6 +65,16 @@ class DueTimes(Generic[Key]):
                 self._queued_ms[key] = due_ms
         return None
 
+    def due(self, now_ms: int) -> list[Key]:
+        """Return the keys that are due at or before `now_ms`, the earliest first; they stay."""
+        entries: list[tuple[int, Key]] = []
+        while (earliest_ms := self.earliest_ms) is not None and earliest_ms <= now_ms:
+            entries.append(heappop(self._heap))
+        for entry in entries:
+            heappush(self._heap, entry)
+        # A key that was set to an earlier time and back has two equal entries.
+        return list(dict.fromkeys(key for _, key in entries))
+
     def take_due(self, now_ms: int) -> list[Key]:
         """Remove the keys that are due at or before `now_ms`, and return them, the earliest first."""
         due: list[Key] = []
@@ -71,3 +86,8 @@ class DueTimes(Generic[Key]):
             del self._due_ms[key], self._queued_ms[key]
             due.append(key)
         return due
+
+    def _fill_heap(self) -> None:
+        self._heap = [(due_ms, key) for key, due_ms in self._due_ms.items()]
+        self._queued_ms = dict(self._due_ms)
+        heapify(self._heap)

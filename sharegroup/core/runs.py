@@ -6,9 +6,11 @@ one representation.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from sharegroup.core.due_times import DueTimes
 from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
 from sharegroup.core.sorted_keys import SortedKeys
@@ -59,7 +61,7 @@ class RunMap:
     """An ordered map of runs that do not overlap, with an index for each query of the engine.
 
     The cost of an operation grows with the runs it touches, times the logarithm of all. The indexes and the counts
-    change in `_insert`, `_remove` and `make_available` only, so they cannot drift from the runs.
+    change in `_index`, `_unindex` and `make_available` only, so they cannot drift from the runs.
 
     Args:
         runs: ascending runs that do not overlap.
@@ -70,6 +72,7 @@ class RunMap:
         "_available_count",
         "_available_until_ms",
         "_delayed",
+        "_first_by_last",
         "_firsts",
         "_held",
         "_locks",
@@ -79,15 +82,18 @@ class RunMap:
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs: dict[int, Run] = {}
+        self._first_by_last: dict[int, int] = {}
+        """Last offset of a run → its first."""
         available: list[int] = []
         delayed: list[tuple[int, int]] = []
-        locks: list[tuple[int, int]] = []
-        held: list[tuple[str, int]] = []
+        locks: dict[int, int] = {}
+        held: defaultdict[str, list[int]] = defaultdict(list)
         self._terminal_count = self._available_count = 0
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         for run in merge(runs, Run.is_alike):
             first = run.first_offset
             self._runs[first] = run
+            self._first_by_last[run.last_offset] = first
             if run.state is RecordState.AVAILABLE:
                 if run.deadline_ms:
                     delayed.append((run.deadline_ms, first))
@@ -95,8 +101,8 @@ class RunMap:
                     available.append(first)
                     self._available_count += run.size
             elif run.state is RecordState.ACQUIRED:
-                locks.append((run.deadline_ms, first))
-                held.append((run.member_id, first))
+                locks[first] = run.deadline_ms
+                held[run.member_id].append(first)
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
         self._firsts = SortedKeys(list(self._runs))
@@ -104,11 +110,9 @@ class RunMap:
         self._available_until_ms = 0
         self._available = SortedKeys(available)
         delayed.sort()
-        locks.sort()
-        held.sort()
         self._delayed = SortedKeys(delayed)
-        self._locks = SortedKeys(locks)
-        self._held = SortedKeys(held)
+        self._locks = DueTimes(locks)
+        self._held = {member_id: SortedKeys(firsts) for member_id, firsts in held.items()}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -144,17 +148,12 @@ class RunMap:
     @property
     def locked_count(self) -> int:
         """Number of records that members hold; the cost grows with their runs."""
-        return sum(self._runs[first_offset].size for _, first_offset in self._locks)
+        return sum(self._runs[first].size for firsts in self._held.values() for first in firsts)
 
     @property
     def member_ids(self) -> list[str]:
         """Members that hold records, sorted."""
-        members: list[str] = []
-        index = 0
-        while index < len(self._held):
-            members.append(self._held[index][0])
-            index = self._held.bisect_right((members[-1], _PAST_ALL_OFFSETS))
-        return members
+        return sorted(self._held)
 
     def overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
         """Return the runs inside a range, in order, clipped to it."""
@@ -163,6 +162,10 @@ class RunMap:
     def _whole_overlapping(self, first_offset: int, last_offset: int) -> list[Run]:
         if first_offset > last_offset or not self._runs:
             return []
+        # Most often a range is acknowledged as it was acquired, or from its beginning.
+        whole = self._runs.get(first_offset)
+        if whole is not None and whole.last_offset >= last_offset:
+            return [whole]
         index = max(self._firsts.bisect_right(first_offset) - 1, 0)
         touched: list[Run] = []
         for key in self._firsts.from_index(index):
@@ -226,26 +229,20 @@ class RunMap:
 
     def held_by(self, member_id: str) -> list[Run]:
         """Return the runs ACQUIRED by a member, by offset."""
-        return [self._runs[first] for _, first in self._held.between((member_id, 0), (member_id, _PAST_ALL_OFFSETS))]
+        return [self._runs[first] for first in self._held.get(member_id, ())]
 
     def is_held_by(self, member_id: str) -> bool:
         """Return True if a member has ACQUIRED a run."""
-        index = self._held.bisect_right((member_id, -1))
-        return index < len(self._held) and self._held[index][0] == member_id
+        return member_id in self._held
 
     def due(self, now_ms: int) -> list[Run]:
         """Return the ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
-        due = []
-        for deadline_ms, first in self._locks:
-            if deadline_ms > now_ms:
-                break
-            due.append(self._runs[first])
-        return due
+        return [self._runs[first] for first in self._locks.due(now_ms)]
 
     @property
     def next_deadline_ms(self) -> int | None:
         """The earliest end of a lock, None when no run is locked."""
-        return self._locks[0][0] if self._locks else None
+        return self._locks.earliest_ms
 
     def terminal_prefix(self) -> list[Run]:
         """Return the terminal runs at the front, up to the first that is not terminal or not adjacent."""
@@ -259,18 +256,32 @@ class RunMap:
 
     def assign(self, run: Run) -> None:
         """Set a run: cut or drop the runs that it overlaps, merge it with equal neighbours."""
-        self._cut_out(run.first_offset, run.last_offset)
-        before = self._run_ending_at(run.first_offset - 1)
-        after = self._runs.get(run.last_offset + 1)
         first, last = run.first_offset, run.last_offset
-        if before is not None and before.is_alike(run):
-            self._remove(before)
-            first = before.first_offset
+        # 1. Make room. A run that begins at the same offset leaves its key for this one.
+        replaced = self._runs.get(first)
+        if replaced is not None and replaced.last_offset >= last:
+            self._unindex(replaced)
+            if replaced.last_offset > last:
+                self._insert(replaced.cut(last + 1, replaced.last_offset))
+        else:
+            replaced = None
+            self._cut_out(first, last)
+        # 2. Merge.
+        before = self._run_ending_at(first - 1)
+        after = self._runs.get(last + 1)
         if after is not None and after.is_alike(run):
             self._remove(after)
             last = after.last_offset
+        if before is not None and before.is_alike(run):
+            self._unindex(before)
+            if replaced is not None:
+                self._firsts.remove(first)
+            first = before.first_offset
+        elif replaced is None:
+            self._firsts.add(first)
+        # 3. Set it.
         is_merged = first < run.first_offset or last > run.last_offset
-        self._insert(run.cut(first, last) if is_merged else run)
+        self._index(run.cut(first, last) if is_merged else run)
 
     def drop_below(self, offset: int) -> None:
         """Drop all offsets below `offset`."""
@@ -279,13 +290,6 @@ class RunMap:
             self._cut_out(first, offset - 1)
 
     def _cut_out(self, first_offset: int, last_offset: int) -> None:
-        whole = self._runs.get(first_offset)
-        if whole is not None and whole.last_offset >= last_offset:
-            # Most often a range is acknowledged as it was acquired.
-            self._remove(whole)
-            if whole.last_offset > last_offset:
-                self._insert(whole.cut(last_offset + 1, whole.last_offset))
-            return
         for whole in self._whole_overlapping(first_offset, last_offset):
             self._remove(whole)
             if whole.first_offset < first_offset:
@@ -294,39 +298,54 @@ class RunMap:
                 self._insert(whole.cut(last_offset + 1, whole.last_offset))
 
     def _run_ending_at(self, offset: int) -> Run | None:
-        index = self._firsts.bisect_right(offset) - 1
-        if index < 0:
-            return None
-        run = self._runs[self._firsts[index]]
-        return run if run.last_offset == offset else None
+        first = self._first_by_last.get(offset)
+        return None if first is None else self._runs[first]
 
     def _is_available(self, run: Run) -> bool:
         return run.state is RecordState.AVAILABLE and run.deadline_ms <= self._available_until_ms
 
     def _insert(self, run: Run) -> None:
-        self._runs[run.first_offset] = run
         self._firsts.add(run.first_offset)
+        self._index(run)
+
+    def _remove(self, run: Run) -> None:
+        self._firsts.remove(run.first_offset)
+        self._unindex(run)
+
+    def _index(self, run: Run) -> None:
+        """Add a run whose key is there."""
+        first = run.first_offset
+        self._runs[first] = run
+        self._first_by_last[run.last_offset] = first
         if run.state is RecordState.ACQUIRED:
-            self._locks.add((run.deadline_ms, run.first_offset))
-            self._held.add((run.member_id, run.first_offset))
+            self._locks.set(first, run.deadline_ms)
+            held = self._held.get(run.member_id)
+            if held is None:
+                self._held[run.member_id] = SortedKeys([first])
+            else:
+                held.add(first)
         elif self._is_available(run):
-            self._available.add(run.first_offset)
+            self._available.add(first)
             self._available_count += run.size
         elif run.state is RecordState.AVAILABLE:
-            self._delayed.add((run.deadline_ms, run.first_offset))
+            self._delayed.add((run.deadline_ms, first))
         elif run.state in TERMINAL_STATES:
             self._terminal_count += run.size
 
-    def _remove(self, run: Run) -> None:
-        del self._runs[run.first_offset]
-        self._firsts.remove(run.first_offset)
+    def _unindex(self, run: Run) -> None:
+        """Remove a run, but not its key."""
+        first = run.first_offset
+        del self._runs[first], self._first_by_last[run.last_offset]
         if run.state is RecordState.ACQUIRED:
-            self._locks.remove((run.deadline_ms, run.first_offset))
-            self._held.remove((run.member_id, run.first_offset))
+            self._locks.set(first, None)
+            held = self._held[run.member_id]
+            held.remove(first)
+            if not held:
+                del self._held[run.member_id]
         elif self._is_available(run):
-            self._available.remove(run.first_offset)
+            self._available.remove(first)
             self._available_count -= run.size
         elif run.state is RecordState.AVAILABLE:
-            self._delayed.remove((run.deadline_ms, run.first_offset))
+            self._delayed.remove((run.deadline_ms, first))
         elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size

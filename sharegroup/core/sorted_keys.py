@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 _MANY = 1_000
 """Keys from which on a SortedList is faster. An empty one takes 10 µs to make, and 0.7 KB."""
 
-_Key = TypeVar("_Key", int, tuple[int, int], tuple[str, int])
+_Key = TypeVar("_Key", int, tuple[int, int])
 
 
 class SortedKeys(Generic[_Key]):
@@ -67,10 +67,3 @@ class SortedKeys(Generic[_Key]):
         """Iterate over the keys from an index on; the collection must not change meanwhile."""
         keys = self._keys
         return islice(keys, index, None) if isinstance(keys, list) else keys.islice(index)
-
-    def between(self, low: _Key, high: _Key) -> Iterator[_Key]:
-        """Iterate over the keys from one to another, both included; the collection must not change meanwhile."""
-        keys = self._keys
-        if isinstance(keys, list):
-            return islice(keys, bisect_left(keys, low), bisect_right(keys, high))
-        return keys.irange(low, high)
