@@ -21,7 +21,7 @@ OUTAGE_S = 2.5 * FIRST_PATIENCE_S
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `make soak` sets."""
     parser.addoption("--crashes", type=int, default=CRASHES, help="how often the processor is killed in one run")
-    parser.addoption("--outage", type=float, default=OUTAGE_S, help="seconds for which log and state table are away")
+    parser.addoption("--outage", type=float, default=OUTAGE_S, help="seconds without the state table, and of a fold")
     parser.addoption("--crash-seed", type=int, help="where the random moments come from; it is printed")
 
 
@@ -33,7 +33,7 @@ def recoveries(request: pytest.FixtureRequest) -> Recoveries:
 
 @pytest.fixture
 def outage_s(request: pytest.FixtureRequest) -> float:
-    """Return for how long log and state table are away from processor and standbys: `--outage`."""
+    """Return for how long the state table is away from processor and standbys, or a fold takes: `--outage`."""
     duration_s: float = request.config.getoption("--outage", default=OUTAGE_S)
     return duration_s
 
