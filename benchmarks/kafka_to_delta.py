@@ -19,15 +19,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.broker import add_broker_arguments, open_broker
-from benchmarks.report import Figure, print_rounds
-from benchmarks.worker_site import COLUMNS, WorkerSite, add_topic_arguments, open_worker_site, rounds_of, work
+from benchmarks.report import Figure
+from benchmarks.worker_site import COLUMNS, WorkerSite, measure, open_worker_site, rounds_of, work, worker_parser
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
 from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.spark.acquired_records import CountedRecords, acquired_records
-from sharegroup.spark.session import build_session
 from tests.support.kafka_broker import KafkaBroker
 
 TARGET_RATIO = 0.8
@@ -36,25 +34,14 @@ _RANGE_ROUNDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    options = parser().parse_args(arguments)
-    with open_broker(options) as (broker, folder):
-        spark = build_session("kafka-to-delta")
-        print_rounds(run(options, spark, broker, folder))
-        spark.stop()
+    measure(parser().parse_args(arguments), all_rounds)
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_broker_arguments(made)
-    add_topic_arguments(made)
+    made = worker_parser(__doc__)
     made.add_argument("--range-rounds", type=int, default=_RANGE_ROUNDS, help="ranges whose steps are measured")
     return made
-
-
-def run(options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path) -> list[list[Figure]]:
-    """Let the stream and the workers take the topic in turns; the round that warms up is left out."""
-    return all_rounds(options, spark, broker, folder)[1:]
 
 
 def all_rounds(

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, open_broker, site_on
 from benchmarks.host import ProcessorHost
-from benchmarks.report import Figure, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.share_consumers import ASSIGNORS
 from sharegroup.logs.kafka_log import KafkaLog
@@ -96,7 +96,7 @@ def run(
                     queue(theirs, log, scenario, options.consumers),
                 )
             rounds.append(figures)
-            print(f"round {number}: {', '.join(map(str, figures))}", flush=True)
+            print_round(number, figures)
     return rounds
 
 

@@ -117,6 +117,11 @@ def sync_times_ms(folder: Path, count: int = _SYNCS) -> list[float]:
     return times_ms
 
 
+def print_round(number: int, figures: Sequence[Figure]) -> None:
+    """Print the figures of a round in one line, as it ends."""
+    print(f"round {number}: {', '.join(map(str, figures))}", flush=True)
+
+
 def print_rounds(rounds: Sequence[Sequence[Figure]]) -> None:
     """Print one line for the median of each figure; each round is recorded by itself.
 

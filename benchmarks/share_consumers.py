@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
-from benchmarks.report import Figure, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds
 from benchmarks.share_clients import ShareClient, share_clients
 from tests.support.kafka_broker import KafkaBroker
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
             for locks in options.record_locks:
                 figures += compared(locks, throughput(ours, topic, count, locks), peer)
             rounds.append(figures)
-            print(f"round {number}: {', '.join(map(str, figures))}", flush=True)
+            print_round(number, figures)
     return rounds
 
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
 from benchmarks.java_consumer import Progress, take_by_java
-from benchmarks.report import Figure, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.site import Site
 from tests.support.kafka_broker import KafkaBroker
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
                 else {}
             )
             rounds.append(figures(taken, peers, topics))
-            print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+            print_round(number, rounds[-1])
     return rounds
 
 

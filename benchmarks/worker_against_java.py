@@ -16,11 +16,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.broker import add_broker_arguments, open_broker
 from benchmarks.java_consumer import take_by_java
-from benchmarks.report import Figure, print_rounds
-from benchmarks.worker_site import WorkerSite, add_topic_arguments, open_worker_site, rounds_of, work
-from sharegroup.spark.session import build_session
+from benchmarks.report import Figure
+from benchmarks.worker_site import WorkerSite, measure, open_worker_site, rounds_of, work, worker_parser
 from tests.support.kafka_broker import KafkaBroker
 
 TARGET_RATIO = 2.0
@@ -29,25 +27,14 @@ DEFAULT_LOCKS = 2_000
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    options = parser().parse_args(arguments)
-    with open_broker(options) as (broker, folder):
-        spark = build_session("worker-against-java")
-        print_rounds(run(options, spark, broker, folder))
-        spark.stop()
+    measure(parser().parse_args(arguments), all_rounds)
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_broker_arguments(made)
-    add_topic_arguments(made)
+    made = worker_parser(__doc__)
     made.add_argument("--default-records", type=int, default=100_000, help="records of workers with 2,000 locks")
     return made
-
-
-def run(options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path) -> list[list[Figure]]:
-    """Let the workers and the Java consumer take the topic in turns; the round that warms up is left out."""
-    return all_rounds(options, spark, broker, folder)[1:]
 
 
 def all_rounds(

@@ -14,12 +14,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.broker import fill, site_on
-from benchmarks.report import Figure
+from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
+from benchmarks.report import Figure, print_round, print_rounds
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.spark.processor_query import ProcessorQuery
+from sharegroup.spark.session import build_session
 from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker
 
@@ -63,17 +64,30 @@ class WorkerSite:
         return str(path)
 
 
+AllRounds = Callable[[argparse.Namespace, SparkSession, KafkaBroker, Path], list[list[Figure]]]
+"""Measures all rounds, the first one to warm up."""
 OneRound = Callable[[argparse.Namespace, WorkerSite, Path], list[Figure]]
 """Measures one round at a site, with tables in a folder."""
 
 
-def add_topic_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the topic and of the workers."""
+def worker_parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments of a benchmark of workers."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_broker_arguments(parser)
     parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
     parser.add_argument("--record-bytes", type=int, default=200, help="their size")
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
+    return parser
+
+
+def measure(options: argparse.Namespace, all_rounds: AllRounds) -> None:
+    """Measure in a new session and on a new broker; the round that warms up does not count."""
+    with open_broker(options) as (broker, folder):
+        spark = build_session("benchmark")
+        print_rounds(all_rounds(options, spark, broker, folder)[1:])
+        spark.stop()
 
 
 @contextmanager
@@ -83,7 +97,7 @@ def open_worker_site(
     """Fill a new topic, and run a processor in the session until the context ends.
 
     Args:
-        options: of a parser with `add_topic_arguments`.
+        options: of a `worker_parser`.
         spark: the session.
         broker: where the topic is.
         folder: for the state table and the checkpoint.
@@ -107,14 +121,14 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
 
     Args:
         site: the site.
-        options: of a parser with `--rounds`.
+        options: of a `worker_parser`.
         folder: for the tables, one folder a round.
         one: measures a round.
     """
     rounds: list[list[Figure]] = []
     for number in range(options.rounds + 1):
         rounds.append(one(options, site, folder / f"round-{number}"))
-        print(f"round {number}: {', '.join(map(str, rounds[-1]))}", flush=True)
+        print_round(number, rounds[-1])
     return rounds
 
 
@@ -130,7 +144,7 @@ def work(
     Args:
         site: the site.
         folder: for the table.
-        options: of a parser with `add_topic_arguments`.
+        options: of a `worker_parser`.
         record_locks: locks of the group.
         record_count: records after which they end; None is all.
     """
