@@ -82,7 +82,9 @@ class ProcessorChannel:
             for correlation_id, api_key, body in requests
         ]
         try:
-            self._log.append(self._request_topic, self._request_partition if partition is None else partition, records)
+            # A repeated request is answered, not applied.
+            to_partition = self._request_partition if partition is None else partition
+            self._log.append(self._request_topic, to_partition, records, may_repeat=True)
         except UnknownTopicError as error:
             raise _topic_gone(self._request_topic) from error
 

@@ -15,7 +15,6 @@ Batch = tuple[str, int, Sequence[NewRecord]]
 """Topic, partition and records."""
 
 _SETTINGS = {
-    "enable.idempotence": True,
     "batch.num.messages": 1_000_000,
     "queue.buffering.max.messages": 0,
     # Time that records wait for a topic that brokers do not know.
@@ -48,10 +47,16 @@ class _Delivery:
 
 
 class KafkaAppender:
-    """Appends batches; used by one thread at a time."""
+    """Appends batches; used by one thread at a time.
 
-    def __init__(self, clients: KafkaClients) -> None:
+    Args:
+        may_repeat: records may be appended twice after a lost connection. An idempotent producer asks for its id before
+            it is connected, and again after 500 ms only: that is the time of its first append.
+    """
+
+    def __init__(self, clients: KafkaClients, *, may_repeat: bool = False) -> None:
         self._clients = clients
+        self._is_idempotent = not may_repeat
         self._connection = Connection()
         self._producer: Producer | None = None
 
@@ -81,7 +86,12 @@ class KafkaAppender:
         # A batch is sent when the append is flushed, never before: so it is not split.
         return self._clients.producer(
             self._connection,
-            {**_SETTINGS, "message.timeout.ms": timeout_ms, "linger.ms": min(timeout_ms - 1, _LONGEST_LINGER_MS)},
+            {
+                **_SETTINGS,
+                "enable.idempotence": self._is_idempotent,
+                "message.timeout.ms": timeout_ms,
+                "linger.ms": min(timeout_ms - 1, _LONGEST_LINGER_MS),
+            },
         )
 
     def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
-from sharegroup.logs.kafka_appender import KafkaAppender
+from sharegroup.logs.kafka_appender import Batch, KafkaAppender
 from sharegroup.logs.kafka_clients import ClientPool, KafkaClients
 from sharegroup.logs.kafka_end_watch import KafkaEndWatch
 from sharegroup.logs.kafka_follower import KafkaFollower
@@ -45,7 +45,10 @@ class KafkaLog:
         self._topics = KafkaTopics(self._clients)
         self._known_topics = KnownTopics(self._topics)
         # The processor's responses do not wait for the appends of its watches.
-        self._appenders = ClientPool(self._clients, partial(KafkaAppender, self._clients))
+        self._appenders = {
+            may_repeat: ClientPool(self._clients, partial(KafkaAppender, self._clients, may_repeat=may_repeat))
+            for may_repeat in (False, True)
+        }
         self._clock = LogClock()
         self._readers = {
             level: ClientPool(self._clients, partial(RangeReader, self._clients, level, self._clock))
@@ -86,20 +89,13 @@ class KafkaLog:
         """Describe all topics but Kafka's own, by name."""
         return self._topics.describe(self._topics.names())
 
-    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord], *, may_repeat: bool = False) -> int:
         """Append records, in one batch of the producer's up to a megabyte; see `Log.append`."""
-        return self.append_all([(topic, partition, records)])[0]
+        return self._append_all([(topic, partition, records)], may_repeat)[0]
 
-    def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
+    def append_all(self, batches: Sequence[Batch]) -> list[int]:
         """Append several batches, topic by topic; see `Log.append_all`."""
-        self._known_topics.check_partitions((topic, partition) for topic, partition, _ in batches)
-        filled = [batch for batch in batches if batch[2]]
-        try:
-            firsts = iter(self._appended(filled) if filled else ())
-        except LogError:
-            self._known_topics.forget(topic for topic, _, _ in batches)
-            raise
-        return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
+        return self._append_all(batches, may_repeat=False)
 
     def identify(
         self, names: Iterable[str], timeout_ms: int | None = None
@@ -193,7 +189,8 @@ class KafkaLog:
     def close(self) -> None:
         """Close all clients; followers and watches end."""
         self._clients.closed.set()
-        self._appenders.close()
+        for appenders in self._appenders.values():
+            appenders.close()
         for level in IsolationLevel:
             self._readers[level].close()
             self._message_readers[level].close()
@@ -211,8 +208,18 @@ class KafkaLog:
         self._topics.check_partition(topic, partition, identity)
         return TopicIdPartition(topic, identity.topic_id, partition)
 
-    def _appended(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
-        with self._appenders.lent(lambda _: True) as appender:
+    def _append_all(self, batches: Sequence[Batch], may_repeat: bool) -> list[int]:
+        self._known_topics.check_partitions((topic, partition) for topic, partition, _ in batches)
+        filled = [batch for batch in batches if batch[2]]
+        try:
+            firsts = iter(self._appended(filled, may_repeat) if filled else ())
+        except LogError:
+            self._known_topics.forget(topic for topic, _, _ in batches)
+            raise
+        return [next(firsts) if records else self._end_offset(topic, p) for topic, p, records in batches]
+
+    def _appended(self, batches: Sequence[Batch], may_repeat: bool) -> list[int]:
+        with self._appenders[may_repeat].lent(lambda _: True) as appender:
             return appender.append(batches)
 
     def _end_offset(self, topic: str, partition: int) -> int:

@@ -146,8 +146,8 @@ class LocalLog:
             rows = connection.execute("SELECT name, topic_id, partition_count, config FROM topics ORDER BY name")
             return [_description(row) for row in rows]
 
-    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-        """Append records at contiguous offsets, all or none; see `Log.append`."""
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord], *, may_repeat: bool = False) -> int:
+        """Append records at contiguous offsets, all or none, and never twice; see `Log.append`."""
         return self.append_all([(topic, partition, records)])[0]
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:

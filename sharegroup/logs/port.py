@@ -256,12 +256,19 @@ class Log(Protocol):
         """Describe all topics, by name."""
         ...
 
-    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord], *, may_repeat: bool = False) -> int:
         """Append records in their order, and return the first one's offset.
 
         Offsets are contiguous, and all records are appended or none, in the local log always, in Kafka up to a megabyte
         at once. After `LogUnavailableError` a Kafka log may have appended them or not. Without records it returns the
         end offset.
+
+        Args:
+            topic: topic name.
+            partition: partition.
+            records: the records.
+            may_repeat: True if no harm is done when a Kafka log appends the records twice, after a lost connection;
+                the first append of a new log is half a second faster then.
 
         Raises:
             RecordTooLargeError: a record is larger than the log accepts.

@@ -337,9 +337,9 @@ class MoodyLog(LocalLog):
             self.sulks[call] -= 1
             raise LogUnavailableError(f"The log is not available for {call}.")
 
-    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord], *, may_repeat: bool = False) -> int:
         self.sulk("append")
-        return super().append(topic, partition, records)
+        return super().append(topic, partition, records, may_repeat=may_repeat)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> LocalFollower:
         follower = super().follow(topic, positions)
@@ -375,9 +375,9 @@ class HangingLog(LocalLog):
         self.is_here = threading.Event()
         self.is_here.set()
 
-    def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
+    def append(self, topic: str, partition: int, records: Sequence[NewRecord], *, may_repeat: bool = False) -> int:
         self.is_here.wait()
-        return super().append(topic, partition, records)
+        return super().append(topic, partition, records, may_repeat=may_repeat)
 
 
 @pytest.fixture
