@@ -14,6 +14,9 @@ from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, 
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
+# A look-up in an enumeration takes 60 ns, as long as one in a dictionary.
+_ACQUIRED = RecordState.ACQUIRED
+
 _HIGHEST_DOUBLING = 40
 """More doublings than any back-off needs to reach its maximum."""
 
@@ -35,7 +38,8 @@ def planned_transitions(
         InvalidRecordStateError: a record is not acquired by this member, or is named twice.
     """
     planned: list[Transition] = []
-    acknowledged: RangeMap[None] = RangeMap()
+    # The parts of one batch do not overlap.
+    acknowledged: RangeMap[None] | None = RangeMap() if len(batches) > 1 else None
     for batch in batches:
         _check_shape(batch)
         if batch.last_offset < start_offset:
@@ -48,7 +52,7 @@ def planned_transitions(
                 transition = transition_of(run, cause, limits, now_ms, batch.redelivery_delay_ms)
                 if acknowledge_type is AcknowledgeType.RENEW:
                     _check_renew(run, limits)
-                else:
+                elif acknowledged is not None:
                     acknowledged.assign(run.first_offset, run.last_offset, None)
                 planned.append(transition)
     return planned
@@ -66,7 +70,7 @@ def transition_of(
         run.state, cause, run.delivery_count, limits.delivery_count_limit, limits.has_dead_letter_queue
     )
     deadline_ms = 0
-    if to_state is RecordState.ACQUIRED:
+    if to_state is _ACQUIRED:
         deadline_ms = now_ms + limits.lock_duration_ms
     elif to_state is RecordState.AVAILABLE:
         deadline_ms = _not_before_ms(cause, delivery_count, limits, now_ms, redelivery_delay_ms)
@@ -139,14 +143,13 @@ def _pieces(batch: AcknowledgementBatch) -> Iterator[tuple[int, int, Acknowledge
         first_offset += size
 
 
-def _check_held(run: Run, member_id: str, acknowledged: RangeMap[None]) -> None:
-    if run.state is not RecordState.ACQUIRED or run.member_id != member_id:
+def _check_held(run: Run, member_id: str, acknowledged: RangeMap[None] | None) -> None:
+    if run.state is not _ACQUIRED or run.member_id != member_id:
         raise InvalidRecordStateError(
             f"Offsets {run.first_offset}..{run.last_offset} are {run.state.name}"
             f"{' by another member' if run.member_id else ''}, not acquired by member {member_id}."
         )
-    twice = acknowledged.overlapping(run.first_offset, run.last_offset)
-    if twice:
+    if acknowledged is not None and (twice := acknowledged.overlapping(run.first_offset, run.last_offset)):
         raise InvalidRecordStateError(f"Offsets {twice[0][0]}..{twice[0][1]} are acknowledged twice in one request.")
 
 

@@ -231,10 +231,10 @@ class SharePartition:
 
     def pass_finished(self) -> StartOffsetMoved | None:
         """Move the SPSO past the finished records at it; None when there are none. Every operation ends with it."""
-        prefix = self._runs.terminal_prefix()
-        if not prefix or prefix[0].first_offset != self._start_offset:
+        finished = self._runs.terminal_from(self._start_offset)
+        if not finished:
             return None
-        moved = StartOffsetMoved(prefix[-1].last_offset + 1)
+        moved = StartOffsetMoved(finished[-1].last_offset + 1)
         self.apply(moved)
         return moved
 

@@ -286,9 +286,8 @@ class Segment:
             self._pass_finished(state)
 
     def _pass_finished(self, state: SharePartition) -> None:
-        prefix = state.runs.terminal_prefix()
-        if prefix and prefix[0].first_offset == state.start_offset:
-            self._apply(state, StartOffsetMoved(prefix[-1].last_offset + 1))
+        if finished := state.runs.terminal_from(state.start_offset):
+            self._apply(state, StartOffsetMoved(finished[-1].last_offset + 1))
 
     def _apply(self, state: SharePartition, record: SharePartitionRecord) -> None:
         state.apply(record)

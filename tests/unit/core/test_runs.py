@@ -132,7 +132,7 @@ def test_assign_cuts_what_it_overlaps_and_joins_equal_neighbours(assigned: Run, 
 
 
 @pytest.mark.parametrize(
-    ("runs", "prefix_length"),
+    ("runs", "count"),
     [
         ([], 0),
         ([Run(0, 4, AVAILABLE, 1)], 0),
@@ -141,8 +141,23 @@ def test_assign_cuts_what_it_overlaps_and_joins_equal_neighbours(assigned: Run, 
     ],
     ids=["empty", "open at the front", "up to the first unfinished", "up to a hole"],
 )
-def test_terminal_prefix(runs: list[Run], prefix_length: int) -> None:
-    assert RunMap(runs).terminal_prefix() == runs[:prefix_length]
+def test_terminal_runs_from_an_offset_on(runs: list[Run], count: int) -> None:
+    assert RunMap(runs).terminal_from(0) == runs[:count]
+
+
+def test_the_last_offset_is_that_of_the_runs() -> None:
+    runs = RunMap(BASE)
+    assert runs.last_offset == BASE[-1].last_offset
+    runs.assign(Run(30, 34, AVAILABLE, 1))
+    assert runs.last_offset == 34
+    runs.assign(Run(2, 3, ARCHIVED, 1))
+    assert runs.last_offset == 34
+    runs.drop_below(34)
+    assert runs.last_offset == 34
+    runs.drop_below(35)
+    assert runs.last_offset is None
+    runs.assign(Run(50, 50, AVAILABLE, 0))
+    assert runs.last_offset == 50
 
 
 @pytest.mark.parametrize(
