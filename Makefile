@@ -15,8 +15,8 @@ SEEDS ?= 0:1000
 
 UV_VERSION := 0.13.8
 AZURITE_VERSION := 3.37.0
-# Tests that only compute: as many at a time as there are cores.
-FAST := --numprocesses auto --dist worksteal -m "not spark and not kafka and not slow"
+# Tests that mostly compute.
+FAST := --numprocesses 3 --dist worksteal -m "not spark and not kafka and not slow"
 # Tests that wait for JVMs, processes and locks half of their time, in the order of tests/conftest.py and the groups of tests/support/groups.py.
 SLOW := --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "spark or kafka or slow"
 # Tests write many small files, and sync each of them: in memory, where there is room, that takes no time.

@@ -61,6 +61,7 @@ def assert_is(document: Mapping[str, Any], moment: Moment, at: str) -> None:
     assert (leader_in(document), members_in(document)) == (moment.leader, moment.members), at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["recorded", "with_snapshots"])
 def test_the_state_at_each_cut_is_that_of_the_actors(name: str, request: pytest.FixtureRequest) -> None:
     table: RecordedTable = request.getfixturevalue(name)

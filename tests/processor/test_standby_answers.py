@@ -81,6 +81,7 @@ def test_a_probe_that_is_no_probe(new_site: MakeSite, changed: dict[str, object]
     assert [answer.body["error_code"] for answer in answers(site, "other")] == expected
 
 
+@pytest.mark.slow
 def test_a_processor_that_folds_answers_probes(new_site: MakeSite) -> None:
     site = new_site()
     with site.running():

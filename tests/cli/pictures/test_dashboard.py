@@ -188,6 +188,7 @@ def test_a_table_that_cannot_be_read_any_more_is_shown_as_it_was(empty: CommandL
     assert after["groups"] == []
 
 
+@pytest.mark.slow
 def test_documents_of_a_table_that_was_lost(empty: CommandLine, log: LocalLog) -> None:
     with served(empty, log) as url:
         (empty.folder / "state").rename(empty.folder / "moved")
