@@ -6,8 +6,9 @@
     python -m benchmarks --write-page      # measure nothing
 
 Before each row it waits until the load average is under 0.3, 5 minutes at most. Each figure prints one line at the end
-of its row, `T7.kafka.idle.p50 18.2 ms target 25 met`, the median of the rounds. Results are kept for each row in
-build/benchmarks, with the output of the programs (T7.log). Rows that were never measured are named as such in the page.
+of its row, `T7.kafka.idle.p50 18.2 ms target 25 met`, the median of the rounds. Results are kept for each row beside
+the page (docs/benchmarks/T7.json), the output of the programs in build/benchmarks (T7.log). Rows that were never
+measured are named as such in the page.
 
 Exit codes: 0, all rows were measured, whether their targets are met or not; 1, a row failed, or the machine is busy.
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.page import write_page
+from benchmarks.page import plot_folder, write_page
 from benchmarks.row_results import RowResults
 from benchmarks.row_runner import BusyMachineError, ProgramFailedError, await_quiet, run_row
 from benchmarks.rows import ROWS, Row, row_of
@@ -37,7 +38,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     options = parser().parse_args(arguments)
-    results = RowResults(options.folder)
+    results = RowResults(plot_folder(options.page), options.folder)
     rows = [row_of(name) for name in options.row] or [row for row in ROWS if row.is_long == options.long]
     code = 0 if options.write_page else measure(options, rows, results)
     write_page(options.page, results)
@@ -61,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--write-page", action="store_true", help="write the page from the results, measure nothing")
     made.add_argument("--any-load", action="store_true", help="measure on a busy machine, too")
     made.add_argument("--output", choices=("text", "json"), default="text", help="form of the figures on stdout")
-    made.add_argument("--folder", type=Path, default=FOLDER, help="folder of the results (default: build/benchmarks)")
+    made.add_argument("--folder", type=Path, default=FOLDER, help="folder of the output (default: build/benchmarks)")
     made.add_argument("--page", type=Path, default=PAGE, help="document to write (default: docs/benchmarks.md)")
     return made
 
@@ -72,7 +73,7 @@ def measure(options: argparse.Namespace, rows: Sequence[Row], results: RowResult
     if is_resumable and options.fresh:
         results.end_run()
     finished = results.finished_rows() if is_resumable else []
-    results.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     failed = False
     with _progress() as progress:
         task = progress.add_task("", total=len(rows), completed=sum(row.name in finished for row in rows))
@@ -84,7 +85,7 @@ def measure(options: argparse.Namespace, rows: Sequence[Row], results: RowResult
                 if not options.any_load:
                     await_quiet()
                 progress.update(task, description=f"{row.name}: measuring")
-                result = run_row(row, results.folder)
+                result = run_row(row, options.folder)
             except BusyMachineError as busy:
                 print(f"{row.name}: {busy}", file=sys.stderr)
                 return 1

@@ -21,10 +21,15 @@ highest beside it. A peer was measured in the same run, on the same cores, and t
 """
 
 
+def plot_folder(page: Path) -> Path:
+    """Return the folder of the document's results and plots: it is beside the document, and has its name."""
+    return page.with_suffix("")
+
+
 def write_page(page: Path, results: RowResults) -> None:
-    """Write the document, and the plots of measured rows into a folder beside it that has its name."""
+    """Write the document, and the plots of measured rows."""
     by_row = {row.name: results.read(row.name) for row in ROWS}
-    plots = page.with_suffix("")
+    plots = plot_folder(page)
     for row in ROWS:
         result = by_row[row.name]
         if result is not None:

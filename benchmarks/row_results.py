@@ -1,6 +1,7 @@
 """The results of rows: the values of each figure in all rounds, kept in one JSON file a row.
 
-A run of several rows can be resumed: until its last row is finished, the rows that are finished are in a file, too.
+They are beside the page, in the repository, so that rows can be measured one by one, and on different machines. A run
+of several rows can be resumed: until its last row is finished, the rows that are finished are in a file, too.
 """
 
 from __future__ import annotations
@@ -104,11 +105,13 @@ class RowResults:
 
     Args:
         folder: where they are; made when something is written.
+        run_folder: where an interrupted run has its finished rows; made, too.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._unfinished = folder / "unfinished.json"
+    def __init__(self, folder: Path, run_folder: Path) -> None:
+        self._folder = folder
+        self._run_folder = run_folder
+        self._unfinished = run_folder / "unfinished.json"
 
     def read(self, row: str) -> RowResult | None:
         """Return the result of a row; None when it was never measured."""
@@ -117,8 +120,8 @@ class RowResults:
 
     def write(self, result: RowResult) -> None:
         """Keep a result in the place of an older one."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _replace(self._path(result.row), result.to_json())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        _replace(self._path(result.row), f"{result.to_json()}\n")
 
     def finished_rows(self) -> list[str]:
         """Return the rows that the run which was interrupted has finished."""
@@ -126,7 +129,7 @@ class RowResults:
 
     def mark_finished(self, row: str) -> None:
         """Let the next run resume after this row."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._run_folder.mkdir(parents=True, exist_ok=True)
         _replace(self._unfinished, json.dumps([*self.finished_rows(), row]))
 
     def end_run(self) -> None:
@@ -134,7 +137,7 @@ class RowResults:
         self._unfinished.unlink(missing_ok=True)
 
     def _path(self, row: str) -> Path:
-        return self.folder / f"{row}.json"
+        return self._folder / f"{row}.json"
 
 
 def machine_text() -> str:

@@ -261,14 +261,8 @@ class Log(Protocol):
 
         Offsets are contiguous, and all records are appended or none, in the local log always, in Kafka up to a megabyte
         at once. After `LogUnavailableError` a Kafka log may have appended them or not. Without records it returns the
-        end offset.
-
-        Args:
-            topic: topic name.
-            partition: partition.
-            records: the records.
-            may_repeat: True if no harm is done when a Kafka log appends the records twice, after a lost connection;
-                the first append of a new log is half a second faster then.
+        end offset. Where it does no harm that records are appended twice after a lost connection (`may_repeat`), the
+        first append to Kafka is half a second faster.
 
         Raises:
             RecordTooLargeError: a record is larger than the log accepts.
