@@ -105,7 +105,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         name="T7",
-        title="Request → response under Spark at random times, two minutes each: idle and 500/s, embedded log and Kafka",
+        title="Request → response under Spark at random times, two minutes each: idle, 500/s; embedded log, Kafka",
         target="p50 / p99: 20 / 70, 30 / 110; 25 / 85, 40 / 125 ms",
         programs=_round_trips(120),
     ),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 from itertools import groupby
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sharegroup.errors import LogError, UnknownTopicError
-from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
+from sharegroup.event_log import Event
+from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients, kafka_error
+from sharegroup.logs.kafka_outage import Connection, pauses
 from sharegroup.logs.port import NewRecord
 
 Batch = tuple[str, int, Sequence[NewRecord]]
@@ -26,6 +30,8 @@ _SETTINGS = {
 
 _LONGEST_LINGER_MS = 900_000
 """The maximum of librdkafka."""
+
+_logger = logging.getLogger(__name__)
 
 
 class _StaleProducerError(UnknownTopicError):
@@ -70,12 +76,11 @@ class KafkaAppender:
         """
         for topic, partition, records in batches:
             _check_bytes(f"{topic}-{partition}", records)
-        deliveries = [
-            delivery
+        return [
+            delivery.first_offset or 0
             for _, of_topic in groupby(batches, key=lambda batch: batch[0])
             for delivery in self._delivered(list(of_topic))
         ]
-        return [delivery.first_offset or 0 for delivery in deliveries]
 
     def close(self) -> None:
         """Close the producer."""
@@ -95,19 +100,38 @@ class KafkaAppender:
         )
 
     def _delivered(self, batches: Sequence[Batch]) -> list[_Delivery]:
+        """Append batches of one topic; again, where the client gave up a batch that it had not sent.
+
+        It does so when it learns that the topic was deleted, while the batch is queued; there may be a new one.
+        """
+        action = f"append to partition {', '.join(f'{topic}-{partition}' for topic, partition, _ in batches)}"
+        deadline = self._clients.deadline()
+        deliveries = self._sent(action, deadline, batches)
+        intervals = pauses()
+        while failed := {index: delivery.error for index, delivery in enumerate(deliveries) if delivery.error}:
+            for error in failed.values():
+                if error.code() != KafkaError._DESTROY or time.monotonic() > deadline:
+                    raise self._clients.error(action, error, self._connection)
+            reason = next(iter(failed.values())).str()
+            _logger.warning(Event("append_repeated", log=self._clients.name, action=action, reason=reason))
+            self._clients.wait(next(intervals))
+            again = self._sent(action, deadline, [batches[index] for index in failed])
+            for index, delivery in zip(failed, again, strict=True):
+                deliveries[index] = delivery
+        return deliveries
+
+    def _sent(self, action: str, deadline: float, batches: Sequence[Batch]) -> list[_Delivery]:
         # The producer is kept only after success: a new one has no records whose outcome is unknown.
         kept, self._producer = self._producer, None
         if kept is not None:
             try:
-                return self._sent_by(kept, batches)
+                return self._sent_by(kept, action, deadline, batches)
             except _StaleProducerError:
                 # The producer's metadata lacks partitions that were added; nothing was sent.
                 pass
-        return self._sent_by(self._new_producer(), batches)
+        return self._sent_by(self._new_producer(), action, deadline, batches)
 
-    def _sent_by(self, producer: Producer, batches: Sequence[Batch]) -> list[_Delivery]:
-        action = f"append to partition {', '.join(f'{topic}-{partition}' for topic, partition, _ in batches)}"
-        deadline = self._clients.deadline()
+    def _sent_by(self, producer: Producer, action: str, deadline: float, batches: Sequence[Batch]) -> list[_Delivery]:
         self._connection.reset()
         deliveries = [_Delivery() for _ in batches]
         try:
@@ -133,10 +157,8 @@ class KafkaAppender:
         except BaseException:
             producer.purge()
             raise
-        error = next((delivery.error for delivery in deliveries if delivery.error is not None), None)
-        if error is not None:
-            raise self._clients.error(action, error, self._connection)
-        self._producer = producer
+        if all(delivery.error is None for delivery in deliveries):
+            self._producer = producer
         return deliveries
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -18,13 +18,9 @@ from confluent_kafka.admin import AdminClient
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
-from sharegroup.event_log import Event
-from sharegroup.logs.kafka_errors import AUTHENTICATION, is_transient, translated
+from sharegroup.logs.kafka_errors import is_transient, translated
+from sharegroup.logs.kafka_outage import Connection, MetadataRefresh, Outage, pauses
 from sharegroup.logs.open import ENDLESS_MS
-
-_FIRST_LINE_S = 5.0
-"""A restarting broker is away for some seconds; longer waits are logged."""
-_LINE_EVERY_S = 60.0
 
 _logger = logging.getLogger(__name__)
 
@@ -42,43 +38,13 @@ _client_logger = logging.getLogger(f"{__name__}.librdkafka")
 _client_logger.addFilter(_is_debugged)
 
 
-class Outage:
-    """The log events of outages; any thread may use it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._next_line_s = 0.0
-
-    def log_wait(self, action: str, seconds: float, reason: str) -> None:
-        """Log that an operation has waited for this long, at most once a minute.
-
-        Args:
-            action: the action that fails, after "cannot", such as "describe topic orders".
-            seconds: duration of the wait so far.
-            reason: cause of the wait; must hold no secret.
-        """
-        with self._lock:
-            now_s = time.monotonic()
-            if seconds < _FIRST_LINE_S or now_s < self._next_line_s:
-                return
-            self._next_line_s = now_s + _LINE_EVERY_S
-        _logger.warning(
-            Event("log_unavailable", log=self._name, action=action, seconds=round(seconds), reason=reason or None)
-        )
-
-
 T = TypeVar("T")
 Key = TypeVar("Key")
 
 LOOK_S = 0.1
 """Interval at which a blocked operation checks whether the log was closed or refuses the client."""
 
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
 _LIST_TIMEOUT_S = 5.0
-_REFRESH_TIMEOUT_S = 0.5
-"""Time limit of a metadata request while another request waits, and the interval between two."""
 
 _COMMON = {
     # A deleted topic must not come back with a broker's defaults: that would be another topic.
@@ -89,27 +55,6 @@ _COMMON = {
     "retry.backoff.ms": 50,
     "log_level": 4,
 }
-
-
-class Connection:
-    """Connection errors that the clients of one operation have reported since it began."""
-
-    def __init__(self) -> None:
-        self.last_error: KafkaError | None = None
-        self.refusal: KafkaError | None = None
-
-    def failed(self, error: KafkaError) -> None:
-        """Record an error that no call returns."""
-        # A producer without write permission fails permanently.
-        if error.code() in AUTHENTICATION or error.fatal():
-            self.refusal = error
-        # "All brokers down" follows from an error that has the reason.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last_error is None:
-            self.last_error = error
-
-    def reset(self) -> None:
-        """Discard the recorded errors."""
-        self.last_error = self.refusal = None
 
 
 class KafkaClients:
@@ -133,7 +78,6 @@ class KafkaClients:
         self._outage = Outage(self.name)
         self._process_id = os.getpid()
         self._admin_connection = Connection()
-        self._next_refresh_s = 0.0
         self._admin: AdminClient = self._made(
             lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, {}
         )
@@ -161,6 +105,11 @@ class KafkaClients:
             )
         if self.closed.is_set():
             raise LogError(f"{self.name} is closed.", "Open it again.")
+
+    def wait(self, pause_s: float) -> None:
+        """Wait between two attempts; raise `LogError` when the log is closed meanwhile."""
+        if self.closed.wait(pause_s):
+            self.check_usable()
 
     def ask(self, action: str, start: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> list[Any]:
         """Return the results of an administrative request, in the order of its parts; transient failures are retried.
@@ -198,9 +147,9 @@ class KafkaClients:
         deadline = self.deadline() if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         answers: dict[Key, Any] = {}
         errors: dict[Key, KafkaError] = {}
-        pause_s = _FIRST_PAUSE_S
         waiting = list(keys)
         self._admin_connection.reset()
+        intervals = pauses()
         while waiting:
             futures = start(self._admin, waiting, max(deadline - time.monotonic(), LOOK_S))
             self._wait_for_all(action, futures, deadline)
@@ -213,11 +162,11 @@ class KafkaClients:
                 else:
                     raise failure
             waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
+            pause_s = next(intervals)
             if time.monotonic() + pause_s > deadline:
                 break
-            if waiting and self.closed.wait(pause_s):
-                self.check_usable()
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            if waiting:
+                self.wait(pause_s)
         failed = {key: error for key, error in errors.items() if key not in answers}
         return answers, {
             key: self.error(action, error, self._admin_connection, timeout_ms) for key, error in failed.items()
@@ -266,21 +215,20 @@ class KafkaClients:
 
     def _retried(self, action: str, attempt: Callable[[float], T]) -> T:
         deadline = self.deadline()
-        pause_s = _FIRST_PAUSE_S
         self._admin_connection.reset()
+        intervals = pauses()
         while True:
             try:
                 return attempt(deadline)
             except KafkaException as failure:
                 error = kafka_error(failure)
+                pause_s = next(intervals)
                 # The admin client reports connection errors only when it is polled.
                 self._admin.poll(0)
                 if not is_transient(error) or time.monotonic() + pause_s > deadline:
                     raise self.error(action, error, self._admin_connection) from None
                 self._tell_outage(action, self._admin_connection, deadline)
-            if self.closed.wait(pause_s):
-                self.check_usable()
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            self.wait(pause_s)
 
     def _tell_outage(self, action: str, connection: Connection, deadline: float) -> None:
         seconds = time.monotonic() - (deadline - self.timeout_ms / 1000)
@@ -289,38 +237,25 @@ class KafkaClients:
 
     def _wait_for_all(self, action: str, futures: Mapping[Key, Future[Any]], deadline: float) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
-        began_s = time.monotonic()
+        refresh = MetadataRefresh(self._admin)
         while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client reports connection errors only when it is polled.
             self._admin.poll(0)
             self.check_usable()
-            self._refresh(began_s)
+            refresh.refresh_if_due()
             if self._admin_connection.refusal is not None:
                 raise self.error(action, self._admin_connection.refusal, self._admin_connection)
             if time.monotonic() > deadline:
                 return
 
-    def _refresh(self, waiting_since_s: float) -> None:
-        """Request the metadata when another request has waited for long.
-
-        A request to the controller waits for the broker that was the controller in the client's last metadata: for
-        ever, if that broker died. The client refreshes its metadata only every five minutes.
-        """
-        now_s = time.monotonic()
-        if now_s < max(waiting_since_s + _REFRESH_TIMEOUT_S, self._next_refresh_s):
-            return
-        with suppress(KafkaException):
-            self._admin.list_topics(timeout=_REFRESH_TIMEOUT_S)
-        self._next_refresh_s = time.monotonic() + _REFRESH_TIMEOUT_S
-
     def _awaited(self, action: str, future: Future[T], deadline: float) -> T:
-        began_s = time.monotonic()
+        refresh = MetadataRefresh(self._admin)
         while True:
             try:
                 return future.result(LOOK_S)
             except FutureTimeoutError:
                 self._admin.poll(0)
-                self._refresh(began_s)
+                refresh.refresh_if_due()
                 self.check_connection(action, self._admin_connection, deadline)
 
     def _made(self, make: Callable[[dict[str, Any]], T], connection: Connection, own: Mapping[str, object]) -> T:

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from sharegroup.errors import ShareGroupError
-from sharegroup.logs.kafka_clients import Connection, KafkaClients
+from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.kafka_errors import UNKNOWN_TOPIC, is_transient
+from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.port import Growth
 
 _SETTINGS = {

@@ -12,8 +12,9 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Topi
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients
+from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients
 from sharegroup.logs.kafka_errors import is_transient
+from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import READER_SETTINGS
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock

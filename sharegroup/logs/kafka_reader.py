@@ -9,8 +9,9 @@ from typing import cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
 
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients
+from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients
 from sharegroup.logs.kafka_errors import is_transient
+from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Headers, LogRecord
 

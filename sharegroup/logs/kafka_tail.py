@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
 
 from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.kafka_clients import LOOK_S, Connection, KafkaClients, kafka_error
+from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients, kafka_error
 from sharegroup.logs.kafka_errors import UNKNOWN_TOPIC, is_transient
+from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import log_record
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock

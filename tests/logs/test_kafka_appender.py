@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from uuid import uuid4
+
 import pytest
 
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.errors import LogUnavailableError, UnknownTopicError
+from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.port import NewRecord
-from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
 
@@ -23,16 +25,20 @@ def test_a_deleted_topic_does_not_come_back(may_repeat: bool, kafka_4_3_1: Kafka
         appender = KafkaAppender(clients, may_repeat=may_repeat)
         assert appender.append([(topic, 0, record)]) == [0]
         log.delete_topic(topic)
-
-        def is_unknown() -> bool:
-            # The producer knows the topic; as its metadata says otherwise, the record is given up.
-            try:
-                appender.append([(topic, 0, record)])
-            except LogUnavailableError:
-                return False
-            except UnknownTopicError:
-                return True
-            raise AssertionError("the record was appended")
-
-        eventually(is_unknown, "the appender knows that the topic is gone")
+        with pytest.raises(UnknownTopicError):
+            appender.append([(topic, 0, record)])
         assert topic not in [topic.name for topic in log.topics()]
+
+
+def test_appends_while_their_topic_is_deleted_end_with_an_unknown_topic(kafka_4_3_1: KafkaBroker) -> None:
+    with kafka_4_3_1.open_log() as log, kafka_4_3_1.open_log() as other:
+        for _ in range(5):
+            topic = other.create_topic(f"events-{uuid4().hex[:8]}", 8).name
+            batches = [(topic, partition, [NewRecord(None, b"x")]) for partition in range(8)]
+            deletion = threading.Thread(target=other.delete_topic, args=(topic,))
+            log.append_all(batches)
+            deletion.start()
+            with pytest.raises(UnknownTopicError):
+                while True:
+                    log.append_all(batches)
+            deletion.join()

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogAccessDeniedError, LogUnavailableError, ShareGroupError
-from sharegroup.logs.kafka_clients import Outage
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.logs.kafka_outage import Outage
 from sharegroup.logs.open import ENDLESS_MS
 from tests.support.server_process import free_port
 
