@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.kafka_appender import KafkaAppender
 from sharegroup.logs.kafka_clients import KafkaClients
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import Log, NewRecord
 from tests.support.kafka_broker import KafkaBroker
 
 
@@ -30,6 +31,11 @@ def test_a_deleted_topic_does_not_come_back(may_repeat: bool, kafka_4_3_1: Kafka
         assert topic not in [topic.name for topic in log.topics()]
 
 
+def append_for_ever(log: Log, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> None:
+    while True:
+        log.append_all(batches)
+
+
 def test_appends_while_their_topic_is_deleted_end_with_an_unknown_topic(kafka_4_3_1: KafkaBroker) -> None:
     with kafka_4_3_1.open_log() as log, kafka_4_3_1.open_log() as other:
         for _ in range(5):
@@ -39,6 +45,5 @@ def test_appends_while_their_topic_is_deleted_end_with_an_unknown_topic(kafka_4_
             log.append_all(batches)
             deletion.start()
             with pytest.raises(UnknownTopicError):
-                while True:
-                    log.append_all(batches)
+                append_for_ever(log, batches)
             deletion.join()
