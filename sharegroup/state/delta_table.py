@@ -22,6 +22,9 @@ NO_LEADER_EPOCH = 0
 LOG_RETENTION_MS = 40_000
 """Age up to which commit files are kept: at least twice the maximum duration of a commit."""
 
+FILE_RETENTION_MS = 600_000
+"""Age up to which files that were merged are kept, for readers that began before. Each checkpoint names them."""
+
 _LISTINGS = 10
 _GAP = "found gap"
 
@@ -42,7 +45,7 @@ _CONFIGURATION = {
     "delta.checkpointInterval": "100",
     # Opening the table lists the log folder, which costs 8 ms for every 1,000 files in it.
     "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 1_000} seconds",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": f"interval {FILE_RETENTION_MS // 1_000} seconds",
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
 }
 
@@ -54,7 +57,8 @@ _REMEDIES = {
     "Not a directory": "Choose a folder; part of this path is a file.",
     ".parquet not found": (
         "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
-        "for what is left. Restore the file from a copy."
+        "for what is left. Restore the file from a copy. A reading that takes longer than ten minutes needs a copy of "
+        "the table, too: merged files are deleted then."
     ),
 }
 

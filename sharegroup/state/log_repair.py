@@ -142,7 +142,7 @@ def _examined(path: str, version: int) -> tuple[LogCommit | None, str]:
         return None, str(error)
     for added in commit.added:
         reason = _data_damage(path, added.path, added.size_bytes)
-        # Files that a later commit merged may be deleted an hour later; a checkpoint covers their commit by then.
+        # Files that a later commit merged may be deleted ten minutes later; a checkpoint covers their commit by then.
         if reason:
             return None, f"its data file {added.path} {reason}"
     return commit, ""

@@ -163,25 +163,27 @@ def compact(
     return int(metrics["numFilesRemoved"])
 
 
-def vacuum(path: str, *, is_full: bool = True, is_dry_run: bool = False) -> FileCount:
-    """Delete the files that no version of the last hour needs.
+def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
+    """Delete the files that no version of the last ten minutes needs, by the list of the folder.
+
+    A checkpoint does not name files that were removed before that time, so the log alone forgets most of them. Files
+    that no commit names, which a process leaves that is killed before its commit, are deleted, too.
 
     Args:
         path: the table's folder.
-        is_full: also delete files that no commit names, which a process leaves that is killed before its commit.
         is_dry_run: only return the files that would be deleted.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
     with translated(path, "vacuumed"):
-        unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=is_full)}
+        unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=True)}
         deleted = (
             _counted(file for file in storage_of(path).files("") if file.name in unneeded) if unneeded else FileCount()
         )
         if deleted.files and not is_dry_run:
             with synced(path):
-                open_table(path).vacuum(dry_run=False, full=is_full, post_commithook_properties=WITHOUT_HOOKS)
+                open_table(path).vacuum(dry_run=False, full=True, post_commithook_properties=WITHOUT_HOOKS)
     return deleted
 
 

@@ -8,7 +8,7 @@ A round, as far as it is due:
 1. Merge small files (`file_merge`).
 2. Write a checkpoint and clean up the log: it is opened once for both, and the next steps open it cheaply.
 3. Take a table snapshot, when as many rows follow the last one as it has: its cost is a constant for each row.
-4. Vacuum (every ten minutes).
+4. Vacuum (every minute; a store, whose lists are paid for, every ten).
 
 Commit files are kept for `LOG_RETENTION_MS`, twice the maximum duration of a commit. So their number follows the rate
 of commits: 2,500 are kept at 50 commits/s. Only an opening of the table takes longer with more of them: an append does
@@ -44,7 +44,8 @@ COMMITS_PER_ROUND = 500
 MIN_ROWS_PER_SNAPSHOT = 20_000
 """Rows that a recovery folds in less than a second: a table with fewer rows needs no snapshot."""
 
-_VACUUM_INTERVAL_S = 600.0
+_VACUUM_INTERVAL_S = 60.0
+_STORE_VACUUM_INTERVAL_S = 600.0
 _NO_AGE_LIMIT_MS = 2**62
 
 _LOOK_INTERVAL_S = 1.0
@@ -107,6 +108,7 @@ class Upkeep:
         self._live = LiveFiles(path)
         self._changed_ns = 0
         self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
+        self._vacuum_interval_s = _STORE_VACUUM_INTERVAL_S if is_in_store(path) else _VACUUM_INTERVAL_S
         self._vacuum_at_s = monotonic_s()
 
     def run_if_due(self) -> UpkeepReport | None:
@@ -142,8 +144,8 @@ class Upkeep:
             self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
         deleted_files = 0
         if self._monotonic_s() >= self._vacuum_at_s:
-            deleted_files = vacuum(self._path, is_full=False).files
-            self._vacuum_at_s = self._monotonic_s() + _VACUUM_INTERVAL_S
+            deleted_files = vacuum(self._path).files
+            self._vacuum_at_s = self._monotonic_s() + self._vacuum_interval_s
         with translated(self._path, "read"):
             self._version = max(versions(self._path, after=self._version), default=self._version)
         duration_ms = round((self._monotonic_s() - started_s) * 1_000)

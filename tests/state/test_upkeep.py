@@ -95,6 +95,25 @@ def test_nothing_is_done_before_enough_commits(table_path: str, clock: Clock) ->
     assert list((Path(table_path) / "_delta_log").glob("*.checkpoint.parquet"))
 
 
+def test_merged_files_are_deleted_although_checkpoints_have_forgotten_them(
+    table_path: str, reader: StateTableReader, clock: Clock
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = upkeep_of(table_path, clock)
+    for commit_id in range(30):
+        writer.append(batch_rows(commit_id), commit_id)
+        upkeep.run_if_due()
+    DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    DeltaTable(table_path).create_checkpoint()
+    clock.now_s += 60
+    for commit_id in range(30, 45):
+        writer.append(batch_rows(commit_id), commit_id)
+        upkeep.run_if_due()
+    in_folder = len(list(Path(table_path).glob("date=*/*.parquet")))
+    assert in_folder == len(DeltaTable(table_path).file_uris())
+    assert {row.commit_id for row in reader.rows()} >= set(range(45))
+
+
 @pytest.mark.slow
 def test_rows_are_merged_a_few_times_only(table_path: str, reader: StateTableReader, clock: Clock) -> None:
     """Eight files of a size become one: a round does not take the result of the last one again."""
