@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sharegroup.audit.replay.request_replay import RequestReplay
 from sharegroup.audit.replay.verify_requests import RequestVerification, verify_requests
@@ -12,7 +16,6 @@ from sharegroup.audit.verification.findings import Finding, Verification
 from sharegroup.cli.audit_source import table_access
 from sharegroup.cli.flags import Site, needs_state_table
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
-from sharegroup.cli.progress import progress_bar
 from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.open import open_log
@@ -47,7 +50,7 @@ def verify_command(
       sharegroup audit verify --group orders --output json
       sharegroup audit verify --no-requests
     """
-    with progress_bar("verify") as progress:
+    with _progress_bar("verify") as progress:
         verification = table_access().verify(site.state_table_path, site.settings.broker, group_id, progress)
     if group_id is not None and not verification.row_count:
         raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
@@ -141,3 +144,22 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     if findings:
         cells = [(finding.location, finding.violation.invariant, finding.violation.detail) for finding in findings]
         print_text("", table(("PLACE", "INVARIANT", "DETAIL"), cells))
+
+
+@contextmanager
+def _progress_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Show how far a command is, on standard error, and only in a terminal.
+
+    Args:
+        name: what it does.
+
+    Yields:
+        A function that takes the share of the work that is done, from 0 to 1.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=1.0)
+        yield lambda share: progress.update(task, completed=share)

@@ -18,9 +18,9 @@ from sharegroup.audit.verification import quick_segments
 from sharegroup.audit.verification.group_rows import GroupRows, TableContext
 from sharegroup.audit.verification.limits_in_force import limits_of
 from sharegroup.audit.verification.quick_segments import check_segments
-from sharegroup.audit.verification.segment_rows import in_segments
 from sharegroup.audit.verification.segments import CheckedSegment, SegmentKey, check_segment, segment_keys
 from sharegroup.audit.verification.verify import is_few, is_of_share_partition
+from sharegroup.audit.verification.verify_table import in_segments
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireRequest

@@ -37,16 +37,19 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
     NO_COMMIT,
+    SNAPSHOT_TRANSACTION,
     LogCommit,
     commits_after,
     has_commit,
 )
 from sharegroup.state.commit_rows import CommitRows, SnapshotPosition, TablePosition
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
-from sharegroup.state.foreign_commits import foreign_change
 
 MOST_COMMITS = 1_000
 """Commits of one batch: their rows are in memory together."""
+
+_MERGE = "OPTIMIZE"
+"""The operation of upkeep that merges files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class LiveCommits:
         for commit in commits:
             last = max(last, commit.transactions.get(COMMIT_TRANSACTION, NO_COMMIT))
             self._rows.remember(commit)
-            if detail := foreign_change(commit):
+            if detail := _foreign_change(commit):
                 noticed.append(("only_processors_write_rows", f"version {commit.version} of the Delta log", detail))
         version = commits[-1].version if commits else start.version
         if start.begins or not commits:
@@ -283,6 +286,24 @@ class LiveCommits:
                 violation = finding.violation
                 live = LiveFinding(finding.location, violation.invariant, violation.detail, finding.request_offset)
                 yield finding_result(live)
+
+
+def _foreign_change(commit: LogCommit) -> str:
+    """Return what a foreign commit does to the rows; "" for one of this package, and for one that changes no rows.
+
+    Nobody else may add or rewrite rows.
+    """
+    if not commit.added and not commit.removed:
+        return ""
+    operation = commit.operation or "a commit without a name"
+    files = f"{operation} adds {len(commit.added)} and removes {len(commit.removed)} data files"
+    if not commit.is_own:
+        return f"{files}, and neither a processor nor its upkeep made it"
+    if commit.operation == _MERGE and commit.changes_rows:
+        return f"{files}, and changes rows"
+    if commit.removed and not commit.transactions.keys().isdisjoint({COMMIT_TRANSACTION, SNAPSHOT_TRANSACTION}):
+        return f"{files}, although it appends"
+    return ""
 
 
 def _is_whole(rows: Iterable[StateRow], after: int, until: int) -> bool:

@@ -18,15 +18,14 @@ from sharegroup.audit.verification.commits import CHUNK, Beginning, beginning, c
 from sharegroup.audit.verification.findings import Finding, Verification, commit_order, finding_order
 from sharegroup.audit.verification.group_rows import GroupRows, TableContext
 from sharegroup.audit.verification.quick_segments import check_segments
-from sharegroup.audit.verification.row_columns import SEGMENT_COLUMNS
+from sharegroup.audit.verification.row_columns import SEGMENT, SEGMENT_COLUMNS
 from sharegroup.audit.verification.row_counts import RowCounts, counted_rows
-from sharegroup.audit.verification.segment_rows import in_segments
 from sharegroup.audit.verification.state_chain import CHAIN_COLUMNS, CHAIN_TYPES, check_chains, check_unknown
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
-from sharegroup.state.fold import without_collections
+from sharegroup.state.fold import SHARE_PARTITION_TYPES, without_collections
 from sharegroup.state.schema import StoredRows, decoded
 from sharegroup.state.spilled_rows import SpilledRows, by_key
 from sharegroup.state.table_scan import DamagedFile, TableScan
@@ -218,6 +217,21 @@ def chain_rows(rows: pa.Table) -> pa.Table:
     """Return the rows of the chains of states."""
     is_chained = pc.is_in(rows["record_type"], pa.array([kind.value for kind in sorted(CHAIN_TYPES)]))
     return rows.filter(pc.and_(is_chained, pc.greater_equal(rows["partition"], 0))).select(list(CHAIN_COLUMNS))
+
+
+def in_segments(rows: pa.Table) -> pa.Table:
+    """Return the rows of share-partitions, each with its segment; a snapshot is there twice."""
+    kind = rows["record_type"]
+    is_table_snapshot = pc.and_(pc.equal(kind, RecordType.TABLE_SNAPSHOT.value), pc.greater_equal(rows["partition"], 0))
+    of_partitions = pc.is_in(kind, pa.array([member.value for member in sorted(SHARE_PARTITION_TYPES)]))
+    rows = rows.filter(pc.or_(of_partitions, is_table_snapshot))
+    own = rows.append_column(SEGMENT, rows["snapshot_epoch"])
+    is_closing = pc.and_(
+        pc.equal(rows["record_type"], RecordType.SHARE_SNAPSHOT.value), pc.greater(rows["snapshot_epoch"], 0)
+    )
+    closing = rows.filter(is_closing)
+    before = pc.cast(pc.subtract(closing["snapshot_epoch"], 1), pa.int32())
+    return pa.concat_tables([own, closing.append_column(SEGMENT, before)])
 
 
 def _seams(markers: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ import pytest
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.logs.retention import delete_older_records
+from sharegroup.processor.message_retention import delete_older_records
 
 
 @pytest.fixture
