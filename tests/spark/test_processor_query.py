@@ -138,11 +138,14 @@ def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Si
 
 
 def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site: Site) -> None:
-    with hosted(spark, site):
+    with hosted(spark, site) as query:
         drain(site)
+        published_ends = dict(query.processor.published_ends)
     marker = site.reader.last_marker()
     assert marker is not None
-    assert marker.end_offsets == {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
+    # Messages that change nothing have no marker of their own; the last message of the processor may not be applied.
+    assert all(marker.end_offsets[partition] >= end for partition, end in published_ends.items())
+    assert sum(published_ends.values()) > 10
     assert len(list(site.checkpoint_path.iterdir())) == 1
     with hosted(spark, site):
         drain(site)
