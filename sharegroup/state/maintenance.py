@@ -178,13 +178,16 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
     """
     with translated(path, "vacuumed"):
         unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=True)}
-        deleted = (
-            _counted(file for file in storage_of(path).files("") if file.name in unneeded) if unneeded else FileCount()
-        )
-        if deleted.files and not is_dry_run:
-            with synced(path):
-                open_table(path).vacuum(dry_run=False, full=True, post_commithook_properties=WITHOUT_HOOKS)
-    return deleted
+        storage = storage_of(path)
+        files = [file for file in storage.files("") if file.name in unneeded] if unneeded else []
+        if is_in_store(path) and files and not is_dry_run:
+            # The library deletes many objects with one request.
+            open_table(path).vacuum(dry_run=False, full=True, post_commithook_properties=WITHOUT_HOOKS)
+        elif not is_dry_run:
+            # It would commit before and after, and give up where it meets a commit of the processor half-way.
+            for file in files:
+                storage.delete(file.name)
+    return _counted(files)
 
 
 def clean_log(path: str) -> None:
