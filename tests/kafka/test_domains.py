@@ -394,6 +394,6 @@ def test_an_announcement_ends_the_processor_of_its_own_domain_only(domains: tupl
     with pytest.raises(FencedProcessorError):
         alice.site.running_processor().await_failure()
     alice.site.stop()
+    bob.admin.alter_group_config("bob.afterwards", {"share.auto.offset.reset": "earliest"})
     with bob.consumer("bob.afterwards") as consumer:
-        bob.admin.alter_group_config("bob.afterwards", {"share.auto.offset.reset": "earliest"})
         assert len(bob.site.poll(consumer, 40)) == 40
