@@ -72,7 +72,6 @@ with ShareConsumer(config) as consumer:
         for message in consumer.poll(timeout=1):
             consumer.acknowledge(message, SPECIAL.get(message.offset(), AcknowledgeType.ACCEPT))
             delivery_count += 1
-        consumer.commit_sync()
 admin.close()
 processor.stop()
 

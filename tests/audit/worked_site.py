@@ -18,7 +18,7 @@ from tests.state.conftest import FAR_FUTURE_MS
 from tests.support.site import Site
 
 GROUP = "packers"
-LOCK_MS = 1_000
+LOCK_MS = 3_000
 _SNAPSHOT_AFTER = "share_coordinator_snapshot_update_records_per_snapshot"
 
 
@@ -31,7 +31,7 @@ def worked_site(folder: Path) -> Site:
         explicit = {"share_acknowledgement_mode": "explicit", "max_poll_records": 10}
         with site.consumer(GROUP, topic, client_id="anna", **explicit) as anna:
             for number in range(10):
-                for message in site.poll(anna, 10)[:10]:
+                for message in site.poll(anna, 10):
                     offset = message.offset() or 0
                     kind = AcknowledgeType.RELEASE if offset % 10 == number else AcknowledgeType.ACCEPT
                     anna.acknowledge(message, AcknowledgeType.REJECT if offset % 10 == 9 else kind)

@@ -152,16 +152,18 @@ def test_a_changed_configuration_holds_from_the_next_acquisition_on(
     assert consumer.acquisition_lock_timeout_ms() == 5_000
 
 
+@pytest.mark.slow
 def test_what_is_renewed_outlives_what_is_not(consume: Consume, produce: Produce, log: LocalLog) -> None:
-    configure(log, share_record_lock_duration_ms="1000")
+    lock_duration_ms = 6_000
+    configure(log, share_record_lock_duration_ms=str(lock_duration_ms))
     produce("ten", 10)
     consumer = consume("ten", mode="explicit", max_poll_records=5)
     messages = consumer.poll(TIMEOUT_S)
     assert got(messages) == "0-4:d1"
-    lock_end_ms = log.now_ms() + 1_000
+    lock_end_ms = log.now_ms() + lock_duration_ms
     # What is fetched ahead waits, so that nothing else is fetched until the next poll.
     assert fetches_ahead(consumer)
-    eventually(lambda: log.now_ms() >= lock_end_ms - 400, "most of the lock")
+    eventually(lambda: log.now_ms() >= lock_end_ms - lock_duration_ms // 2, "half of the lock")
     acknowledge_all(consumer, messages[:2], AcknowledgeType.RENEW)
     assert set(consumer.commit_sync().values()) == {None}
     eventually(lambda: log.now_ms() >= lock_end_ms, "the end of the lock")

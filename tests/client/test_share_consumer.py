@@ -255,8 +255,9 @@ class TestCommitCallback:
         assert exception is not None
         assert exception.args[0].name() == "REQUEST_TIMED_OUT"
 
+    @pytest.mark.slow
     def test_it_is_called_with_failures(self, log: LocalLog, consume: Consume) -> None:
-        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "1000"})
+        AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "5000"})
         callback = Callback()
         consumer = consume("cl-1", max_poll_records=200, fetch_max_wait_ms=50)
         consumer.set_acknowledgement_commit_callback(callback)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.crash.pausing import pause
 from tests.crash.workload import Workload
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ def test_a_member_is_killed(load: Workload) -> None:
 
 def test_a_member_stands_still_beyond_its_locks(load: Workload) -> None:
     with load.awaiting_lock_end():
-        load.members["holder"].pause()
+        pause(load.deployment.site, load.members["holder"])
     load.members["holder"].resume()
     load.await_deliveries("holder")
     load.check()

@@ -103,7 +103,8 @@ def test_a_killed_processor_is_followed_by_one_of_two_standbys(standbys: Standby
     standbys.await_takeover(epoch + 1)
     load.check()
     assert standbys.epoch == epoch + 1
-    assert [process.is_standing_by for process in standbys.processes if process.is_running].count(True) == 1
+    running = [process for process in standbys.processes if process.is_running]
+    standbys.until(lambda: [process.is_standing_by for process in running].count(True) == 1, "the other one stands by")
 
 
 def test_a_leaving_processor_is_followed_at_once(standbys: Standbys, load: Workload) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from sharegroup.audit.history.group_history import group_history
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause
+from sharegroup.errors import LogLockedError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.state.fold import fold
 from tests.crash.auditor import Evidence
@@ -167,13 +168,17 @@ class Workload:
 
     def _produce(self) -> None:
         partition = 0
-        while not self._is_over.wait(_PAUSE_S):
-            if not self._may_produce.is_set():
-                self._is_paused.set()
-                self._may_produce.wait()
-                continue
-            self.deployment.site.produce(self.topic, partition, _RECORDS_AT_ONCE)
-            partition = (partition + 1) % _PARTITIONS
+        try:
+            while not self._is_over.wait(_PAUSE_S):
+                if not self._may_produce.is_set():
+                    self._is_paused.set()
+                    self._may_produce.wait()
+                    continue
+                with suppress(LogLockedError):
+                    self.deployment.site.produce(self.topic, partition, _RECORDS_AT_ONCE)
+                partition = (partition + 1) % _PARTITIONS
+        finally:
+            self._is_paused.set()
 
 
 @contextmanager

@@ -65,7 +65,8 @@ def domains(
             for partition in range(2):
                 records = [NewRecord(None, f"of {domain.name}".encode())] * 20
                 kafka_log_4_3_1.append(domain.orders, partition, records)
-            domain.admin.alter_group_config(domain.group_id, {"share.auto.offset.reset": "earliest"})
+            config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
+            domain.admin.alter_group_config(domain.group_id, config)
         yield alice, bob
     finally:
         alice.close()

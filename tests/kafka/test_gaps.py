@@ -110,7 +110,7 @@ def test_retention(log: KafkaLog) -> None:
     log.append(topic, 0, [NewRecord(None, b"old", timestamp_ms=1)] * 3)
     eventually(lambda: log.offsets(topic)[0] == PartitionOffsets(3, 3, 3), "the broker deletes what is old")
     assert log.read(topic, 0, 0, 3) == []
-    assert log.append(topic, 0, [NewRecord(None, b"new")]) == 3
+    assert log.append(topic, 0, [NewRecord(None, b"new", timestamp_ms=log.now_ms() + 1_800_000)]) == 3
     assert [record.offset for record in log.read(topic, 0, 0, 4)] == [3]
 
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from sharegroup import AcknowledgeType, AdminClient, KafkaError, KafkaException, ShareConsumer
+from sharegroup.errors import LogAccessDeniedError, UnknownTopicError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
@@ -67,6 +68,13 @@ def test_records_of_a_topic_with_gaps_are_delivered_again(
         assert polled(consumer, 2) == [(4, 1), (4, 2)]
 
 
+def may_describe(log: KafkaLog, topic: str) -> bool:
+    try:
+        return bool(log.offsets(topic))
+    except (LogAccessDeniedError, UnknownTopicError):
+        return False
+
+
 @pytest.mark.usefixtures("processor")
 def test_a_topic_that_may_not_be_read_is_reported_once(broker: KafkaBroker, log: KafkaLog, events: str) -> None:
     group = f"group-{uuid4().hex[:8]}"
@@ -77,6 +85,8 @@ def test_a_topic_that_may_not_be_read_is_reported_once(broker: KafkaBroker, log:
     grant(broker, events, AclOperation.DESCRIBE)
     kafka = logged_in(broker, "alice", USERS["alice"])
     config: dict[str, object] = {**kafka.client_properties(), "group.id": group}
+    with KafkaLog(kafka) as of_alice:
+        eventually(lambda: may_describe(of_alice, events), "the brokers know the last right")
     with ShareConsumer(config) as consumer:
         consumer.subscribe([events])
         with pytest.raises(KafkaException, match=events) as info:

@@ -272,7 +272,7 @@ def test_an_outage(new_site: NewSite, kafka_to_kill: KafkaBroker) -> None:
     broker.start()
     starting.join()
     topic = site.new_topic(record_count=20)
-    group_id = site.new_group()
+    group_id = site.new_group(share_record_lock_duration_ms="60000")
     with site.consumer(group_id, topic, max_poll_records=5, **SHORT_TIMEOUT) as consumer:
         first = site.poll(consumer, 5)
         # Down while records are held, and their acknowledgements are under way.

@@ -105,7 +105,7 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker
 def test_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
     secured = partial(KafkaConfig, bootstrap_servers=tls_broker.tls_bootstrap_servers, security_protocol="SSL")
     assert written_and_read(spark, secured(ssl_ca_location=str(tls_broker.folder / "ca.pem"))) == [b"a"]
-    distrustful = KafkaLog(secured(), timeout_ms=1_500)
+    distrustful = KafkaLog(secured(), timeout_ms=4_000)
     with distrustful, pytest.raises(LogAccessDeniedError, match="certificate verify failed"):
         distrustful.topics()
     without_tls = KafkaLog(KafkaConfig(bootstrap_servers=tls_broker.tls_bootstrap_servers), timeout_ms=1_500)

@@ -111,7 +111,7 @@ def test_an_application_that_computes_keeps_its_records(new_site: NewSite) -> No
     site = new_site()
     with site.running():
         topic = site.new_topic(record_count=10)
-        group_id = site.new_group(share_member_silence_ms="2000", share_record_lock_duration_ms="8000")
+        group_id = site.new_group(share_member_silence_ms="6000", share_record_lock_duration_ms="15000")
         with holding_member(site, group_id, topic, _COMPUTE):
             site.until(lambda: Cause.LOCK_TIMEOUT in causes(site, group_id), "its locks end by their time")
             assert Cause.MEMBER_SILENT not in causes(site, group_id)

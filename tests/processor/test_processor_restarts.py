@@ -81,14 +81,16 @@ def test_members_keep_their_locks_over_a_restart_and_reopen_their_sessions(new_s
 
 def test_a_clean_end_leaves_nothing_to_apply_again(new_site: NewSite) -> None:
     site = new_site()
-    with site.running():
+    with site.running() as processor:
         topic = site.new_topic(record_count=5)
         with site.consumer(site.new_group(), topic) as consumer:
             site.poll(consumer, 5)
-    ends = {partition: offsets.end_offset for partition, offsets in site.log.offsets(REQUESTS).items()}
+        published_ends = dict(processor.processor.published_ends)
     marker = site.reader.last_marker()
     assert marker is not None
-    assert marker.end_offsets == ends
+    # A message of the processor itself may come after the last take.
+    assert all(marker.end_offsets[partition] >= end for partition, end in published_ends.items())
+    assert sum(published_ends.values()) > 5
 
 
 def test_a_processor_that_is_stopped_while_it_works_has_not_failed(new_site: NewSite) -> None:

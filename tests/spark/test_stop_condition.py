@@ -83,8 +83,15 @@ def test_a_worker_ends_when_every_record_was_its(join: Join) -> None:
 def test_nothing_ends_while_records_are_at_hand_however_many_fetches_find_nothing(join: Join) -> None:
     end = StopWhenDrained(threading.Event(), 60)
     member = join("orders")
-    while member.next_acquisition(500):
-        pass
+    record_count = 0
+
+    def has_all() -> bool:
+        nonlocal record_count
+        if acquisition := member.next_acquisition(100):
+            record_count += sum(held.last_offset - held.first_offset + 1 for held in acquisition.ranges)
+        return record_count == 50
+
+    eventually(has_all, "50 records")
     eventually(lambda: member.standing().empty_fetch_count >= 3, "fetches find nothing")
     assert not end.is_reached(member, is_busy=True)
     assert not end.is_reached(member, is_busy=False), "what was found before is of no account"
