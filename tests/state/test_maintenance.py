@@ -91,6 +91,23 @@ def test_a_vacuum_deletes_what_no_version_needs(table_path: str, reader: StateTa
     writer.append(batch_rows(5), 5)
 
 
+def test_a_vacuum_goes_by_the_time_of_removal_or_of_writing_when_no_commit_names_the_file(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id in range(5):
+        writer.append(batch_rows(commit_id), commit_id)
+    for file in data_files(table_path):
+        os.utime(file, (0, 0))
+    compact(table_path)
+    needed = data_files(table_path)
+    folder = next(Path(table_path).glob("date=*"))
+    of_a_running_commit, of_a_killed_process = folder / "young.parquet", folder / "old.parquet"
+    for file in (of_a_running_commit, of_a_killed_process):
+        file.write_bytes(b"rows")
+    os.utime(of_a_killed_process, (0, 0))
+    assert vacuum(table_path).files == 1
+    assert data_files(table_path) == needed | {of_a_running_commit}
+
+
 @pytest.mark.parametrize("upkeep", [compact, vacuum])
 def test_upkeep_of_a_missing_table_is_an_error(table_path: str, upkeep: object) -> None:
     assert callable(upkeep)
