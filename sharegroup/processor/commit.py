@@ -2,7 +2,8 @@
 
 The loop fills a `Commit` with cuts while the commit before it is on its way. Steps 3 and 4 write and publish it, and
 add its id and durations. Then metrics, log events, dead letters and everything else that follows commits take the same
-object. `UnmarkedCuts` makes its marker, which also lists the cuts of earlier commits that needed no row.
+object. `UnmarkedCuts` makes its marker, which also lists the cuts of earlier commits that needed no row. `CommitPace`
+keeps commits apart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from threading import Condition
 from typing import NamedTuple, Protocol
 
 from sharegroup.actor.effects import Effect
@@ -236,6 +238,36 @@ class UnmarkedCuts:
         time_ms = max((commit.attempted_ms, *(cut.time_ms for cut in (*self.cuts, *self.group_cuts))))
         fields = payload.model_dump(mode="json")
         return made(StateRow, record_type=RecordType.COMMIT_MARKER, time_ms=time_ms, payload=fields)
+
+
+class CommitPace:
+    """Counts the time since the begin of the last commit: on an object store each of them is paid for.
+
+    Args:
+        interval_ms: least time between the begins of two commits; 0 for none.
+        monotonic_s: a clock for durations, in seconds.
+    """
+
+    def __init__(self, interval_ms: int, monotonic_s: Callable[[], float]) -> None:
+        self._interval_s = interval_ms / 1_000
+        self._monotonic_s = monotonic_s
+        self._next_s = 0.0
+
+    def begin(self) -> None:
+        """Begin a commit."""
+        self._next_s = self._monotonic_s() + self._interval_s
+
+    def wait(self, changed: Condition, is_over: Callable[[], bool]) -> None:
+        """Wait until the next commit may begin, or there is nothing to wait for.
+
+        Args:
+            changed: notified when `is_over` may have changed.
+            is_over: returns True if there is nothing to wait for.
+        """
+        pause_s = self._next_s - self._monotonic_s()
+        if self._interval_s and pause_s > 0:
+            with changed:
+                changed.wait_for(is_over, pause_s)
 
 
 def group_cut(group_id: str, cut: Cut) -> GroupCut:

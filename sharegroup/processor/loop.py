@@ -23,13 +23,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sharegroup.actor.effects import Undecodable, Wake, WatchLog, WatchTopics
+from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.port import Follower, LogRecord
 from sharegroup.metrics.processor_metrics import LoopFigures
-from sharegroup.processor.commit import Commit, FencedTable, Point, Position, UnmarkedCuts, group_cut
-from sharegroup.processor.commit_pace import CommitPace
+from sharegroup.processor.commit import Commit, CommitPace, Point, UnmarkedCuts, group_cut
 from sharegroup.processor.groups import Groups, Rebuild, TakenCut
-from sharegroup.processor.publisher import LogPublisher
 from sharegroup.processor.request_times import PartitionClocks, Timers
+from sharegroup.processor.takeover import Takeover
 from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import Cut
 
@@ -45,63 +45,53 @@ class Loop:
     """Takes and applies messages, commits and publishes their effects.
 
     Args:
-        position: the start of the loop.
-        commit_id: id of the last commit; -1 before the first.
+        config: limits of a cut, and the pace of commits.
+        takeover: where the loop begins, the fenced state table, and the publisher.
         follower: the tail of the request log.
         clocks: times of the request partitions.
         groups: the live groups; created with the loop's own `start_rebuild`.
-        writer: the state table, fenced.
-        publisher: request and response log.
         timers: wake-up times of the groups.
         update_watches: takes the watches of a commit once it is published; returns at once.
         published: called with each commit once it is published.
         reached: called at each point that a commit passes.
-        max_messages: messages of one cut.
-        max_bytes: bytes of these messages.
         monotonic_s: a clock for durations, in seconds.
-        commit_interval_ms: least time from the begin of a commit to the begin of the next one.
     """
 
     def __init__(
         self,
-        position: Position,
-        commit_id: int,
+        config: ProcessorConfig,
+        takeover: Takeover,
         follower: Follower,
         clocks: PartitionClocks,
         groups: Groups,
-        writer: FencedTable,
-        publisher: LogPublisher,
         timers: Timers,
         update_watches: Callable[[Iterable[WatchLog | WatchTopics]], None],
         published: Callable[[Commit], None] = lambda _: None,
         reached: Callable[[str], None] = lambda _: None,
-        max_messages: int = 10_000,
-        max_bytes: int = 16 * 1024 * 1024,
         monotonic_s: Callable[[], float] = time.monotonic,
-        commit_interval_ms: int = 0,
     ) -> None:
-        self._pace = CommitPace(commit_interval_ms, monotonic_s)
+        self._pace = CommitPace(config.processor_commit_interval_ms, monotonic_s)
         self.figures = LoopFigures()
-        self._commit_id = commit_id
+        self._commit_id = takeover.commit_id
         self._follower = follower
         self._clocks = clocks
         self._groups = groups
-        self._writer = writer
-        self._publisher = publisher
+        self._writer = takeover.writer
+        self._publisher = takeover.publisher
         self._timers = timers
         self._update_watches = update_watches
         self._on_published = published
         self._reached = reached
-        self._max_messages = max_messages
-        self._max_bytes = max_bytes
+        self._max_messages = config.max_requests_per_cut
+        self._max_bytes = config.max_request_bytes_per_cut
         self._monotonic_s = monotonic_s
         self._next_measurement_ms: dict[int, int] = {}
         self._longest_take_ms = 1_000
         self._careful_ends: dict[int, int] = {}
         self._changed = threading.Condition()
-        self._pending = Commit(position)
+        self._pending = Commit(takeover.position)
         self._unmarked = UnmarkedCuts()
-        self._published_ends = position.end_offsets
+        self._published_ends = takeover.position.end_offsets
         self._is_committing = False
         self._rebuilt: list[Rebuild] = []
         self._failure: BaseException | None = None

@@ -89,20 +89,15 @@ class RunningParts:
         groups = self._groups(clocks)
         self._standbys = groups.standbys
         self.loop = Loop(
-            position,
-            takeover.commit_id,
+            config,
+            takeover,
             self._follower,
             clocks,
             groups,
-            takeover.writer,
-            publisher,
             Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions)),
             self._watch.update,
             self._published,
             reached,
-            config.max_requests_per_cut,
-            config.max_request_bytes_per_cut,
-            commit_interval_ms=config.processor_commit_interval_ms,
         )
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.processor.commit_pace import CommitPace
+from sharegroup.processor.commit import CommitPace
 
 
 class RecordedWaits(threading.Condition):

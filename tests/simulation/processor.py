@@ -240,13 +240,11 @@ class SimulatedProcessor:
 
     def _new_loop(self, takeover: Takeover, groups: SimulatedGroups) -> SimulatedLoop:
         return SimulatedLoop(
-            takeover.position,
-            takeover.commit_id,
+            self._config,
+            takeover,
             self._follower,
             self._clocks,
             groups,
-            takeover.writer,
-            takeover.publisher,
             self._timers,
             self._update_watches,
             self._published,
