@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.flags import Site, needs_log, read_properties
+from sharegroup.cli.flags import Command, Site, needs_log, read_properties
 from sharegroup.cli.output import JSON, output_option
 from sharegroup.cli.record_text import DATA_TYPES, FORMATTER_PROPERTIES, LineFormat, json_line
 from sharegroup.cli.terminal import Interruption, interruption
@@ -26,6 +27,69 @@ _CLIENT_ID = "console-share-consumer"
 _LONGEST_POLL_S = 0.5
 """The longest delay of Ctrl-C while no message comes."""
 _MAX_POLL_RECORDS = "max.poll.records"
+_PROPERTIES_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _acknowledgement_options(command: Command) -> Command:
+    """Add the flags of the acknowledgement of printed messages, and pass its type as `acknowledge_type`."""
+
+    @functools.wraps(command)
+    def with_type(*, reject: bool, release: bool, **others: object) -> object:
+        if reject and release:
+            raise click.UsageError("At most one of --reject and --release may be specified.")
+        by_flag = AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE
+        return command(acknowledge_type=by_flag if reject or release else AcknowledgeType.ACCEPT, **others)
+
+    reject = click.option("--reject", is_flag=True, help="Reject messages as they are consumed.")
+    release = click.option("--release", is_flag=True, help="Release messages as they are consumed.")
+    return reject(release(with_type))
+
+
+def _formatter_options(command: Command) -> Command:
+    """Add the flags of the form of a printed line, and pass them as `formatter_properties`."""
+
+    @functools.wraps(command)
+    def with_properties(
+        *,
+        formatter_pairs: tuple[str, ...],
+        formatter_config: Path | None,
+        key_deserializer: str | None,
+        value_deserializer: str | None,
+        **others: object,
+    ) -> object:
+        by_flag = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
+        named = {key: name for key, name in by_flag.items() if name}
+        return command(formatter_properties={**named, **read_properties(formatter_config, formatter_pairs)}, **others)
+
+    pairs = click.option(
+        "--formatter-property",
+        "formatter_pairs",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help=f"Parts and form of a printed line; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
+    )
+    file = click.option("--formatter-config", type=_PROPERTIES_FILE, help="File of such properties.")
+    key = click.option("--key-deserializer", metavar="TYPE", help=f"Show keys as this type: {', '.join(DATA_TYPES)}.")
+    value = click.option("--value-deserializer", metavar="TYPE", help="Show values as this type.")
+    return pairs(file(key(value(with_properties))))
+
+
+def _consumer_options(command: Command) -> Command:
+    """Add the flags of the consumer's configuration, and pass them as `consumer_properties`."""
+
+    @functools.wraps(command)
+    def with_properties(*, command_pairs: tuple[str, ...], command_config: Path | None, **others: object) -> object:
+        return command(consumer_properties=read_properties(command_config, command_pairs), **others)
+
+    pairs = click.option(
+        "--command-property",
+        "command_pairs",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Configuration of the consumer, over that of the configuration file; repeatable.",
+    )
+    file = click.option("--command-config", type=_PROPERTIES_FILE, help="File of such properties.")
+    return pairs(file(with_properties))
 
 
 @click.command()
@@ -39,27 +103,10 @@ _MAX_POLL_RECORDS = "max.poll.records"
     type=click.IntRange(min=0),
     help="Exit if no message is available for this interval; never if not set.",
 )
-@click.option("--reject", is_flag=True, help="Reject messages as they are consumed.")
-@click.option("--release", is_flag=True, help="Release messages as they are consumed.")
+@_acknowledgement_options
 @click.option("--reject-message-on-error", is_flag=True, help="Reject a message that cannot be printed; else halt.")
-@click.option(
-    "--formatter-property",
-    "formatter_properties",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help=f"Parts and form of a printed line; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
-)
-@click.option("--formatter-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
-@click.option("--key-deserializer", metavar="TYPE", help=f"Show keys as this type: {', '.join(DATA_TYPES)}.")
-@click.option("--value-deserializer", metavar="TYPE", help="Show values as this type.")
-@click.option(
-    "--command-property",
-    "command_properties",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Configuration of the consumer, over that of the configuration file; repeatable.",
-)
-@click.option("--command-config", type=click.Path(dir_okay=False, path_type=Path), help="File of such properties.")
+@_formatter_options
+@_consumer_options
 @needs_log
 @output_option
 def consume(
@@ -67,15 +114,10 @@ def consume(
     group: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
-    reject: bool,
-    release: bool,
+    acknowledge_type: AcknowledgeType,
     reject_message_on_error: bool,
-    formatter_properties: tuple[str, ...],
-    formatter_config: Path | None,
-    key_deserializer: str | None,
-    value_deserializer: str | None,
-    command_properties: tuple[str, ...],
-    command_config: Path | None,
+    formatter_properties: Mapping[str, str],
+    consumer_properties: Mapping[str, str],
     site: Site,
     output: str,
 ) -> None:
@@ -90,22 +132,12 @@ def consume(
       sharegroup consume --topic orders --group orders --max-messages 10 \\
         --formatter-property print.key=true
     """
-    if reject and release:
-        raise click.UsageError("At most one of --reject and --release may be specified.")
-    shorthands = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
-    properties = {
-        **{key: name for key, name in shorthands.items() if name},
-        **read_properties(formatter_config, formatter_properties),
-    }
-    line_of = json_line if output == JSON else LineFormat(properties).line
+    line_of = json_line if output == JSON else LineFormat(formatter_properties).line
     _check_topic(site, topic)
-    consumer_config = _consumer_config(site, group, read_properties(command_config, command_properties), max_messages)
-    acknowledge_type = (
-        AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
-    )
+    config = _consumer_config(site, group, consumer_properties, max_messages)
     printer = _Printer(line_of, acknowledge_type, reject_message_on_error, max_messages)
     try:
-        with interruption() as interrupted, _as_share_group_error(), ShareConsumer(consumer_config) as consumer:
+        with interruption() as interrupted, _as_share_group_error(), ShareConsumer(config) as consumer:
             consumer.subscribe([topic])
             _run(consumer, printer, timeout_ms, interrupted)
     finally:
