@@ -27,8 +27,7 @@ from sharegroup.audit.verification.findings import Verification
 from sharegroup.audit.verification.verify_table import verify_table
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.spark.session import build_session
-from sharegroup.spark.verify_table import ROWS_PER_TASK
-from sharegroup.spark.verify_table import verify_table as verify_by_spark
+from sharegroup.spark.verify_by_spark import ROWS_PER_TASK, verify_by_spark
 
 _SAMPLE_S = 0.2
 _MEGABYTE = 1024 * 1024

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.audit.verification.verify_table import Progress
-from sharegroup.cli.audit import audit
 from sharegroup.cli.audit_source import TableAccess
+from sharegroup.cli.lazy_groups import audit
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.exit_code import exit_codes_text
 from sharegroup.spark.audit_rows import SparkRows
 from sharegroup.spark.job import Job, end_process
-from sharegroup.spark.verify_table import verify_table
+from sharegroup.spark.verify_by_spark import verify_by_spark
 
 COMMANDS = ("as-of", "lineage", "verify", "diff", "stats", "what-if", "redrive")
 """The commands of `sharegroup audit` that this program has; the last two need no rows from Spark."""
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return SparkRows(open_session, path)
 
         def verify(path: str, broker: BrokerConfig, group_id: str | None, _: Progress) -> Verification:
-            return verify_table(open_session(), path, broker, group_id)
+            return verify_by_spark(open_session(), path, broker, group_id)
 
         access = TableAccess(open_rows, verify)
         try:

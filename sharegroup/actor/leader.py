@@ -44,7 +44,7 @@ from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.log_watches import LogWatches
 from sharegroup.actor.member_silence import MemberSilence
-from sharegroup.actor.redrive import redrive
+from sharegroup.actor.redrive_requests import redrive
 from sharegroup.actor.share_requests import ShareRequests
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions

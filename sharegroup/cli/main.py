@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.lazy_group import LazyCommand, LazyGroup
+from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
 from sharegroup.cli.terminal import Interrupted
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of
@@ -20,8 +20,8 @@ _COMMANDS = {
     "groups": LazyCommand(
         "sharegroup.cli.group_commands", "groups", "List, describe, configure and resume share groups."
     ),
-    "audit": LazyCommand("sharegroup.cli.audit", "audit", "Verify, trace, compare and export the state table."),
-    "migrate": LazyCommand("sharegroup.cli.migrate", "migrate", "Move share groups from Kafka to here, and back."),
+    "audit": LazyCommand("sharegroup.cli.lazy_groups", "audit", "Verify, trace, compare and export the state table."),
+    "migrate": LazyCommand("sharegroup.cli.lazy_groups", "migrate", "Move share groups from Kafka to here, and back."),
     "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
     "metrics": LazyCommand("sharegroup.cli.metrics", "metrics", "Print the metrics of all share groups."),
     "dashboard": LazyCommand("sharegroup.cli.dashboard", "dashboard", "Serve a page with all groups as they are now."),

@@ -1,22 +1,48 @@
-"""`sharegroup migrate from-kafka`: a share group of a Kafka broker continues here."""
+"""`sharegroup migrate from-kafka`: a share group of a Kafka broker continues here.
+
+The import has an order that leaves nothing half-applied when it is refused:
+
+1. The states of the share-partitions are imported: a group with members is refused here.
+2. The configuration is set, if any state was imported. The processor may refuse it, if its limits are not those that it
+   was checked by, or not answer: then it is reported, and all of it can be repeated, since a state replaces the one
+   before.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import click
 
 from sharegroup.audit.kafka_state.kafka_groups import KafkaGroup, kafka_group
 from sharegroup.cli.flags import Site, needs_log, timeout_option
-from sharegroup.cli.group_import import CONFIGURATION, GroupImport, import_group
-from sharegroup.cli.kafka_source import KafkaSource, needs_kafka
+from sharegroup.cli.kafka_flags import KafkaSource, needs_kafka
 from sharegroup.cli.output import JSON, counted, end_with_failures, output_option, print_json, print_text, table
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.group_results import TopicPartition
 from sharegroup.client.imported_partition import ImportedPartition
 from sharegroup.config.group import validate_overrides
 from sharegroup.core.record_state import RecordState
-from sharegroup.errors import NonEmptyGroupError, UnknownTopicError
+from sharegroup.errors import ApiError, NonEmptyGroupError, UnknownTopicError
 from sharegroup.logs.port import Log
+
+CONFIGURATION = "configuration"
+"""Name of the configuration among the failures; share-partitions have topic-partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupImport:
+    """The result of an import.
+
+    Attributes:
+        failures: what was refused → its error: share-partitions by topic-partition, and `CONFIGURATION`.
+        is_configured: False if the configuration was not set: it was refused, or no state was imported.
+    """
+
+    failures: Mapping[str, ApiError] = field(default_factory=dict)
+    is_configured: bool = True
 
 
 @click.command("from-kafka", short_help="Continue a share group of a Kafka broker here.")
@@ -158,3 +184,33 @@ def _print_config(config: Mapping[str, str] | None, group_id: str, source: Kafka
         print_text("Configuration copied from the broker:", table(("KEY", "VALUE"), sorted(config.items())))
     else:
         print_text("The group has no configuration of its own on the broker: the defaults of the processor apply.")
+
+
+def import_group(
+    admin: AdminClient,
+    group_id: str,
+    states: Mapping[TopicPartition, ImportedPartition],
+    config: Mapping[str, str],
+    timeout_s: float,
+) -> GroupImport:
+    """Begin a group with the state and the configuration of another system, in the order of this module.
+
+    Args:
+        admin: a client of the processor.
+        group_id: the group, which must have no members.
+        states: (topic, partition) → its state.
+        config: the group's own configuration there; the other keys stay as they are.
+        timeout_s: how long to wait for each answer of the processor.
+
+    Raises:
+        NonEmptyGroupError: the group has members; the configuration was not changed.
+    """
+    results = admin.import_share_partitions(group_id, states, timeout_s)
+    failures = {f"{topic}-{partition}": error for (topic, partition), error in results.items() if error is not None}
+    is_any_imported = len(failures) < len(results) or not results
+    if config and is_any_imported:
+        try:
+            admin.alter_group_config(group_id, config, timeout=timeout_s)
+        except ApiError as error:
+            failures[CONFIGURATION] = error
+    return GroupImport(failures, is_any_imported and CONFIGURATION not in failures)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sharegroup.cli.flags import Site, needs_log, parse_pairs
-from sharegroup.cli.lazy_group import LazyCommand, LazyGroup
+from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.port import Log, TopicDescription

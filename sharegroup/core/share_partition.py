@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
 from sharegroup.core.acquisition import AcquireRequest, answer_ranges, chosen_runs, fresh_run
+from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import Cause, RecordState, outcome_of
 from sharegroup.core.records import (
@@ -19,7 +20,6 @@ from sharegroup.core.records import (
     StartOffsetMoved,
     Transition,
 )
-from sharegroup.core.redrive import archived_runs
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import IllegalTransitionError, StateTableError

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.audit.history.group_history import group_history
-from sharegroup.audit.timelines.delivery_map import DeliveryMap
 from sharegroup.audit.timelines.lock_timeline import STILL_HELD
 from sharegroup.audit.timelines.time_axis import TimeAxis
-from sharegroup.audit.timelines.timeline import GroupTimeline, group_timeline
+from sharegroup.audit.timelines.timeline import DeliveryMap, GroupTimeline, group_timeline
 from sharegroup.core.record_state import Cause
 from sharegroup.protocol.rows import StateRow
 from tests.actor.group_harness import GROUP_ID

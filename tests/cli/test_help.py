@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from sharegroup.cli.lazy_group import LazyGroup
+from sharegroup.cli.lazy_groups import LazyGroup
 from sharegroup.cli.main import program
 from tests.cli.conftest import CommandLine
 

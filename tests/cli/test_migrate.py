@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from sharegroup.cli.group_import import CONFIGURATION, GroupImport, import_group
+from sharegroup.cli.migrate_from_kafka import CONFIGURATION, GroupImport, import_group
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.imported_partition import ImportedPartition
 from sharegroup.client.share_consumer import ShareConsumer

@@ -29,7 +29,7 @@ from sharegroup.errors import PointOutsideHistoryError, StateTableError
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.audit_rows import SparkRows
-from sharegroup.spark.verify_table import verify_table
+from sharegroup.spark.verify_by_spark import verify_by_spark
 from sharegroup.state.fold import fold_order
 from sharegroup.state.maintenance import take_snapshot
 from sharegroup.state.row_filter import RowFilter
@@ -62,7 +62,7 @@ class Worked:
         return SparkRows(lambda: self.spark, path)
 
     def _verify(self, path: str, broker: BrokerConfig, group_id: str | None, _: Progress) -> Verification:
-        return verify_table(self.spark, path, broker, group_id)
+        return verify_by_spark(self.spark, path, broker, group_id)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from sharegroup.config.table_location import TableLocation
 from sharegroup.errors import ConfigurationError
 from sharegroup.spark.audit_rows import SparkRows
 from sharegroup.spark.stored_table import spark_address
-from sharegroup.spark.verify_table import verify_table as verify_by_spark
+from sharegroup.spark.verify_by_spark import verify_by_spark
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.row_filter import RowFilter
 from tests.audit.test_pruned_table import BROKER

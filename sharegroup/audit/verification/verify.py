@@ -7,8 +7,8 @@ A history of any length is checked in pieces, in this order:
 3. Segments (`segments`): the rows of a share-partition from one snapshot to the next fold independently.
 4. Chains (`state_chain`): the snapshots and tombstones of a share-partition, and rows whose segment has no snapshot.
 
-Here the rows are in memory; `verify_table` and `sharegroup.spark.verify_table` divide those of a table, and check the
-pieces by the same functions.
+Here the rows are in memory; `verify_table` and `sharegroup.spark.verify_by_spark` divide those of a table, and check
+the pieces by the same functions.
 """
 
 from __future__ import annotations

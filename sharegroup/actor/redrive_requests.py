@@ -6,9 +6,9 @@ from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import Effect, address_of, response_to
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.led_partitions import LedPartitions
+from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.core.redrive import archived_runs
 from sharegroup.errors import ApiError, InvalidRequestError
 from sharegroup.protocol.group_administration import RedriveShareGroupRecordsRequest, RedriveShareGroupRecordsResponse
 from sharegroup.protocol.messages import ErrorResponse, parsed

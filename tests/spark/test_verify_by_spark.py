@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.history import write_history
 from sharegroup.audit.verification.verify_table import verify_table
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.spark.verify_table import verify_table as verify_by_spark
+from sharegroup.spark.verify_by_spark import verify_by_spark
 from sharegroup.state.maintenance import compact
 from tests.audit.test_pruned_table import BROKER, batches_of_a_group
 from tests.audit.worked_site import write_table

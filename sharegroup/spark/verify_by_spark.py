@@ -60,7 +60,7 @@ _Batches = Iterator[pa.RecordBatch]
 _MARKER_COLUMNS = ("record_type", "commit_id", "leader_epoch", "payload")
 
 
-def verify_table(
+def verify_by_spark(
     spark: SparkSession,
     path: str,
     broker: BrokerConfig,
