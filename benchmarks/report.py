@@ -57,8 +57,11 @@ class Figure:
 
 
 def number_text(value: float) -> str:
-    """The value with three significant digits, or without decimals from 1,000 on."""
-    return f"{value:.0f}" if abs(value) >= 1_000 else f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
+    """The value with three significant digits, or more from 100 on: a ratio of 1.14 is not one of 1.1."""
+    size = abs(value)
+    if size < 1:
+        return f"{value:.3g}"
+    return f"{value:.{0 if size >= 1_000 else 1 if size >= 10 else 2}f}"
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

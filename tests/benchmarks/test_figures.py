@@ -23,7 +23,7 @@ from benchmarks.window import Window, longest_silence_s, merged
         (Figure("large_state.local.silence", 0.2513, "s", 0.3), "large_state.local.silence 0.251 s target 0.3 met"),
         (
             Figure("queues.together.time", 1.3, "s", 1.2, peer=2.4),
-            "queues.together.time 1.3 s peer 2.4 s target 1.2 short",
+            "queues.together.time 1.30 s peer 2.40 s target 1.2 short",
         ),
         (Figure("round_trip.local.idle.max", 99.96, "ms"), "round_trip.local.idle.max 100.0 ms"),
     ],

@@ -69,7 +69,7 @@ def test_the_page_has_figures_of_measured_rows_only() -> None:
     text = page_text([(row_of("T3"), RESULT), (row_of("T4"), None)], "benchmarks")
     measured, unmeasured = text.partition("## T4")[::2]
     assert "| `T3.locks_2000.rate` | records/s | 100.0 | 120.0 | 300.0 | 3 | 300.0 | 0.40 |  |  |" in measured
-    assert "| `T3.locks_2000.ratio` | x | 0.25 | 0.4 | 1.5 | 3 |  |  | 0.5 | short |" in measured
+    assert "| `T3.locks_2000.ratio` | x | 0.25 | 0.4 | 1.50 | 3 |  |  | 0.5 | short |" in measured
     assert "![T3](benchmarks/T3.svg)" in measured
     assert NOT_MEASURED not in measured
     assert NOT_MEASURED in unmeasured
@@ -100,7 +100,7 @@ def test_rounds_are_recorded_one_by_one(
     file = tmp_path / "figures"
     monkeypatch.setenv(FIGURES_VARIABLE, str(file))
     print_rounds([[Figure("a.b", 1, "s", peer=3)], [Figure("a.b", 2, "s", peer=4)], [Figure("a.b", 9, "s", peer=5)]])
-    assert capsys.readouterr().out.splitlines()[0] == "a.b 2.0 s peer 4.0 s"
+    assert capsys.readouterr().out.splitlines()[0] == "a.b 2.00 s peer 4.00 s"
     assert [json.loads(line)["value"] for line in file.read_text().splitlines()] == [1, 2, 9]
 
 
