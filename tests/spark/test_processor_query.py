@@ -51,9 +51,11 @@ def hosted(spark: SparkSession, site: Site, batch_duration_ms: int = LONG_MS) ->
 
 
 def streaming_query(spark: SparkSession, query: ProcessorQuery) -> StreamingQuery:
-    epoch = query.processor.leader_epoch
-    (stream,) = (q for q in spark.streams.active if (q.name or "").endswith(f"-{epoch}"))
-    return stream
+    """Return the query that runs now; it is started again when a Python process comes too late for Spark."""
+    suffix = f"-{query.processor.leader_epoch}"
+    return eventually(
+        lambda: next((each for each in spark.streams.active if (each.name or "").endswith(suffix)), None), "the query"
+    )
 
 
 def drain(site: Site, record_count: int = 20) -> None:
@@ -112,10 +114,10 @@ def test_members_are_answered_before_spark_comes_to_its_first_batch(
 
 def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=200) as query:
-        stream = streaming_query(spark, query)
 
         def figures() -> list[Mapping[str, object]]:
-            rows = [progress.observedMetrics.get(OBSERVATION) for progress in stream.recentProgress]
+            progress = streaming_query(spark, query).recentProgress
+            rows = [each.observedMetrics.get(OBSERVATION) for each in progress]
             return [row.asDict() for row in rows if row is not None]
 
         # A batch ends once something beyond its ranges is applied: work goes on until three are over.
@@ -125,15 +127,16 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
         assert sum(int(str(row["commits"])) for row in shown) >= 2
         assert sum(int(str(row["messages"])) for row in shown) >= sum(int(str(row["commits"])) for row in shown)
         assert {"take_ms", "apply_ms", "commit_ms", "publish_ms", "answers"} <= shown[0].keys()
-        assert all(0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in stream.recentProgress)
+        assert all(
+            0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in streaming_query(spark, query).recentProgress
+        )
 
 
 def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=0) as query:
-        stream = streaming_query(spark, query)
         drain(site)
         ends = {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
-        eventually(lambda: len(stream.recentProgress) >= 2, "batches end by themselves")
+        eventually(lambda: len(streaming_query(spark, query).recentProgress) >= 2, "batches end by themselves")
         assert all(query.processor.published_ends[p] >= 1 for p in ends)
 
 
