@@ -12,7 +12,7 @@ from sharegroup.config.loader import Settings
 from sharegroup.logs.open import open_log
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
 

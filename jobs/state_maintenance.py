@@ -1,7 +1,7 @@
 """Keep the state small: snapshot the table, prune what is past the audit retention, merge small files, vacuum.
 
-It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk an hour later,
-with the next run's vacuum or the processor's own. Example:
+It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk ten minutes
+later at the earliest, with the next run's vacuum or the processor's own. Example:
 
     python jobs/state_maintenance.py --config conf/local.yaml --set audit.retention.ms=86400000 --dry-run
 """
@@ -66,13 +66,13 @@ def maintain(settings: Settings, is_dry_run: bool) -> None:
 
 
 def sizes(path: str) -> str:
-    """The size of the table, for people."""
+    """Return the size of the table as text."""
     size = table_size(path)
     return f"live {text(size.live)}; with earlier versions {text(size.data)}; log {text(size.log)}"
 
 
 def text(count: FileCount) -> str:
-    """Files and bytes, for people."""
+    """Return a number of files and their bytes as text."""
     return f"{count.files:,} files, {count.size_bytes:,} bytes"
 
 

@@ -55,7 +55,7 @@ def check_java(minimum: int = 17) -> str:
         raise EnvironmentNotReadyError(f"Java is missing: no program bin/java {searched}.", remedy)
     version = _java_version(java)
     if version is None:
-        raise EnvironmentNotReadyError(f"Java is missing: {java} does not run, or does not tell its version.", remedy)
+        raise EnvironmentNotReadyError(f"Java is missing: {java} does not run, or does not print its version.", remedy)
     if int(re.split(r"\D", version, maxsplit=1)[0]) < minimum:
         raise EnvironmentNotReadyError(f"Java is too old: {java} is {version}, needed is {minimum}.", remedy)
     return java

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sharegroup.actor.administration import Administration
 from sharegroup.actor.context import ActorContext, CutTime, LoggedRequest
-from sharegroup.actor.descriptions import PAUSED, assigned_topics, described_config, described_group
+from sharegroup.actor.descriptions import assigned_topics, described_config, described_group
 from sharegroup.actor.effects import Address, Effect, Persist, Send, Wake, response_to
 from sharegroup.actor.observed_topics import ObservedTopics
 from sharegroup.coordinator import state_topics
@@ -24,6 +24,7 @@ from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.errors import GroupIdNotFoundError, UnknownMemberIdError
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_administration import RedriveShareGroupRecordsRequest
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -122,7 +123,7 @@ class Coordinator:
     def state_name(self) -> str:
         """Name of the group's state."""
         state = self._group.state
-        return PAUSED if state.pause is not None else state.name
+        return GroupStateName.PAUSED if state.pause is not None else state.name
 
     def describe(self, envelope: RequestEnvelope) -> ErrorResponse:
         """Return the group and its members, or its configuration.

@@ -19,14 +19,13 @@ from sharegroup.protocol.group_description import (
     DescribedPartition,
     DescribedTopic,
     DescribeShareGroupOffsetsRequest,
+    GroupStateName,
     OffsetsPosition,
     ShareGroupDescribeResponse,
 )
 from sharegroup.protocol.group_messages import TopicPartitions
 from sharegroup.protocol.rows import RunEntry
 
-PAUSED = "Paused"
-"""State of a group that an administrator has paused."""
 MAX_ENTRIES_PER_PAGE = 4_000
 """Share-partitions and runs of one answer: about half a megabyte."""
 _PAST_ALL_OFFSETS = 1 << 63
@@ -35,7 +34,7 @@ _PAST_ALL_OFFSETS = 1 << 63
 def described_group(state: GroupState, assignor_name: str) -> ShareGroupDescribeResponse:
     """Return the group and its members."""
     return ShareGroupDescribeResponse(
-        group_state=PAUSED if state.pause is not None else state.name,
+        group_state=GroupStateName.PAUSED if state.pause is not None else state.name,
         group_epoch=state.group_epoch,
         assignment_epoch=state.assignment_epoch,
         assignor_name=assignor_name,

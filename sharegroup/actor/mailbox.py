@@ -20,7 +20,7 @@ from sharegroup.errors import (
     UnsupportedVersionError,
 )
 from sharegroup.protocol.api_key import DESCRIBING_KEYS, INTERNAL_KEYS, LATEST_VERSION, RECIPIENTS, ActorRole, ApiKey
-from sharegroup.protocol.group_description import ShareGroupDescribeResponse
+from sharegroup.protocol.group_description import GroupStateName, ShareGroupDescribeResponse
 from sharegroup.protocol.messages import ENVELOPE_VERSION, ErrorResponse, RequestEnvelope
 from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -54,10 +54,6 @@ class NamedActor(Actor, Protocol):
     def state_name(self) -> str:
         """Return the name of the group's state."""
         ...
-
-
-QUARANTINED = "Quarantined"
-"""State of a group that failed; all others are named by its coordinator."""
 
 
 class ActorFailedError(Exception):
@@ -109,7 +105,7 @@ class GroupActors:
     @property
     def state_name(self) -> str:
         """Name of the group's state."""
-        return QUARANTINED if self._failure else self._coordinator.state_name
+        return GroupStateName.QUARANTINED if self._failure else self._coordinator.state_name
 
     @property
     def is_empty(self) -> bool:
@@ -196,7 +192,7 @@ class GroupActors:
             raise ActorFailedError(role, message) from failure
         if self._failure and isinstance(body, ShareGroupDescribeResponse):
             quarantine = {"quarantined_role": self._failed_role.value, "quarantine_reason": self._failure}
-            body = body.model_copy(update={"group_state": QUARANTINED, **quarantine})
+            body = body.model_copy(update={"group_state": GroupStateName.QUARANTINED, **quarantine})
         if envelope.reply_partition >= 0:
             self._effects.append(response_to(address_of(envelope), body, self._context.leader_epoch))
 

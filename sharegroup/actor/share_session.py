@@ -10,18 +10,12 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidShareSessionEpochError
 from sharegroup.protocol.messages import RequestEnvelope
-from sharegroup.protocol.share_fetch import PartitionResponse
+from sharegroup.protocol.share_fetch import PartitionResponse, next_epoch
 
-MAX_EPOCH = 2**31 - 1
 MAX_SESSION_PARTITIONS = 10_000
 """Partitions that a session may name: each of them is state."""
 MAX_UNKNOWN_PARTITIONS = 500
 """Partitions of a session that are not led here; a member that is assigned them has been late, or early, by a few."""
-
-
-def next_epoch(epoch: int) -> int:
-    """Return the share-session epoch after this one; it wraps to 1, since 0 opens a session."""
-    return 1 if epoch >= MAX_EPOCH else epoch + 1
 
 
 class PendingFetch(NamedTuple):

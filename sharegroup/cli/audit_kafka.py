@@ -14,8 +14,8 @@ from sharegroup.audit.kafka_state.kafka_import import ImportSummary, KafkaImport
 from sharegroup.audit.kafka_state.kafka_records import kafka_records, record_document
 from sharegroup.audit.kafka_state.kafka_source import DUMP_FILES
 from sharegroup.cli.flags import Site, needs_state_table
-from sharegroup.cli.kafka_flags import KafkaSource, needs_kafka, shown
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
+from sharegroup.cli.kafka_flags import KafkaSource, needs_kafka
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, shown, table
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError
 from sharegroup.exit_code import ExitCode
 from sharegroup.state.reader import StateTableReader

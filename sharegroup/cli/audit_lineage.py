@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -16,9 +15,8 @@ from sharegroup.audit.history.lineage import LineageRequest, lineage
 from sharegroup.audit.history.points import parse_time
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.cli.audit_source import needs_rows, selects_partitions
-from sharegroup.cli.flags import Site
+from sharegroup.cli.flags import parse_offsets
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, table
-from sharegroup.core.offset_ranges import OffsetRange
 
 
 @click.command("lineage")
@@ -35,7 +33,6 @@ def lineage_command(
     since: str | None,
     until: str | None,
     selection: Selection,
-    site: Site,
     source: RowSource,
     output: str,
 ) -> None:
@@ -58,7 +55,7 @@ def lineage_command(
         raise click.UsageError("Choose records by --topic, --member, --since or --until.")
     request = LineageRequest(
         selection=selection,
-        offsets=None if offsets is None else _parse_offsets(offsets),
+        offsets=None if offsets is None else parse_offsets(offsets, "--offset"),
         member=member,
         since_ms=None if since is None else parse_time(since),
         until_ms=None if until is None else parse_time(until),
@@ -68,16 +65,6 @@ def lineage_command(
         print_json(document)
     else:
         print_text(*_parts({**document, "deliveries": [asdict(delivery) for delivery in document["deliveries"]]}))
-
-
-def _parse_offsets(text: str) -> OffsetRange:
-    match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", text)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-    if first > last:
-        raise click.BadParameter(
-            f"{text!r} is neither an offset like 17 nor a range like 10-20.", param_hint="--offset"
-        )
-    return first, last
 
 
 def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:

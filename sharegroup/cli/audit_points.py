@@ -13,7 +13,6 @@ from sharegroup.audit.history.diff import diff
 from sharegroup.audit.history.points import LATEST
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.cli.audit_source import needs_rows, selects_partitions
-from sharegroup.cli.flags import Site
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
 
 _SHOWN_RANGES = 20
@@ -27,7 +26,7 @@ _POINT_HELP = "ISO-8601 time, epoch ms, commit:ID, or PARTITION:OFFSET of the re
 @selects_partitions
 @needs_rows
 @output_option
-def as_of_command(at: str, selection: Selection, site: Site, source: RowSource, output: str) -> None:
+def as_of_command(at: str, selection: Selection, source: RowSource, output: str) -> None:
     """Show the full state of groups at a point: start offsets, runs, locks, members, configuration.
 
     A point is a time (all cuts of the processor at or before it), a commit, or a position of the request log (the cut
@@ -82,7 +81,7 @@ def _partition_parts(partition: Mapping[str, Any]) -> Iterator[RenderableType]:
 @selects_partitions
 @needs_rows
 @output_option
-def diff_command(first: str, last: str, selection: Selection, site: Site, source: RowSource, output: str) -> None:
+def diff_command(first: str, last: str, selection: Selection, source: RowSource, output: str) -> None:
     """Show the changes between two points.
 
     Moves of start offsets, records by their change of state, members that joined and left, changes of configuration.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from sharegroup.audit.history.points import parse_time
 from sharegroup.audit.redrive.redrive_plan import Candidate, RedrivePlan, Skipped
 from sharegroup.audit.redrive.redrive_run import copy_batches, dead_letter_candidates, read_plan, redrive_archived
-from sharegroup.cli.flags import Site, needs_state_table, timeout_option
+from sharegroup.cli.flags import Site, needs_state_table, parse_offsets, timeout_option
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
-from sharegroup.client.offset_reset import epoch_ms
 from sharegroup.core.offset_ranges import merge
 from sharegroup.errors import InvalidRecordStateError
 from sharegroup.logs.port import Log
@@ -61,9 +60,9 @@ class _Result:
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
 @click.option("--topic", metavar="TOPIC", help="Topic of the records.")
 @click.option("--partition", type=click.IntRange(min=0), help="Partition of the records.")
-@click.option("--offsets", metavar="A-B", help="Their offsets, both inclusive; one offset alone is allowed.")
+@click.option("--offset", "offsets", metavar="OFFSET[-LAST]", help="The record, or the records of this range.")
 @click.option("--from-dlq", metavar="TOPIC", help="The records to which the dead-letter records in this topic lead.")
-@click.option("--since", metavar="TIME", help="Only dead-letter records from then on: YYYY-MM-DDThh:mm:ss.sss, UTC.")
+@click.option("--since", metavar="TIME", help="Only dead-letter records from then on: ISO-8601 or epoch ms.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many dead-letter records.")
 @click.option("--reason", default="", help="Reason, which the history of the records shows.")
 @click.option("--execute", is_flag=True, help="Do it; without this flag the command only shows what it would do.")
@@ -93,18 +92,18 @@ def redrive(
     \b
     Example:
       sharegroup audit redrive --group orders --topic orders \\
-        --partition 0 --offsets 17-40
+        --partition 0 --offset 17-40
       sharegroup audit redrive --group orders --from-dlq orders-dlq \\
-        --since 2026-11-01T00:00:00.000 --execute
+        --since 2026-11-01T00:00:00Z --execute
     """
     is_range = (topic, partition, offsets) != (None, None, None)
     if is_range == (from_dlq is not None):
-        raise click.UsageError("Give either --topic, --partition and --offsets, or --from-dlq.")
+        raise click.UsageError("Give either --topic, --partition and --offset, or --from-dlq.")
     if is_range and (since is not None or limit is not None):
         raise click.UsageError("--since and --limit belong to --from-dlq.")
     with site.open_log() as log:
         if from_dlq is not None:
-            since_ms = None if since is None else epoch_ms(since)
+            since_ms = None if since is None else parse_time(since)
             candidates: Sequence[Candidate] = dead_letter_candidates(log, from_dlq, group_id, since_ms, limit)
         else:
             candidates = [_selected(topic, partition, offsets)]
@@ -120,11 +119,8 @@ def redrive(
 
 def _selected(topic: str | None, partition: int | None, offsets: str | None) -> Candidate:
     if topic is None or partition is None or offsets is None:
-        raise click.UsageError("--topic, --partition and --offsets belong together.")
-    ends = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", offsets)
-    first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
-    if last < first:
-        raise click.UsageError(f"--offsets {offsets} is no range of offsets. Write it as 17-40, or as 17.")
+        raise click.UsageError("--topic, --partition and --offset belong together.")
+    first, last = parse_offsets(offsets, "--offset")
     return Candidate(topic, partition, first, last)
 
 

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import track
 
+from sharegroup.audit.history.points import parse_time
 from sharegroup.cli.flags import Site, needs_state_table
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, shown
 from sharegroup.cli.pictures.drawing import require_plotly
-from sharegroup.cli.pictures.report_content import Counted, group_report
+from sharegroup.cli.pictures.report_content import group_report
 from sharegroup.cli.pictures.report_page import Report, report_html
-from sharegroup.client.offset_reset import epoch_ms
 from sharegroup.errors import ConfigurationError
-
-Item = TypeVar("Item")
 
 
 @click.command("report")
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group.")
 @click.option("--topic", metavar="TOPIC", help="Only the share-partitions of this topic.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition of the topic.")
-@click.option("--since", metavar="TIME", help="From then on: YYYY-MM-DDThh:mm:ss.sss, UTC.")
+@click.option("--since", metavar="TIME", help="From then on: ISO-8601 or epoch ms.")
 @click.option("--until", metavar="TIME", help="Up to then, in the same form.")
 @click.option(
     "--file",
@@ -58,7 +51,7 @@ def report(
     Example:
       sharegroup audit report --group orders --file report.html
       sharegroup audit report --group orders --topic orders \\
-        --partition 0 --since 2026-11-01T00:00:00.000 --file report.html
+        --partition 0 --since 2026-11-01T00:00:00Z --file report.html
     """
     require_plotly()
     if partition is not None and topic is None:
@@ -68,18 +61,12 @@ def report(
         group_id,
         topic,
         partition,
-        since_ms=None if since is None else epoch_ms(since),
-        until_ms=None if until is None else epoch_ms(until),
-        track=_tracked,
+        since_ms=None if since is None else parse_time(since),
+        until_ms=None if until is None else parse_time(until),
+        track=shown,
     )
     _write(path, report_html(document))
     _print_result(path, document, output)
-
-
-def _tracked(values: Counted[Item], description: str) -> Iterator[Item]:
-    """Iterate with a progress bar on the terminal."""
-    console = Console(stderr=True)
-    yield from track(values, description, len(values), console=console, transient=True, disable=not sys.stderr.isatty())
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import track
 
 from sharegroup.audit.history.as_of import Selection
 from sharegroup.audit.history.row_source import RowSource, Summary, TableRows
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.audit.verification.verify_table import Progress, verify_table
-from sharegroup.cli.flags import Site, needs_state_table
+from sharegroup.cli.flags import Command, Site, needs_state_table
+from sharegroup.cli.output import shown
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.row_filter import RowFilter
-
-Command = Callable[..., Any]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +39,18 @@ def table_access() -> TableAccess:
 
 
 def needs_rows(command: Command) -> Command:
-    """Add the flags of the state table to a command, and pass its settings as `site` and its rows as `source`."""
+    """Add the flags of the state table to a command, and pass its rows as `source`."""
 
     @functools.wraps(command)
     def with_rows(*, site: Site, **others: object) -> object:
-        source = table_access().open_rows(site.state_table_path)
-        return command(site=site, source=_Watched(source), **others)
+        return command(source=rows_of(site), **others)
 
     return needs_state_table(with_rows)
+
+
+def rows_of(site: Site) -> RowSource:
+    """Return the rows of a state table, which show on a terminal how far their reading is."""
+    return _Watched(table_access().open_rows(site.state_table_path))
 
 
 def selects_partitions(command: Command) -> Command:
@@ -77,17 +75,10 @@ class _Watched:
 
     def rows(self, row_filter: RowFilter) -> Iterable[StateRow]:
         """Return the rows of the source."""
-        rows = self._source.rows(row_filter)
-        return _shown(rows, "reading rows", len(rows) if isinstance(rows, Sized) else None)
+        return shown(self._source.rows(row_filter), "reading rows")
 
     def by_partition(
         self, row_filter: RowFilter, summarize: Callable[[Iterable[StateRow]], Summary]
     ) -> Iterator[Summary]:
         """Return the summaries of the source."""
-        yield from _shown(self._source.by_partition(row_filter, summarize), "reading share-partitions", None)
-
-
-def _shown(items: Iterable[Item], text: str, total: int | None) -> Iterable[Item]:
-    if not sys.stderr.isatty():
-        return items
-    return track(items, text, total, console=Console(stderr=True), transient=True)
+        yield from shown(self._source.by_partition(row_filter, summarize), "reading share-partitions")

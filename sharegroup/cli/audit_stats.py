@@ -11,11 +11,10 @@ from rich.console import RenderableType
 
 from sharegroup.audit.history.as_of import Selection
 from sharegroup.audit.history.extent import iso_time
-from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.statistics.stats import stats
 from sharegroup.cli.audit_lineage import completeness_text
-from sharegroup.cli.audit_source import needs_rows, selects_partitions
-from sharegroup.cli.flags import Site
+from sharegroup.cli.audit_source import rows_of, selects_partitions
+from sharegroup.cli.flags import Site, needs_state_table
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, table
 
 _DURATIONS = {"MEAN-MS": "mean_ms", "P50-MS": "p50_ms", "P99-MS": "p99_ms", "MAX-MS": "max_ms"}
@@ -26,9 +25,9 @@ _SHOWN_RANGES = 5
 @click.option("--check-gaps", is_flag=True, help="Read the gaps that members reported again from the log.")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Length of the lists.")
 @selects_partitions
-@needs_rows
+@needs_state_table
 @output_option
-def stats_command(check_gaps: bool, top: int, selection: Selection, site: Site, source: RowSource, output: str) -> None:
+def stats_command(check_gaps: bool, top: int, selection: Selection, site: Site, output: str) -> None:
     """Show the figures of groups over their history.
 
     Records by state, time in each state, deliveries of a record, members by the time that they take, records that were
@@ -41,7 +40,7 @@ def stats_command(check_gaps: bool, top: int, selection: Selection, site: Site, 
       sharegroup audit stats --group orders --check-gaps --output json
     """
     with site.open_log() if check_gaps else nullcontext() as log:
-        document = stats(source, selection, site.settings.broker, log, top)
+        document = stats(rows_of(site), selection, site.settings.broker, log, top)
     if output == JSON:
         print_json(document)
     else:

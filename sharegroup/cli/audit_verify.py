@@ -91,7 +91,7 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
         "finding_count": verification.finding_count + (len(replay.findings) if replay is not None else 0),
         "findings": [
             {
-                "place": finding.location,
+                "location": finding.location,
                 "request_offset": None if finding.request_offset < 0 else finding.request_offset,
                 "invariant": finding.violation.invariant,
                 "detail": finding.violation.detail,
@@ -143,7 +143,7 @@ def _print(verification: Verification, replay: RequestVerification | None) -> No
 def _print_findings(findings: Sequence[Finding]) -> None:
     if findings:
         cells = [(finding.location, finding.violation.invariant, finding.violation.detail) for finding in findings]
-        print_text("", table(("PLACE", "INVARIANT", "DETAIL"), cells))
+        print_text("", table(("LOCATION", "INVARIANT", "DETAIL"), cells))
 
 
 @contextmanager

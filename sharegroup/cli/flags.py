@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sharegroup.config.loader import Settings, environment_variable, load_settings
+from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -150,6 +152,19 @@ def timeout_option(command: Command) -> Command:
         show_default=True,
         help="How long to wait for the processor's answer, in ms.",
     )(command)
+
+
+def parse_offsets(text: str, flag: str) -> OffsetRange:
+    """Return the first and the last offset of a flag's value: `17`, or `10-20`.
+
+    Raises:
+        BadParameter: the text has another form, or the first offset is above the last.
+    """
+    match = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if first > last:
+        raise click.BadParameter(f"{text!r} is neither an offset like 17 nor a range like 10-20.", param_hint=flag)
+    return first, last
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:

@@ -25,8 +25,7 @@ from sharegroup.cli.group_view import (
 from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
 from sharegroup.cli.output import JSON, end_with_failures, output_option, print_json, print_text, table
 from sharegroup.client.described_groups import GroupDescription
-from sharegroup.client.group_results import GroupStateName
-from sharegroup.protocol.group_description import SHARE
+from sharegroup.protocol.group_description import SHARE, GroupStateName
 
 groups = LazyGroup(
     "groups",

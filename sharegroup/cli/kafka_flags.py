@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sharegroup.audit.kafka_state.kafka_history import KafkaHistory, kafka_history
 from sharegroup.audit.kafka_state.kafka_source import broker_records, dump_records, topic_names
-from sharegroup.cli.flags import read_properties
+from sharegroup.cli.flags import Command, read_properties
+from sharegroup.cli.output import shown
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.open import open_log
-
-Command = Callable[..., Any]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +92,3 @@ def kafka_config(bootstrap_server: str, command_config: Path | None) -> KafkaCon
     """
     properties = {**read_properties(command_config, ()), "bootstrap.servers": bootstrap_server}
     return KafkaConfig.from_mapping(properties)
-
-
-def shown(items: Iterable[Item], action: str, total: int | None = None) -> Iterator[Item]:
-    """Yield items, and show on a terminal how many there were."""
-    with _progress() as progress:
-        task = progress.add_task(action, total=total)
-        for item in items:
-            yield item
-            progress.advance(task)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        yield progress

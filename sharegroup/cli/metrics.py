@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from sharegroup.cli.flags import Site, needs_state_table
 from sharegroup.cli.output import JSON, print_json
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.metrics.exposition import metrics_document, prometheus_text
 from sharegroup.metrics.group_metrics import table_metrics
 
@@ -40,7 +39,7 @@ def metrics(minutes: int, site: Site, output: str) -> None:
     Example:
       sharegroup metrics --minutes 5
     """
-    since_ms = time.time_ns() // 1_000_000 - minutes * 60_000
+    since_ms = wall_ms() - minutes * 60_000
     config = site.settings.processor
     with site.open_log() as log:
         registry = table_metrics(

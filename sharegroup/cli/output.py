@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ _UNBOUNDED_WIDTH = 10_000
 """Nothing is wrapped for a program that reads a table from a pipe."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Item = TypeVar("Item")
 
 
 def output_option(command: Command) -> Command:
@@ -88,6 +89,31 @@ def _as_object(value: object) -> object:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: `1 record`, `2,000 records`; the plural is for nouns without an `s`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def shown(items: Iterable[Item], action: str, total: int | None = None) -> Iterable[Item]:
+    """Return items; a terminal shows how many of them were read.
+
+    Args:
+        items: the items.
+        action: the name of the reading.
+        total: their number, if it is known and `items` has no length.
+    """
+    if not sys.stderr.isatty():
+        return items
+    return _with_progress(items, action, len(items) if isinstance(items, Sized) else total)
+
+
+def _with_progress(items: Iterable[Item], action: str, total: int | None) -> Iterator[Item]:
+    # Imported here because most commands show no progress.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(action, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)
 
 
 def end_with_failures(failures: Mapping[str, ApiError | None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import click
 
@@ -12,6 +11,7 @@ from sharegroup.cli.group_view import read_groups, relative_time_text
 from sharegroup.cli.output import JSON, output_option, print_json, print_text, table
 from sharegroup.cli.record_text import as_json
 from sharegroup.client.peeked_records import PeekedRecord, PeekState, peek
+from sharegroup.logs.log_clock import wall_ms
 
 
 @click.command("peek")
@@ -64,7 +64,7 @@ def peek_topic(
         print_text(f"Group {group_id} has no unfinished records in these states.")
     else:
         titles = ("PARTITION", "OFFSET", "STATE", "DELIVERY", "CLIENT-ID", "UNTIL", "KEY", "VALUE")
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         print_text(table(titles, [_record_row(peeked, now_ms) for peeked in shown], numbers=(*titles[:2], "DELIVERY")))
 
 

@@ -9,7 +9,6 @@ from typing import Any, Self
 from sharegroup.client.admin_conversation import Administrator, listed_groups, read_partitions
 from sharegroup.client.group_results import (
     GroupListing,
-    GroupStateName,
     ShareGroupDescription,
     ShareMemberDescription,
     SharePartitionOffsetInfo,
@@ -36,6 +35,7 @@ from sharegroup.protocol.group_administration import (
 )
 from sharegroup.protocol.group_description import (
     DescribedMember,
+    GroupStateName,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )

@@ -11,12 +11,12 @@ from typing import Any
 
 from sharegroup.client.exchange import Request
 from sharegroup.client.group_results import TopicPartition
-from sharegroup.client.pending_acknowledgements import PartitionKey
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import ChannelTopics
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import RequestTimedOutError, api_error
 from sharegroup.logs.port import Log
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import (
     DescribedPartition,

@@ -17,10 +17,10 @@ from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
     OffsetKey,
-    PartitionKey,
     RecordAcknowledgement,
 )
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
 
 APPLICATION_TYPES = frozenset(

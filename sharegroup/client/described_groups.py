@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sharegroup.client.group_results import GroupStateName
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.state.fold import FoldedGroup
 
 
@@ -169,7 +169,7 @@ def described_groups(log: Log, groups: Sequence[FoldedGroup], broker: BrokerConf
     """Return the descriptions of groups, with the present end offsets."""
     topics = {topic.topic for group in groups for topic in group.metadata.topics.values()}
     ends = end_offsets(log, topics)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     return [described(group, ends, broker, now_ms) for group in groups]
 
 

@@ -16,12 +16,13 @@ from sharegroup.client.held_records import Acquisition, ReadRange
 from sharegroup.client.measurements import MetricName, RequestMeasurements
 from sharegroup.client.member_protocol import MemberProtocol, Standing
 from sharegroup.client.membership import MemberState
-from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement, PartitionKey
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import MemberSettings
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.port import Log
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.messages import Message
 
 _LONGEST_WAIT_MS = 1_000

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from sharegroup.protocol.group_description import SHARE
+from sharegroup.protocol.group_description import SHARE, GroupStateName
 
 TopicPartition = tuple[str, int]
 """Topic name and partition."""
-
-
-class GroupStateName(StrEnum):
-    """State of a group; `Paused` and `Quarantined` are this project's, the others are Kafka's."""
-
-    UNKNOWN = "Unknown"
-    DEAD = "Dead"
-    EMPTY = "Empty"
-    STABLE = "Stable"
-    PAUSED = "Paused"
-    QUARANTINED = "Quarantined"
 
 
 @dataclass(frozen=True, slots=True)

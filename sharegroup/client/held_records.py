@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from sharegroup.client.exchange import Instant
-from sharegroup.client.pending_acknowledgements import Acknowledgement, PartitionKey
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import consecutive, subtract
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.logs.port import LogMessage
 from sharegroup.protocol.share_fetch import ShareFetchResponse
 

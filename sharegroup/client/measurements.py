@@ -44,7 +44,7 @@ class _Window:
     maximum: float = -math.inf
 
 
-class RecentValues:
+class WindowedValues:
     """Sum of all values, and average, maximum and rate of those in the last two windows."""
 
     def __init__(self) -> None:
@@ -89,12 +89,12 @@ class ConsumerMeasurements:
     def __init__(self) -> None:
         self._last_poll_s: float | None = None
         self._between_polls_s = 0.0
-        self._between_polls_ms = RecentValues()
-        self._idle_ratio = RecentValues()
-        self._records = RecentValues()
-        self._bytes = RecentValues()
-        self._acknowledgements = RecentValues()
-        self._refused_acknowledgements = RecentValues()
+        self._between_polls_ms = WindowedValues()
+        self._idle_ratio = WindowedValues()
+        self._records = WindowedValues()
+        self._bytes = WindowedValues()
+        self._acknowledgements = WindowedValues()
+        self._refused_acknowledgements = WindowedValues()
 
     def poll_started(self, now_s: float) -> None:
         """Record the start of a poll."""
@@ -149,8 +149,8 @@ class RequestMeasurements:
     """Counts the requests of a member; latencies are in ms, those of fetches include the wait for records."""
 
     def __init__(self) -> None:
-        self._sent = {ApiKey.SHARE_FETCH: RecentValues(), ApiKey.SHARE_GROUP_HEARTBEAT: RecentValues()}
-        self._latencies_ms = {api_key: RecentValues() for api_key in self._sent}
+        self._sent = {ApiKey.SHARE_FETCH: WindowedValues(), ApiKey.SHARE_GROUP_HEARTBEAT: WindowedValues()}
+        self._latencies_ms = {api_key: WindowedValues() for api_key in self._sent}
         self._unanswered: dict[int, tuple[ApiKey, float]] = {}
         self._last_heartbeat_s: float | None = None
 

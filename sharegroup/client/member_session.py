@@ -23,7 +23,6 @@ from sharegroup.client.held_records import Acquisition, acquired_ranges, unread
 from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
-    PartitionKey,
     PendingAcknowledgements,
     acknowledge_error,
     by_partition,
@@ -32,6 +31,7 @@ from sharegroup.client.pending_acknowledgements import (
 )
 from sharegroup.client.refusals import FetchAnswered, fetch_answered
 from sharegroup.client.settings import FetchSettings
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.share_fetch import (
@@ -41,18 +41,13 @@ from sharegroup.protocol.share_fetch import (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
     ShareFetchResponse,
+    next_epoch,
 )
 
-MAX_EPOCH = 2**31 - 1
 MAX_RANGES_PER_REQUEST = 5_000
 """Maximum number of acknowledged ranges of one request; 5,000 are about 350 KB. The next request carries the rest."""
 
 _ABANDONED_KEPT = 64
-
-
-def epoch_after(epoch: int) -> int:
-    """Return the epoch of the next request; it wraps to 1, since 0 opens a session."""
-    return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
 SessionEvent = Acquisition | Acknowledged | FetchAnswered
@@ -186,7 +181,7 @@ class MemberSession:
         if request is not None:
             request.resend_at_ms, request.since_ms = now_ms + self._settings.request_timeout_ms, since_ms
             self._outstanding.append(request)
-            self._epoch = epoch_after(request.request.body.share_session_epoch)
+            self._epoch = next_epoch(request.request.body.share_session_epoch)
         return request
 
     def expire(self, now_ms: int) -> list[Acknowledged]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 
 from sharegroup.client.exchange import Backoff, Request
-from sharegroup.client.pending_acknowledgements import PartitionKey
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import (
     ApiError,
     FencedMemberEpochError,

@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, UnknownServerError, api_error
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, PartitionResponse
-
-PartitionKey = tuple[str, int]
-"""Topic id and partition."""
 
 OffsetKey = tuple[str, int, int]
 """Topic name, partition and offset of a record."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharegroup.client.pending_acknowledgements import PartitionKey
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, FencedMemberEpochError, UnknownMemberIdError, api_error
 from sharegroup.protocol.share_fetch import ShareFetchResponse
 

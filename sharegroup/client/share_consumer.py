@@ -43,7 +43,7 @@ from sharegroup.client.subscription import Subscription
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import LogMessage
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
 

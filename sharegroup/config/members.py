@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from sharegroup.config.model import Bool, Config, Int, Long, NonEmpty, TopicNames, invalid_relation, order_text
 
-AcquireMode = Literal["batch_optimized", "record_limit"]
+AcquireModeName = Literal["batch_optimized", "record_limit"]
 
 CONSUMER_REFUSAL = "cannot be set when using a share group"
 """The text after a refused key in the error, without the full stop; the text is Kafka's."""
@@ -87,7 +87,7 @@ class ShareConsumerConfig(Config):
     share_acknowledgement_mode: Literal["implicit", "explicit"] = Field(
         default="implicit", description="Whether the next poll accepts the records of the last one, or the application."
     )
-    share_acquire_mode: AcquireMode = Field(
+    share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(
@@ -142,7 +142,7 @@ class WorkerConfig(Config):
     group_id: NonEmpty = Field(description="The share group.")
     topics: TopicNames = Field(description="The topics that the worker subscribes to.")
     client_id: str = Field(default="", description="Free name of the worker, for people who read logs.")
-    share_acquire_mode: AcquireMode = Field(
+    share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(

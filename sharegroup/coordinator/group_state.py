@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import (
     GroupRecord,
     ShareGroupConfig,
@@ -135,11 +136,11 @@ class GroupState:
         self._topic_ids_in_use: dict[str, str] = {}
 
     @property
-    def name(self) -> str:
+    def name(self) -> GroupStateName:
         """Kafka's name of the group's state: Dead, Empty or Stable."""
         if self.is_dead:
-            return "Dead"
-        return "Stable" if self.members else "Empty"
+            return GroupStateName.DEAD
+        return GroupStateName.STABLE if self.members else GroupStateName.EMPTY
 
     @property
     def is_dead(self) -> bool:

@@ -38,7 +38,7 @@ _SETTINGS = {
 
 _MESSAGES_AT_ONCE = 1_000
 
-PartitionKey = tuple[str, int]
+TopicPartitionKey = tuple[str, int]
 """Topic and partition."""
 
 
@@ -72,16 +72,16 @@ class EndConsumer:
     """
 
     def __init__(self, clients: KafkaClients, connection: Connection, wait_ms: int) -> None:
-        self.assigned: dict[PartitionKey, Assigned] = {}
+        self.assigned: dict[TopicPartitionKey, Assigned] = {}
         self._consumer: Consumer = clients.consumer(connection, {**_SETTINGS, "fetch.wait.max.ms": wait_ms})
 
-    def assign(self, positions: Mapping[PartitionKey, int], now_s: float) -> None:
+    def assign(self, positions: Mapping[TopicPartitionKey, int], now_s: float) -> None:
         """Assign partitions; they are in the fetch after the one under way."""
         if positions:
             self._consumer.incremental_assign([TopicPartition(*key, position) for key, position in positions.items()])
             self.assigned |= {key: Assigned(position, now_s) for key, position in positions.items()}
 
-    def unassign(self, keys: Iterable[PartitionKey]) -> None:
+    def unassign(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Unassign those of the partitions that are assigned."""
         ended = [key for key in keys if key in self.assigned]
         for key in ended:
@@ -124,7 +124,7 @@ class KafkaEndWatch:
         self._connection = Connection()
         self._new = EndConsumer(clients, self._connection, _SHORT_WAIT_MS)
         self._settled: EndConsumer | None = None
-        self._watched: dict[PartitionKey, int] = {}
+        self._watched: dict[TopicPartitionKey, int] = {}
         self._next_tidy_s = 0.0
         self._woken = threading.Event()
         self._grown: dict[str, set[int]] = defaultdict(set)
@@ -132,7 +132,7 @@ class KafkaEndWatch:
 
     def watch(self, topic: str, end_offsets: Mapping[int, int]) -> None:
         """Watch partitions from these offsets on; see `EndWatch.watch`."""
-        far: dict[PartitionKey, int] = {}
+        far: dict[TopicPartitionKey, int] = {}
         for partition, end_offset in end_offsets.items():
             key = (topic, partition)
             self._watched[key] = end_offset
@@ -204,7 +204,7 @@ class KafkaEndWatch:
         self._grown, self._failures = defaultdict(set), {}
         return growth
 
-    def _has_grown(self, key: PartitionKey) -> None:
+    def _has_grown(self, key: TopicPartitionKey) -> None:
         topic, partition = key
         self._grown[topic].add(partition)
         self.forget(topic, [partition])
@@ -255,7 +255,7 @@ class KafkaEndWatch:
 
     def _settle(self, now_s: float) -> None:
         """Move partitions that have been watched for a while to the consumer with long fetches."""
-        moved: dict[PartitionKey, int] = {}
+        moved: dict[TopicPartitionKey, int] = {}
         for key, assigned in self._new.assigned.items():
             if assigned.forgotten_s is None and now_s - assigned.since_s > _SETTLED_AFTER_S:
                 assigned.forgotten_s = now_s
@@ -266,7 +266,7 @@ class KafkaEndWatch:
             self._settled = EndConsumer(self._clients, self._connection, _LONG_WAIT_MS)
         self._settled.assign(moved, now_s)
 
-    def _unassign(self, keys: Iterable[PartitionKey]) -> None:
+    def _unassign(self, keys: Iterable[TopicPartitionKey]) -> None:
         ended = list(keys)
         for consumer in self._consumers:
             consumer.unassign(ended)

@@ -155,7 +155,7 @@ class KafkaTopics:
     def offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets]:
         """Return start and end offsets of partitions that exist."""
         requested = {partition: TopicPartition(topic, partition) for partition in partitions}
-        action = f"tell the offsets of topic {topic}"
+        action = f"list the offsets of topic {topic}"
         deadline = self._clients.deadline()
         while True:
             answers = self._clients.ask(
@@ -189,7 +189,7 @@ class KafkaTopics:
         Raises:
             ShareGroupError: the error of a partition, when a retry does not help.
         """
-        action = f"tell the offsets of topic {topic}"
+        action = f"list the offsets of topic {topic}"
         keys = [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions]
         first_ms = round(timeout_ms * _FIRST_ATTEMPT)
         answers, errors = self._clients.ask_each(action, keys, partial(_list_offsets, topic, {}), first_ms)

@@ -49,7 +49,7 @@ from sharegroup.logs.port import (
     TopicDescription,
     TopicIdentity,
 )
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 
 _logger = logging.getLogger(__name__)
 

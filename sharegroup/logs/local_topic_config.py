@@ -10,21 +10,23 @@ from functools import lru_cache
 from sharegroup.config.model import is_topic_name
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.port import CREATE_TIME, LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
+from sharegroup.logs.topic_properties import (
+    CLEANUP_POLICY_CONFIG,
+    DEAD_LETTER_QUEUE_ENABLE_CONFIG,
+    MAX_MESSAGE_BYTES_CONFIG,
+    RETENTION_BYTES_CONFIG,
+    RETENTION_MS_CONFIG,
+)
 
-RETENTION_MS = "retention.ms"
-RETENTION_BYTES = "retention.bytes"
-CLEANUP_POLICY = "cleanup.policy"
-MAX_MESSAGE_BYTES = "max.message.bytes"
-DEAD_LETTER_QUEUE = "errors.deadletterqueue.group.enable"
 _DELETE = "delete"
 _UNLIMITED = -1
 _CHOICES = {
     TIMESTAMP_TYPE_CONFIG: (CREATE_TIME, LOG_APPEND_TIME),
-    CLEANUP_POLICY: (_DELETE,),
-    DEAD_LETTER_QUEUE: ("true", "false"),
+    CLEANUP_POLICY_CONFIG: (_DELETE,),
+    DEAD_LETTER_QUEUE_ENABLE_CONFIG: ("true", "false"),
 }
 """Key → its accepted values."""
-_LOWEST = {RETENTION_MS: _UNLIMITED, RETENTION_BYTES: _UNLIMITED, MAX_MESSAGE_BYTES: 0}
+_LOWEST = {RETENTION_MS_CONFIG: _UNLIMITED, RETENTION_BYTES_CONFIG: _UNLIMITED, MAX_MESSAGE_BYTES_CONFIG: 0}
 """Key of a number → its minimum."""
 
 
@@ -56,9 +58,9 @@ def topic_config(stored: str) -> TopicConfig:
     config = json.loads(stored)
     return TopicConfig(
         config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME,
-        _limit(config, RETENTION_MS),
-        _limit(config, RETENTION_BYTES),
-        _limit(config, MAX_MESSAGE_BYTES),
+        _limit(config, RETENTION_MS_CONFIG),
+        _limit(config, RETENTION_BYTES_CONFIG),
+        _limit(config, MAX_MESSAGE_BYTES_CONFIG),
     )
 
 

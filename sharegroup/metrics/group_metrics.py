@@ -41,6 +41,7 @@ from sharegroup.metrics.catalogue import (
     WRITE_TOTAL,
 )
 from sharegroup.metrics.registry import Gauge, Increment, Labels, MetricsRegistry
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import (
     SHARE_PARTITION_TYPES,
@@ -57,12 +58,6 @@ _COUNTED_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeTy
 _TYPE_OF_CAUSE = {ACKNOWLEDGE_CAUSE[type_]: type_.name.capitalize() for type_ in _COUNTED_TYPES}
 ACKNOWLEDGE_TYPES = tuple(_TYPE_OF_CAUSE.values())
 """Their names, as Kafka's tag has them."""
-_RETRY_CAUSES = frozenset(
-    {Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED}
-)
-"""Causes after which a record is delivered again, unless it was delivered too often."""
-_GIVEN_UP = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
-
 WRITES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE})
 """Rows of what Kafka would persist."""
 
@@ -129,7 +124,7 @@ def transition_counts(row: StateRow) -> TransitionCounts:
         causes[entry.cause] += size
         if entry.cause is Cause.ACQUIRE and entry.delivery_count > 1:
             redeliveries += size
-        if entry.cause in _RETRY_CAUSES and entry.to_state in _GIVEN_UP:
+        if entry.is_archived_at_limit:
             given_up += size
     return TransitionCounts(causes, redeliveries, given_up)
 
@@ -147,7 +142,7 @@ def _transition_increments(row: StateRow) -> Iterator[Increment]:
 
 
 _PROTOCOL = "share"
-_STATES = ("Empty", "Stable", "Dead")
+_STATES = (GroupStateName.EMPTY, GroupStateName.STABLE, GroupStateName.DEAD)
 
 
 class GroupMetrics:

@@ -197,7 +197,7 @@ class LoopFigures:
     publish_ms: float = _time_ms("Time spent in publishing answers and internal messages.")
     cuts: int = _count("Cuts that were applied: messages that were taken together.")
     undecodable_messages: int = _count("Messages that could not be read, and did not name whom to answer.")
-    unanswerable_answers: int = _count("Answers to a partition that the response log does not have.")
+    unanswerable_responses: int = _count("Responses to a partition that the response log does not have.")
     upkeep_failures: int = _count("Runs of the state table's upkeep that failed.")
 
     def copy(self) -> LoopFigures:

@@ -24,7 +24,7 @@ MARKER_AFTER_S = 30.0
 """Limits after which a marker alone is committed: a number of messages, and the age of the first of them."""
 
 
-class Point:
+class CommitPoint:
     """Points that a commit passes, for tests that stop a process there."""
 
     APPLIED = "applied"

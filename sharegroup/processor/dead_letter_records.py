@@ -14,6 +14,7 @@ from sharegroup.logs.port import (
     NewRecord,
     TopicDescription,
 )
+from sharegroup.logs.topic_properties import DEAD_LETTER_QUEUE_ENABLE_CONFIG
 from sharegroup.processor.lineage_headers import Lineage
 from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 
@@ -23,8 +24,6 @@ MAX_BYTES = 1_048_576
 """Bytes of source records copied at once; one record always fits. As in Kafka."""
 
 
-GROUP_ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
-"""Topic configuration key of Kafka 4.4: true if groups may use the topic as dead-letter queue."""
 NOT_COPIED_HEADER = "__dlq.errors.record.not.copied"
 """Header of this project: why a dead-letter record has no key and value although its group copies records."""
 
@@ -115,10 +114,11 @@ def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may
             "Create it, or set the key to true.",
         ) from None
     # Brokers before Kafka 4.4 do not know the key; there, and in the embedded log, a topic may lack it.
-    if topic.config.get(GROUP_ENABLE_CONFIG, "true") != "true":
+    key = DEAD_LETTER_QUEUE_ENABLE_CONFIG
+    if topic.config.get(key, "true") != "true":
         raise ConfigurationError(
-            f"Topic {name} is no dead-letter topic: its {GROUP_ENABLE_CONFIG} is {topic.config[GROUP_ENABLE_CONFIG]}.",
-            f"Set {GROUP_ENABLE_CONFIG} of the topic to true, or errors.deadletterqueue.topic.name to another one.",
+            f"Topic {name} is no dead-letter topic: its {key} is {topic.config[key]}.",
+            f"Set {key} of the topic to true, or errors.deadletterqueue.topic.name to another one.",
         )
     return topic
 
@@ -160,7 +160,7 @@ def _append_halves(log: Log, topic: str, partition: int, records: Sequence[NewRe
 
 
 def _created(log: Log, name: str) -> TopicDescription:
-    enabled = {GROUP_ENABLE_CONFIG: "true", **_CREATED_CONFIG}
+    enabled = {DEAD_LETTER_QUEUE_ENABLE_CONFIG: "true", **_CREATED_CONFIG}
     try:
         return log.create_topic(name, _CREATED_PARTITIONS, enabled, if_not_exists=True)
     except ConfigurationError:

@@ -24,10 +24,11 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.request_times import PartitionClocks
-from sharegroup.processor.responses import UNKNOWN, AnswerRecords, group_listing
+from sharegroup.processor.responses import AnswerRecords, group_listing
 from sharegroup.processor.served_groups import ServedGroups
 from sharegroup.processor.standby_answers import KnownStandbys
 from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import RequestEnvelope
@@ -67,7 +68,8 @@ class Rebuild:
         group_id: the group.
         partition: its request partition.
         messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
-        bad_index: index of the message at which the group is quarantined; None when no message is the cause.
+        bad_index: index of the message at which the group is quarantined: the cause of the failure; 0 when no single
+            message is.
         role: the actor that failed.
         reason: reason of the failure.
         rows: the rows of the group in the state table, once they have been read.
@@ -183,7 +185,7 @@ class Groups:
     def _listing(self, message: LoggedRequest, partition: int) -> Effect:
         """Return the response to a request for the groups of a partition, with their state at the end of the cut."""
         states = {group_id: group.state_name for group_id, group in self._groups.items()}
-        states.update(dict.fromkeys(self._rebuilds, UNKNOWN))
+        states.update(dict.fromkeys(self._rebuilds, GroupStateName.UNKNOWN))
         of_partition = {
             group_id: state for group_id, state in states.items() if self._partition_of(group_id) == partition
         }

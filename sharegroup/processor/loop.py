@@ -26,7 +26,7 @@ from sharegroup.actor.effects import Undecodable, Wake, WatchLog, WatchTopics
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.port import Follower, LogRecord
 from sharegroup.metrics.processor_metrics import LoopFigures
-from sharegroup.processor.commit import Commit, CommitPace, Point, UnmarkedCuts, group_cut
+from sharegroup.processor.commit import Commit, CommitPace, CommitPoint, UnmarkedCuts, group_cut
 from sharegroup.processor.groups import Groups, Rebuild, TakenCut
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.takeover import Takeover
@@ -261,7 +261,7 @@ class Loop:
         self.figures.messages += applied.message_count
         self.figures.cuts += len(applied.cuts)
         self.figures.apply_ms += (time.perf_counter() - applied.started_s) * 1_000
-        self._reached(Point.APPLIED)
+        self._reached(CommitPoint.APPLIED)
         with self._changed:
             self._pending.add(applied)
             self._changed.notify_all()
@@ -363,7 +363,7 @@ class Loop:
         commit.commit_ms = (time.perf_counter() - started_s) * 1_000
         self.figures.commits += 1
         self.figures.commit_ms += commit.commit_ms
-        self._reached(Point.COMMITTED)
+        self._reached(CommitPoint.COMMITTED)
 
     def _is_marker_due(self, commit: Commit) -> bool:
         wait_s = self._unmarked.wait_s(self._monotonic_s())
@@ -374,11 +374,11 @@ class Loop:
         answers, messages = commit.answers(), commit.messages()
         if answers or messages or commit.ticks:
             self._publisher.publish([*messages, *commit.ticks], answers, self._commit_id)
-        self._reached(Point.PUBLISHED)
+        self._reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
         self._update_watches(effect for effect in commit.effects() if isinstance(effect, _WATCHES))
         self.figures.answers += len(answers)
-        self.figures.unanswerable_answers += sum(output.unanswerable_count for output in commit.outputs)
+        self.figures.unanswerable_responses += sum(output.unanswerable_count for output in commit.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())
         self.figures.publish_ms += (time.perf_counter() - started_s) * 1_000
 

@@ -124,7 +124,7 @@ class MetricsFeed:
             Gauge(CUTS, (), figures.cuts),
             Gauge(ANSWERS, (), figures.answers),
             Gauge(UNDECODABLE_MESSAGES, (), figures.undecodable_messages),
-            Gauge(UNANSWERABLE_RESPONSES, (), figures.unanswerable_answers),
+            Gauge(UNANSWERABLE_RESPONSES, (), figures.unanswerable_responses),
             Gauge(UPKEEP_FAILURES, (), figures.upkeep_failures),
             Gauge(DEAD_LETTERS_WRITTEN, (), dead_letters.written_records),
             Gauge(DEAD_LETTER_APPENDS_FAILED, (), dead_letters.failed_appends),

@@ -17,7 +17,8 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ApiError, MessageTooLargeError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log
-from sharegroup.processor.topics import MAX_MESSAGE_BYTES, MAX_MESSAGE_CONFIG
+from sharegroup.logs.topic_properties import MAX_MESSAGE_BYTES_CONFIG
+from sharegroup.processor.topics import MAX_MESSAGE_BYTES
 from sharegroup.protocol.group_description import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import OutboxAnswer
@@ -25,8 +26,6 @@ from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, parsed
 
 logger = logging.getLogger("sharegroup.processor")
 
-UNKNOWN = "Unknown"
-"""State of a group that is being rebuilt: Kafka's name for an unknown state."""
 GROUPS_PER_PAGE = 4_000
 """Groups of a page: about half a megabyte with usual names."""
 
@@ -87,13 +86,13 @@ class AnswerRecords:
         except UnknownTopicError:
             # The topic is going to be created again.
             config = {}
-        return int(config.get(MAX_MESSAGE_CONFIG, MAX_MESSAGE_BYTES)) - _OVERHEAD_BYTES
+        return int(config.get(MAX_MESSAGE_BYTES_CONFIG, MAX_MESSAGE_BYTES)) - _OVERHEAD_BYTES
 
 
 def _too_large(response: ResponseEnvelope, size: int, topic: str, limit: int) -> ResponseEnvelope:
     error = MessageTooLargeError(
         f"The answer has {size} bytes; topic {topic} takes {limit}. What was asked for is done.",
-        f"Ask for less at once, or raise {MAX_MESSAGE_CONFIG} of topic {topic}.",
+        f"Ask for less at once, or raise {MAX_MESSAGE_BYTES_CONFIG} of topic {topic}.",
     )
     body = ErrorResponse(error_code=error.code, error_message=str(error)).model_dump(mode="json")
     return response.model_copy(update={"body": body})

@@ -143,20 +143,20 @@ class RunningParts:
             self._member_watch.stop()
         self.dead_letters.stop()
         self.loop.stop(timeout_s)
-        self._tell_standbys()
+        self._notify_standbys()
         self._follower.close()
         if self._has_upkeep:
             self._upkeep.stop()
         if self._metrics is not None:
             self._metrics.close()
 
-    def _tell_standbys(self) -> None:
-        """Tell the standbys that this processor leaves: its last commit is published."""
+    def _notify_standbys(self) -> None:
+        """Notify the standbys that this processor leaves: its last commit is published."""
         try:
             append_answers(self._log, self._settings.processor, self._standbys.leaving())
         except ShareGroupError as error:
             # They find out by their probes.
-            logger.warning(Event("standbys_not_told", reason=str(error)))
+            logger.warning(Event("standbys_not_notified", reason=str(error)))
 
     def _dead_letter_writer(self, fail: Callable[[BaseException], None]) -> DeadLetterWriter:
         config, broker = self._settings.processor, self._settings.broker

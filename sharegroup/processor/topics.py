@@ -8,12 +8,14 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.logs.topic_properties import (
+    CLEANUP_POLICY_CONFIG,
+    MAX_MESSAGE_BYTES_CONFIG,
+    RETENTION_BYTES_CONFIG,
+    RETENTION_MS_CONFIG,
+)
 from sharegroup.processor.message_retention import SHORTEST_RETENTION_MS
 
-RETENTION_CONFIG = "retention.ms"
-RETENTION_BYTES_CONFIG = "retention.bytes"
-CLEANUP_CONFIG = "cleanup.policy"
-MAX_MESSAGE_CONFIG = "max.message.bytes"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A large acknowledgement or group description exceeds Kafka's default of a megabyte."""
 
@@ -89,10 +91,10 @@ def _topic_config(log: Log, config: ProcessorConfig) -> dict[str, str]:
         # The maintenance deletes its messages, and it accepts any that fits into memory.
         return stamped
     return stamped | {
-        CLEANUP_CONFIG: "delete",
-        RETENTION_CONFIG: str(_retention_ms(config)),
+        CLEANUP_POLICY_CONFIG: "delete",
+        RETENTION_MS_CONFIG: str(_retention_ms(config)),
         RETENTION_BYTES_CONFIG: _UNLIMITED,
-        MAX_MESSAGE_CONFIG: str(MAX_MESSAGE_BYTES),
+        MAX_MESSAGE_BYTES_CONFIG: str(MAX_MESSAGE_BYTES),
     }
 
 
@@ -102,10 +104,10 @@ def _retention_ms(config: ProcessorConfig) -> int:
 
 def _check_retention(topic: TopicDescription, config: ProcessorConfig) -> None:
     least_ms = _retention_ms(config)
-    _check(topic, CLEANUP_CONFIG, "delete", lambda value: value == "delete", "compaction would delete messages")
+    _check(topic, CLEANUP_POLICY_CONFIG, "delete", lambda value: value == "delete", "compaction would delete messages")
     _check(
         topic,
-        RETENTION_CONFIG,
+        RETENTION_MS_CONFIG,
         str(least_ms),
         lambda value: value == _UNLIMITED or int(value) >= least_ms,
         "messages are kept for audit.retention.ms, and for an hour at least",

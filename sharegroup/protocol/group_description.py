@@ -7,6 +7,8 @@ start of its page, an answer shows if there are more.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from sharegroup.core.state_batches import NO_START_OFFSET
@@ -20,6 +22,17 @@ MAX_FILTERS = 100
 """States or types that a list of groups may be limited to."""
 MAX_DESCRIBED_TOPICS = 1_000
 """Topics that one request may name."""
+
+
+class GroupStateName(StrEnum):
+    """State of a group; `Paused` and `Quarantined` are this project's, the others are Kafka's."""
+
+    UNKNOWN = "Unknown"
+    DEAD = "Dead"
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    PAUSED = "Paused"
+    QUARANTINED = "Quarantined"
 
 
 class ListGroupsRequest(Message):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
 from sharegroup.core.records import Transition, is_persisted_by_kafka
 from sharegroup.core.runs import Run
 from sharegroup.core.state_batches import StateBatch
@@ -92,6 +92,14 @@ class TransitionEntry(Message):
     def is_persisted_by_kafka(self) -> bool:
         """True if Kafka's share coordinator would store it; see `Transition`."""
         return is_persisted_by_kafka(self.to_state, self.cause)
+
+    @property
+    def is_archived_at_limit(self) -> bool:
+        """True if records were archived because their deliveries were used up."""
+        if self.from_state is not RecordState.ACQUIRED or self.to_state is RecordState.AVAILABLE:
+            return False
+        outcome = TRANSITIONS[RecordState.ACQUIRED][self.cause]
+        return outcome is not None and outcome.at_limit is not None
 
     @property
     def transition(self) -> Transition:

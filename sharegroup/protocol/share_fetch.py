@@ -18,6 +18,8 @@ INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
 FINAL_EPOCH = -1
 """Share-session epoch that closes a session and releases its records."""
+MAX_EPOCH = 2**31 - 1
+"""The highest share-session epoch."""
 MAX_TOPIC_ID_LENGTH = 64
 """Characters of a topic id in a request; a UUID in Kafka's base64 form has 22."""
 TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]
@@ -26,6 +28,11 @@ MAX_REDELIVERY_DELAY_MS = 7 * 24 * 60 * 60 * 1_000
 """A released record can be delayed for at most a week: it holds the start offset meanwhile."""
 
 _ACKNOWLEDGE_TYPES = tuple(AcknowledgeType)
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the share-session epoch after this one; it wraps to 1, since 0 opens a session (KIP-932)."""
+    return 1 if epoch >= MAX_EPOCH else epoch + 1
 
 
 class AcknowledgementRange(Message):

@@ -64,8 +64,8 @@ class SparkRows:
         # The driver receives a partition at a time, and asks for the next one meanwhile.
         count = self._partition_count(selected)
         # One partition needs no shuffle.
-        divided = selected.coalesce(1) if count == 1 else selected.repartitionByRange(count, *_fold_order())
-        ordered = divided.sortWithinPartitions(*_fold_order())
+        divided = selected.coalesce(1) if count == 1 else selected.repartitionByRange(count, *fold_order_columns())
+        ordered = divided.sortWithinPartitions(*fold_order_columns())
         for row in self._collected(ordered.mapInArrow(_serialized, "batch binary")):
             with pa.ipc.open_stream(row.batch) as reader:
                 yield from _decoded(reader.read_all())
@@ -78,7 +78,7 @@ class SparkRows:
         count = self._partition_count(selected)
         count = 1 if count == 1 else max(count, self._spark.sparkContext.defaultParallelism)
         divided = selected.coalesce(1) if count == 1 else selected.repartition(count, *PARTITION_KEY_COLUMNS)
-        ordered = divided.sortWithinPartitions(*PARTITION_KEY_COLUMNS, *_fold_order())
+        ordered = divided.sortWithinPartitions(*PARTITION_KEY_COLUMNS, *fold_order_columns())
         summarized = ordered.mapInArrow(partial(_summarized, summarize), "summary binary")
         for row in self._collected(summarized):
             summary = pickle.loads(row.summary)
@@ -138,7 +138,7 @@ class SparkRows:
             ) from error
 
 
-def _fold_order() -> list[Column]:
+def fold_order_columns() -> list[Column]:
     """Return the sort keys of `fold_order`."""
     is_table_snapshot = F.col("record_type") == RecordType.TABLE_SNAPSHOT.value
     return [

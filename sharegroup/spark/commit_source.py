@@ -13,10 +13,8 @@ batch.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -26,6 +24,8 @@ from pyspark.sql.types import StructType
 
 from sharegroup.audit.live.live_commits import MOST_COMMITS, LiveCommits, LivePosition
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.logs.log_clock import wall_ms
+from sharegroup.spark.request_ranges import report_reader_error
 
 FORMAT = "sharegroup_commits"
 """Name for `spark.readStream.format`."""
@@ -82,17 +82,17 @@ class CommitStreamReader(DataSourceStreamReader):
     @property
     def _commits(self) -> LiveCommits:
         if self._opened is None:
-            sys.excepthook = _report
+            sys.excepthook = report_reader_error
             self._opened = LiveCommits(self._path, self._broker, self._most_commits)
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the position before the last table snapshot."""
-        return self._commits.initial(_now_ms()).to_json()
+        return self._commits.initial(wall_ms()).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch."""
-        return self._commits.latest(LivePosition.from_json(start), _now_ms()).to_json()
+        return self._commits.latest(LivePosition.from_json(start), wall_ms()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Put no limit on a micro-batch: the source has its own."""
@@ -112,13 +112,3 @@ class CommitStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Return the entries of one task."""
         return iter(partition.value)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Report the error that ends the process of a reader, unless Spark, which started it, has ended."""
-    if not issubclass(kind, EOFError | ConnectionError):
-        sys.__excepthook__(kind, error, traceback)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from sharegroup.audit.live.result_tables import ResultTables
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.errors import SparkEndedError
 from sharegroup.event_log import Event
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.metrics.live_audit_metrics import LiveAuditMetrics
 from sharegroup.spark import commit_source
 from sharegroup.spark.cluster import check_audit_tasks
@@ -137,7 +137,7 @@ class LiveAuditor:
         documents: dict[str, list[dict[str, Any]]] = {kind.value: [] for kind in ResultKind}
         for row in batch.collect():
             documents[row.kind].append(json.loads(row.document))
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         assert self._tables is not None
         self._tables.add_findings(documents[ResultKind.FINDING], now_ms, batch_id)
         minutes = self._tables.add_minutes(documents[ResultKind.STATISTICS], batch_id)

@@ -95,7 +95,7 @@ class RequestRangesReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the request log."""
         if self._log is None:
-            sys.excepthook = _report
+            sys.excepthook = report_reader_error
             self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
         ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
         # The log may end before the offsets of the state table; a stream does not go back.
@@ -122,7 +122,7 @@ class RequestRangesReader(DataSourceStreamReader):
             self._log.close()
 
 
-def _report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def report_reader_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Report the error that ends the process of a reader, unless Spark, which started it, has ended."""
     if not issubclass(kind, EOFError | ConnectionError):
         sys.__excepthook__(kind, error, traceback)

@@ -27,6 +27,7 @@ from sharegroup.audit.verification.verify_table import CHAIN_KEY, damage_finding
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
@@ -196,20 +197,7 @@ def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
 def _by_share_partition(rows: DataFrame, task_count: int) -> DataFrame:
     """Return the rows of chains, those of a share-partition together and in fold order."""
     chained = rows.where(_is(*CHAIN_TYPES) & (F.col("partition") >= 0)).select(*CHAIN_COLUMNS)
-    return chained.repartition(task_count, *CHAIN_KEY).sortWithinPartitions(*CHAIN_KEY, *_fold_order())
-
-
-def _fold_order() -> list[Column]:
-    is_table_snapshot = _is(RecordType.TABLE_SNAPSHOT)
-    return [
-        F.col("request_partition"),
-        F.col("request_offset"),
-        is_table_snapshot,
-        F.col("leader_epoch"),
-        F.col("commit_id"),
-        F.when(is_table_snapshot, 0).otherwise(F.col("state_epoch")),
-        _is(RecordType.SHARE_TOMBSTONE),
-    ]
+    return chained.repartition(task_count, *CHAIN_KEY).sortWithinPartitions(*CHAIN_KEY, *fold_order_columns())
 
 
 def _is(*kinds: RecordType) -> Column:

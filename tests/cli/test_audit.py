@@ -64,7 +64,7 @@ def test_verify_accepts_the_table_of_a_processor(worked: CommandLine) -> None:
         ("export",),
         ("what-if", "--set", "share.delivery.count.limit=2"),
         ("report", "--file", "report.html"),
-        ("redrive", "--topic", "orders", "--partition", "0", "--offsets", "7"),
+        ("redrive", "--topic", "orders", "--partition", "0", "--offset", "7"),
     ],
     ids=lambda command: command[0],
 )
@@ -98,7 +98,7 @@ def test_verify_ends_with_1_and_locates_an_invalid_row(cli: CommandLine, worked:
     store(str(cli.folder / "state"), [wrong])
     ran = cli.run("audit", "verify", "--group", "packers", "--output", "json")
     assert ran.exit_code == 1
-    assert "group packers orders-0" in {finding["place"] for finding in json.loads(ran.stdout)["findings"]}
+    assert "group packers orders-0" in {finding["location"] for finding in json.loads(ran.stdout)["findings"]}
     assert "row_agrees_with_its_replay" in cli.run("audit", "verify", "--group", "packers").stdout
 
 

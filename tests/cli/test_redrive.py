@@ -16,7 +16,7 @@ from tests.cli.conftest import CommandLine
 from tests.cli.test_documents import DOCUMENTS, shape
 from tests.support.eventually import eventually
 
-RANGE = ("--group", "packers", "--topic", "orders", "--partition", "0", "--offsets")
+RANGE = ("--group", "packers", "--topic", "orders", "--partition", "0", "--offset")
 BY_DLQ = ("--group", "packers", "--from-dlq", "dlq")
 ACCEPT, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT
 LINEAGE = {"topic": "orders", "partition": "0", "group": "packers", "message": "Offset rejected by client."}
@@ -180,10 +180,10 @@ class TestFromDeadLetters:
     [
         (["--group", "nobody", *RANGE[2:], "1-3"], 1, "Group nobody is not in the state table."),
         ([*RANGE, "4-9"], 1, "None of the records can be redriven: 4..9 ACKNOWLEDGED, not ARCHIVED."),
-        ([*RANGE, "9-4"], 2, "--offsets 9-4 is no range of offsets"),
-        (["--group", "packers", "--topic", "orders"], 2, "--topic, --partition and --offsets belong together"),
-        (["--group", "packers"], 2, "either --topic, --partition and --offsets, or --from-dlq"),
-        ([*RANGE, "1-3", "--from-dlq", "dlq"], 2, "either --topic, --partition and --offsets, or --from-dlq"),
+        ([*RANGE, "9-4"], 2, "'9-4' is neither an offset like 17 nor a range like 10-20"),
+        (["--group", "packers", "--topic", "orders"], 2, "--topic, --partition and --offset belong together"),
+        (["--group", "packers"], 2, "either --topic, --partition and --offset, or --from-dlq"),
+        ([*RANGE, "1-3", "--from-dlq", "dlq"], 2, "either --topic, --partition and --offset, or --from-dlq"),
         ([*RANGE, "1-3", "--limit", "3"], 2, "belong to --from-dlq"),
         (["--group", "packers", "--from-dlq", "nowhere"], 1, "nowhere"),
     ],

@@ -11,7 +11,6 @@ import pytest
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.group_results import (
     GroupListing,
-    GroupStateName,
     ShareGroupDescription,
     SharePartitionOffsetInfo,
 )
@@ -31,6 +30,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
 from tests.client.processor_peer import REQUEST_PARTITIONS, REQUESTS, RESPONSES, ProcessorPeer
 from tests.support.eventually import eventually

@@ -13,7 +13,7 @@ from sharegroup.client.measurements import (
     FETCH_GROUP,
     ConsumerMeasurements,
     MetricName,
-    RecentValues,
+    WindowedValues,
 )
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
@@ -83,7 +83,7 @@ def test_half_of_the_time_between_polls_is_idle() -> None:
     ],
 )
 def test_values_are_of_the_last_minute(now_s: float, rate: float, average: float, maximum: float) -> None:
-    values = RecentValues()
+    values = WindowedValues()
     values.add(3, 0)
     values.add(6, 0)
     assert values.total == 9
@@ -93,7 +93,7 @@ def test_values_are_of_the_last_minute(now_s: float, rate: float, average: float
 
 
 def test_a_value_leaves_when_its_window_is_over() -> None:
-    values = RecentValues()
+    values = WindowedValues()
     for at_s in (0, 30, 60):
         values.add(at_s, at_s)
     assert values.maximum(60) == 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.client.held_records import Acquisition, HeldRange
-from sharegroup.client.member_session import MAX_RANGES_PER_REQUEST, epoch_after
+from sharegroup.client.member_session import MAX_RANGES_PER_REQUEST
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -20,6 +20,7 @@ from sharegroup.errors import (
 )
 from sharegroup.protocol.share_fetch import (
     PartitionResponse,
+    next_epoch,
 )
 from tests.client.session_driver import A0, A1, B0, Driver, acknowledged, acquired, results
 
@@ -283,7 +284,7 @@ def test_an_error_that_will_not_pass_fails_the_acknowledgements() -> None:
 
 @pytest.mark.parametrize(("epoch", "following"), [(0, 1), (1, 2), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1), (-1, 0)])
 def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
-    assert epoch_after(epoch) == following
+    assert next_epoch(epoch) == following
 
 
 def test_a_request_carries_a_limited_number_of_ranges() -> None:

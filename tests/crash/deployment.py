@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from tests.crash.processor_process import ProcessorProcess, ProcessorSpecification
 from tests.support.eventually import eventually
 from tests.support.recoveries import Recoveries
@@ -72,7 +72,7 @@ class Deployment:
         crashed_s = time.monotonic()
         yield
         processor = self.processor
-        self.until(lambda: Point.PUBLISHED in processor.points_passed(), f"an answer after: {kind}")
+        self.until(lambda: CommitPoint.PUBLISHED in processor.points_passed(), f"an answer after: {kind}")
         self.recoveries.add(kind, time.monotonic() - crashed_s)
 
     def answered(self) -> int:
@@ -82,8 +82,8 @@ class Deployment:
     def await_commits(self, count: int) -> None:
         """Wait until the processor has made so many more commits."""
         processor = self.processor
-        wanted = processor.points_passed().count(Point.COMMITTED) + count
-        self.until(lambda: processor.points_passed().count(Point.COMMITTED) >= wanted, f"{count} more commits")
+        wanted = processor.points_passed().count(CommitPoint.COMMITTED) + count
+        self.until(lambda: processor.points_passed().count(CommitPoint.COMMITTED) >= wanted, f"{count} more commits")
 
     def until(self, probe: Callable[[], T | None], what: str, pause_s: float = 0.02) -> T:
         """As `eventually`, but a processor that ended ends the wait with what it printed."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.mailbox import GroupActors
 from sharegroup.errors import ShareGroupError
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from sharegroup.processor.processor import Processor
 from sharegroup.processor.publisher import LogPublisher
 from sharegroup.protocol.internal_messages import ProcessorStarted
@@ -30,7 +30,7 @@ from tests.support.site import Site
 
 _NUMBERS = itertools.count(1)
 
-LOOP_POINTS = (Point.APPLIED, Point.COMMITTED, Point.PUBLISHED)
+LOOP_POINTS = (CommitPoint.APPLIED, CommitPoint.COMMITTED, CommitPoint.PUBLISHED)
 FENCED, ANNOUNCED, OUTBOX_PUBLISHED = "fenced", "announced", "outbox-published"
 TAKEOVER_POINTS = (FENCED, ANNOUNCED, OUTBOX_PUBLISHED)
 EXIT_CODE_OF_THE_BUG = 77

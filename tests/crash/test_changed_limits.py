@@ -7,7 +7,7 @@ import pytest
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from sharegroup.protocol.rows import StateRow, TransitionEntry
 from tests.crash.auditor import assert_only_appended
 from tests.crash.deployment import Deployment
@@ -20,7 +20,7 @@ _LIMIT = "group_share_delivery_count_limit"
 _RECORDS = 10
 
 
-@pytest.mark.parametrize("point", [Point.APPLIED, Point.COMMITTED])
+@pytest.mark.parametrize("point", [CommitPoint.APPLIED, CommitPoint.COMMITTED])
 @pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2)])
 def test_a_delivery_limit_that_changes_with_a_kill_does_not_fork_the_state(
     deployment: Deployment, point: str, before: int, after: int

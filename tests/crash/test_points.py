@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from tests.crash.auditor import assert_only_appended
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import LOOP_POINTS, TAKEOVER_POINTS, arm
@@ -13,9 +13,9 @@ from tests.crash.workload import Workload
 pytestmark = pytest.mark.slow
 
 _NAMES = {
-    Point.APPLIED: "SIGKILL between applying and the commit",
-    Point.COMMITTED: "SIGKILL between the commit and the answers",
-    Point.PUBLISHED: "SIGKILL after the answers",
+    CommitPoint.APPLIED: "SIGKILL between applying and the commit",
+    CommitPoint.COMMITTED: "SIGKILL between the commit and the answers",
+    CommitPoint.PUBLISHED: "SIGKILL after the answers",
 }
 
 
@@ -36,7 +36,7 @@ def test_a_processor_is_killed_between_two_steps_of_the_loop(
 @pytest.mark.parametrize("point", TAKEOVER_POINTS)
 def test_a_processor_is_killed_while_it_takes_over(deployment: Deployment, load: Workload, point: str) -> None:
     # An outbox that is not published is the work of the takeover.
-    arm(deployment.folder, Point.COMMITTED)
+    arm(deployment.folder, CommitPoint.COMMITTED)
     deployment.processor.await_end()
     before = deployment.site.rows()
     arm(deployment.folder, point)

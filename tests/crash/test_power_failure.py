@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import arm
 from tests.crash.workload import Workload, workload
@@ -72,7 +72,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, recoveries: Recoveries) ->
         with workload(deployment, share_record_lock_duration_ms="5000") as load:
             deployment.await_commits(20)
             load.stop_producing()
-            arm(deployment.folder, Point.COMMITTED)
+            arm(deployment.folder, CommitPoint.COMMITTED)
             load.start_producing()
             deployment.processor.await_end()
             load.close()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sharegroup.processor.commit import Point
+from sharegroup.processor.commit import CommitPoint
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.crash.deployment import Deployment
@@ -61,7 +61,9 @@ def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
     older, epoch = deployment.processor, leader_epoch(deployment)
     pause(deployment.site, deployment.processor)
     deployment.spawn()
-    deployment.until(lambda: Point.PUBLISHED in deployment.processor.points_passed(), "the successor has answered")
+    deployment.until(
+        lambda: CommitPoint.PUBLISHED in deployment.processor.points_passed(), "the successor has answered"
+    )
     answers = answers_of(deployment, load, epoch)
     # Heartbeats only: nothing durable comes of them, so no commit could stop the older one.
     enough = 3 * len(load.members)

@@ -16,7 +16,7 @@ from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.open import open_log
 from sharegroup.logs.partitioner import partition_for
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 
 
 @pytest.mark.parametrize(

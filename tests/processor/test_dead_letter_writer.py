@@ -14,8 +14,8 @@ from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
+from sharegroup.logs.topic_properties import DEAD_LETTER_QUEUE_ENABLE_CONFIG
 from sharegroup.processor.dead_letter_records import (
-    GROUP_ENABLE_CONFIG,
     MAX_RECORDS,
     NOT_COPIED_HEADER,
     dead_letter_topic,
@@ -62,8 +62,8 @@ class OlderLog(LocalLog):
     def create_topic(
         self, name: str, partition_count: int, config: Mapping[str, str] | None = None, if_not_exists: bool = False
     ) -> TopicDescription:
-        if GROUP_ENABLE_CONFIG in (config or {}):
-            raise ConfigurationError(f"Unknown topic config name: {GROUP_ENABLE_CONFIG}")
+        if DEAD_LETTER_QUEUE_ENABLE_CONFIG in (config or {}):
+            raise ConfigurationError(f"Unknown topic config name: {DEAD_LETTER_QUEUE_ENABLE_CONFIG}")
         return super().create_topic(name, partition_count, config, if_not_exists)
 
 

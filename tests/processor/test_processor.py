@@ -253,10 +253,10 @@ def test_a_message_in_another_groups_partition_is_refused_and_not_of_its_history
 def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> None:
     group_id = site.new_group()
     metrics = site.running_processor().processor.figures
-    before = metrics.unanswerable_answers
+    before = metrics.unanswerable_responses
     value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, reply_partition=999)
     site.append_request(value, partition_for(group_id, REQUEST_PARTITIONS))
-    site.until(lambda: metrics.unanswerable_answers > before, "it is counted")
+    site.until(lambda: metrics.unanswerable_responses > before, "it is counted")
 
 
 def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:

@@ -14,7 +14,6 @@ from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.described_groups import GroupDescription
 from sharegroup.client.group_reader import GroupReader
-from sharegroup.client.group_results import GroupStateName
 from sharegroup.client.processor_groups import ProcessorGroups
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
@@ -22,6 +21,7 @@ from sharegroup.errors import GroupQuarantinedError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole, ApiKey
+from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import Message, request
 from sharegroup.protocol.rows import RecordType

@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 from tests.support import leash
 from tests.support.eventually import eventually
 from tests.support.fast_start import JAVA_OPTIONS

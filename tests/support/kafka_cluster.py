@@ -15,7 +15,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.logs.topic_id import new_topic_id
+from sharegroup.logs.topic_properties import new_topic_id
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker, free_ports
 

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from sharegroup.audit.history.extent import read_extent
-from sharegroup.audit.history.points import Point, clock_ms, resolve
+from sharegroup.audit.history.points import Point, resolve
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.history.state_document import group_document
 from sharegroup.errors import GroupIdNotFoundError, UnknownTopicError
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import (
     CHANGE_TYPES,
@@ -124,7 +125,7 @@ def as_of(source: RowSource, at: str, selection: Selection, now_ms: int | None =
         StateTableError: a row contradicts the rows before it.
     """
     extent = read_extent(source)
-    point = resolve(source, extent, at, clock_ms() if now_ms is None else now_ms)
+    point = resolve(source, extent, at, wall_ms() if now_ms is None else now_ms)
     state = state_at(source, point, selection)
     selection.check(state.groups, any(group.partitions for group in state.groups.values()), at)
     return {

@@ -18,7 +18,7 @@ from sharegroup.audit.history.as_of import (
 )
 from sharegroup.audit.history.extent import read_extent
 from sharegroup.audit.history.group_history import PartitionHistory
-from sharegroup.audit.history.points import Point, clock_ms, resolve
+from sharegroup.audit.history.points import Point, resolve
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.audit.history.state_document import topic_name
 from sharegroup.coordinator.group_state import GroupState, Member
@@ -26,6 +26,7 @@ from sharegroup.core.offset_ranges import RangeMap, gaps
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, UnknownTopicError
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import (
     SHARE_PARTITION_TYPES,
@@ -74,7 +75,7 @@ def diff(source: RowSource, first: str, last: str, selection: Selection, now_ms:
         UnknownTopicError: there was such a share-partition at neither point.
     """
     extent = read_extent(source)
-    now_ms = clock_ms() if now_ms is None else now_ms
+    now_ms = wall_ms() if now_ms is None else now_ms
     start, end = resolve(source, extent, first, now_ms), resolve(source, extent, last, now_ms)
     if start.through_commit_id > end.commit_id and any(_rows_after(source, end, start, selection)):
         raise ConfigurationError(f"The point {first} is after the point {last}.", "Exchange the two points.")

@@ -9,17 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
-
-
-def is_archived_at_limit(entry: TransitionEntry) -> bool:
-    """Return True if a transition gave records up because their deliveries were used up."""
-    if entry.from_state is not RecordState.ACQUIRED or entry.to_state is RecordState.AVAILABLE:
-        return False
-    outcome = TRANSITIONS[RecordState.ACQUIRED][entry.cause]
-    return outcome is not None and outcome.at_limit is not None
 
 
 def last_run(entry: TransitionEntry) -> Run:
@@ -71,7 +63,7 @@ class PartitionCounts:
                 self.acquired_by_member[entry.member_id] -= size
             case Cause.ACCEPT:
                 self.accepted_by_member[entry.member_id] += size
-            case _ if is_archived_at_limit(entry):
+            case _ if entry.is_archived_at_limit:
                 self.archived_at_limit_count += size
 
 

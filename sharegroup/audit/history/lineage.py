@@ -11,10 +11,10 @@ from sharegroup.audit.history.as_of import Selection
 from sharegroup.audit.history.deliveries import ALL_OFFSETS, ClientIds, Delivery, DeliveryTrace, OtherChange
 from sharegroup.audit.history.extent import iso_time, read_extent
 from sharegroup.audit.history.known_names import read_known_names
-from sharegroup.audit.history.points import clock_ms
 from sharegroup.audit.history.row_source import RowSource
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.errors import ConfigurationError
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 
@@ -66,7 +66,7 @@ def lineage(source: RowSource, request: LineageRequest, now_ms: int | None = Non
     """
     extent = read_extent(source)
     if request.since_ms is not None:
-        extent.check_not_future(request.since_ms, clock_ms() if now_ms is None else now_ms)
+        extent.check_not_future(request.since_ms, wall_ms() if now_ms is None else now_ms)
         _check_order(request.since_ms, request.until_ms)
     names = read_known_names(source, extent, request.selection.group_id)
     names.check(request.selection)

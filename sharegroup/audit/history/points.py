@@ -13,7 +13,6 @@ since its messages were applied together, and waiting fetches were served at its
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -136,11 +135,6 @@ def _iso_ms(text: str) -> int | None:
         return None
     aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1_000)
-
-
-def clock_ms() -> int:
-    """Return the time of this machine's clock, epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def resolve(source: RowSource, extent: HistoryExtent, text: str, now_ms: int) -> Point:

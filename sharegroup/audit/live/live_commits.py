@@ -17,8 +17,8 @@ from typing import Any, Self
 from sharegroup.audit.live.live_check import LiveFinding
 from sharegroup.audit.live.live_partition import (
     NO_PARTITION,
+    AuditedPartition,
     Entry,
-    PartitionKey,
     Result,
     ResultKind,
     configurations_text,
@@ -96,8 +96,8 @@ class _Batch:
     """
 
     results: list[Result] = field(default_factory=list)
-    beginnings: dict[PartitionKey, StateRow] = field(default_factory=dict)
-    rows: dict[PartitionKey, list[StateRow]] = field(default_factory=lambda: defaultdict(list))
+    beginnings: dict[AuditedPartition, StateRow] = field(default_factory=dict)
+    rows: dict[AuditedPartition, list[StateRow]] = field(default_factory=lambda: defaultdict(list))
     configurations: dict[str, str] = field(default_factory=dict)
 
     def entries(self) -> list[Entry]:
@@ -235,7 +235,7 @@ class LiveCommits:
         """Add the states of a table snapshot."""
         for row in self._rows.snapshot(snapshot):
             if row.partition >= 0:
-                key = PartitionKey(row.group_id, row.topic_id, row.partition)
+                key = AuditedPartition(row.group_id, row.topic_id, row.partition)
                 batch.beginnings[key] = changed(row, commit_id=snapshot.commit_id)
 
     def _add_commits(
@@ -260,7 +260,7 @@ class LiveCommits:
             if row.record_type is RecordType.GROUP_METADATA:
                 self._configurations.add(row)
             elif row.record_type in SHARE_PARTITION_TYPES:
-                batch.rows[PartitionKey(row.group_id, row.topic_id, row.partition)].append(row)
+                batch.rows[AuditedPartition(row.group_id, row.topic_id, row.partition)].append(row)
         for group_id in {key.group_id for key in (*batch.rows, *batch.beginnings)}:
             batch.configurations[group_id] = configurations_text(self._configurations.of(group_id, since_ms))
         last = max((row for row in rows if _is_marker(row)), key=_commit_id, default=None)

@@ -38,7 +38,7 @@ class Result(NamedTuple):
     document: str
 
 
-class PartitionKey(NamedTuple):
+class AuditedPartition(NamedTuple):
     """A share-partition; the results that belong to none are of `NO_PARTITION`."""
 
     group_id: str
@@ -50,7 +50,7 @@ class PartitionKey(NamedTuple):
         return json.dumps(self)
 
 
-NO_PARTITION = PartitionKey("", "", -1)
+NO_PARTITION = AuditedPartition("", "", -1)
 
 
 class Entry(NamedTuple):

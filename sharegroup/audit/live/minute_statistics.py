@@ -15,8 +15,6 @@ MINUTE_MS = 60_000
 _MOST_MINUTES = 60
 """Minutes of a silence that are written."""
 _RETURNS = frozenset({Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED})
-_GIVEN_UP = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
-_RETRY_CAUSES = frozenset({Cause.RELEASE, Cause.LOCK_TIMEOUT, *_RETURNS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ class MinuteStatistics:
             for known_first, known_last, times in before:
                 self._times.assign(known_first, known_last, times._replace(held_ms=entry.time_ms))
             return
-        if entry.cause in _RETRY_CAUSES and entry.to_state in _GIVEN_UP:
+        if entry.is_archived_at_limit:
             self._counts["given_up"] += size
         if entry.from_state is RecordState.ACQUIRED and entry.to_state is not RecordState.ACQUIRED:
             self._end_delivery(entry)

@@ -38,7 +38,6 @@ _FINDING_SCHEMA = pa.schema(
     ]
 )
 _ARROW_TYPES = {"group_id": pa.string(), "topic": pa.string(), "topic_id": pa.string(), "partition": pa.int32()}
-_MINUTE_FIELDS = [field.name for field in fields(MinuteRow)]
 _STATISTICS_SCHEMA = pa.schema(
     [("minute", _TIME)]
     + [

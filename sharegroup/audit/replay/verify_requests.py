@@ -16,7 +16,6 @@ from typing import Any
 from sharegroup.audit.replay.request_replay import Gap, ReplayedCommit, RequestReplay
 from sharegroup.audit.verification.findings import Finding, row_finding
 from sharegroup.core.invariants import Violation
-from sharegroup.processor.commit import GroupOutput
 from sharegroup.protocol.rows import StateRow
 
 _DECIDED_COLUMNS = tuple(
@@ -89,7 +88,7 @@ def _differences(commit: ReplayedCommit, result: RequestVerification) -> Iterato
     messages = [m for m in commit.recorded.payload.messages if _group_of(m) not in commit.left_out]
     sent = [value for output in outputs for _, value in output.messages]
     yield from _outbox_differences(commit, "message", messages, sent, _group_of)
-    yield from _marker_differences(commit, outputs)
+    yield from _marker_differences(commit)
 
 
 def _row_differences(recorded: Sequence[StateRow], replayed: Sequence[StateRow]) -> Iterator[tuple[str, Finding]]:
@@ -139,7 +138,7 @@ def _outbox_differences(
         yield group_of(recorded[-1]), Finding(location, Violation("replay_gives_the_same_answers", detail))
 
 
-def _marker_differences(commit: ReplayedCommit, outputs: Sequence[GroupOutput]) -> Iterator[tuple[str, Finding]]:
+def _marker_differences(commit: ReplayedCommit) -> Iterator[tuple[str, Finding]]:
     payload = commit.recorded.payload
     location = f"commit {commit.recorded.marker.commit_id} of leader epoch {commit.recorded.marker.leader_epoch}"
     pairs: list[tuple[str, object, object]] = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from sharegroup.audit.history.group_history import PartitionCounts, is_archived_at_limit, last_run
+from sharegroup.audit.history.group_history import PartitionCounts, last_run
 from sharegroup.audit.statistics.durations import Durations
 from sharegroup.audit.statistics.head_of_line import HeadOfLine
 from sharegroup.audit.statistics.highest import Highest
@@ -134,7 +134,7 @@ class PartitionStats:
         self.record_counts[entry.member_id, entry.cause] += size
         if entry.cause is Cause.GAP:
             self.gaps.assign(entry.first_offset, entry.last_offset, entry.reason)
-        if is_archived_at_limit(entry):
+        if entry.is_archived_at_limit:
             self.given_up.add((entry.delivery_count, size), _given_up(entry))
         if entry.from_state is entry.to_state:
             # A renewal: the lock is longer, the delivery is the same.

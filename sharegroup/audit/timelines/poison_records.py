@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sharegroup.core.offset_ranges import RangeMap
-from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import TransitionEntry
 
 MAX_POISON_RECORDS = 50
@@ -33,14 +33,6 @@ class LastTransition(NamedTuple):
     member_id: str
     reason: str
     time_ms: int
-
-
-def is_archived_at_limit(entry: TransitionEntry) -> bool:
-    """Return True if a transition archives records because their deliveries are used up."""
-    if entry.from_state is not RecordState.ACQUIRED or entry.to_state is RecordState.AVAILABLE:
-        return False
-    outcome = TRANSITIONS[RecordState.ACQUIRED][entry.cause]
-    return outcome is not None and outcome.at_limit is not None
 
 
 class PoisonRecords:
@@ -89,7 +81,7 @@ class PoisonRecords:
 def _last_transition(entry: TransitionEntry) -> LastTransition:
     return LastTransition(
         entry.delivery_count,
-        is_archived_at_limit(entry),
+        entry.is_archived_at_limit,
         entry.to_state,
         entry.cause,
         entry.member_id,

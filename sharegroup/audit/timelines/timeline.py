@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.audit.timelines.lock_timeline import STATE_REMOVED, LockTimeline
-from sharegroup.audit.timelines.poison_records import PoisonRecords, is_archived_at_limit
+from sharegroup.audit.timelines.poison_records import PoisonRecords
 from sharegroup.audit.timelines.time_axis import TimeAxis
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.share_partition import SharePartition
@@ -151,7 +151,7 @@ class PartitionTimeline:
         size = entry.last_offset - entry.first_offset + 1
         self.record_count_by_cause[entry.cause] += size
         self.poison.apply(entry)
-        if is_archived_at_limit(entry):
+        if entry.is_archived_at_limit:
             self.archived_at_limit_count += size
         if entry.cause is Cause.ACQUIRE:
             self.record_count_by_delivery[entry.delivery_count] += size

@@ -250,7 +250,7 @@ class ColumnFold:
         piece_last = borders[last_piece + 1] - 1 - self._piece_block * span + self._start[self._piece_block]
         self._note_finished()
         # 2. The rules.
-        self._judge(event, before, state, count, member, deadline_ms)
+        self._check_rules(event, before, state, count, member, deadline_ms)
         # The state after all.
         blocks = np.arange(len(self._blocks))
         self._last_start = self.start_offsets(self._count_of(blocks), blocks)
@@ -293,7 +293,7 @@ class ColumnFold:
 
     # 2. The rules.
 
-    def _judge(
+    def _check_rules(
         self, event: Numbers, before: Numbers, state: Numbers, count: Numbers, member: Numbers, deadline_ms: Numbers
     ) -> None:
         transitions = self.transitions

@@ -24,6 +24,7 @@ from sharegroup.audit.verification.state_chain import CHAIN_TYPES, check_chains,
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order
+from sharegroup.state.schema import partition_key
 
 
 def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
@@ -38,7 +39,8 @@ def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
     verification = Verification(row_count=len(ordered))
     # 1. Commits.
     verification.add(check_commits(ordered))
-    start = beginning(ordered, min(map(_commit_id, filter(_is_marker, ordered)), default=None))
+    commit_ids = (row.commit_id for row in ordered if row.record_type is RecordType.COMMIT_MARKER)
+    start = beginning(ordered, min(commit_ids, default=None))
     # 2. Groups.
     groups = GroupRows(broker, is_whole=start.is_whole)
     groups.check_all(row for row in ordered if is_few(row))
@@ -60,9 +62,9 @@ def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
             strays.append(checked.stray)
     # 4. Chains.
     chained = [row for row in ordered if row.record_type in CHAIN_TYPES and is_of_share_partition(row)]
-    chained.sort(key=_share_partition)
+    chained.sort(key=partition_key)
     findings += check_chains(chained, strays, context)
-    findings += check_unknown(strays, frozenset(map(_share_partition, chained)), context)
+    findings += check_unknown(strays, frozenset(map(partition_key, chained)), context)
     verification.add(sorted(findings, key=finding_order))
     verification.degraded = groups.degraded
     return verification
@@ -78,15 +80,3 @@ def is_of_share_partition(row: StateRow) -> bool:
 def is_few(row: StateRow) -> bool:
     """Return True if a row is one of the few that neither a share-partition nor a commit as such has."""
     return row.record_type is not RecordType.COMMIT_MARKER and not is_of_share_partition(row)
-
-
-def _share_partition(row: StateRow) -> tuple[str, str, int]:
-    return row.group_id, row.topic_id, row.partition
-
-
-def _is_marker(row: StateRow) -> bool:
-    return row.record_type is RecordType.COMMIT_MARKER
-
-
-def _commit_id(row: StateRow) -> int:
-    return row.commit_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -62,11 +61,6 @@ def plotly_script() -> str:
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
-
-
-def json_in_script(document: object) -> str:
-    """Return a JSON document that cannot end the script element that it is in."""
-    return escaped_json(json.dumps(document, ensure_ascii=False))
 
 
 def escaped_json(text: str) -> str:

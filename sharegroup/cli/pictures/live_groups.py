@@ -24,6 +24,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import GroupIdNotFoundError, ShareGroupError
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
@@ -155,7 +156,7 @@ class LiveGroups:
         self._version, self._folder = version, folder
         topics = {topic.topic for group in self._state.groups.values() for topic in group.metadata.topics.values()}
         self._ends = end_offsets(self._log, topics)
-        self._read_ms = _now_ms()
+        self._read_ms = wall_ms()
         pause_s = _PAUSES_PER_READ * (time.process_time() - started_s)
         self._not_before_s = time.monotonic() + min(max(pause_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
 
@@ -186,7 +187,7 @@ class LiveGroups:
         return {"version": self._version, "read_ms": self._read_ms, "error": self._error}
 
     def _described(self, group_id: str) -> GroupDescription:
-        return described(self._state.groups[group_id], self._ends, self._broker, _now_ms())
+        return described(self._state.groups[group_id], self._ends, self._broker, wall_ms())
 
     def _summary(self, group: GroupDescription, rates: _Rates) -> Document:
         return {
@@ -214,12 +215,8 @@ def _folder_id(path: str) -> int | None:
         return None
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def _window_start_ms() -> int:
-    return _now_ms() - RATE_WINDOW_S * 1_000
+    return wall_ms() - RATE_WINDOW_S * 1_000
 
 
 def _rates_of(counts: Mapping[Cause, int]) -> dict[str, float]:

@@ -37,14 +37,14 @@ class Counted(Sized, Iterable[Value], Protocol[Value]):
 class Track(Protocol):
     """Shows the progress of a reading."""
 
-    def __call__(self, values: Counted[Item], description: str) -> Iterable[Item]:
-        """Return the values, and show how many were read."""
+    def __call__(self, items: Counted[Item], action: str) -> Iterable[Item]:
+        """Return the items, and show how many were read."""
         ...
 
 
-def untracked(values: Counted[Item], description: str) -> Iterable[Item]:
-    """Return the values, and show nothing."""
-    return values
+def untracked(items: Counted[Item], action: str) -> Iterable[Item]:
+    """Return the items, and show nothing."""
+    return items
 
 
 def group_report(

@@ -16,10 +16,11 @@ from functools import partial
 
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition, HeldRange, unread
-from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement, PartitionKey
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log

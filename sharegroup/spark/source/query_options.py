@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireMode
+from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireModeName
 from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
 from sharegroup.errors import ConfigurationError
 
@@ -37,7 +37,7 @@ class ShareGroupSourceConfig(Config):
         description="`implicit`: the commit of a batch accepts its records; "
         "`explicit`: `acknowledge` does so for each.",
     )
-    share_acquire_mode: AcquireMode = Field(
+    share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized",
         description="`batch_optimized`: the last run may exceed `max.poll.records`; `record_limit`: it is cut.",
     )
