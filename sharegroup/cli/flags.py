@@ -158,9 +158,10 @@ def parse_offsets(text: str, flag: str) -> OffsetRange:
     """Return the first and the last offset of a flag's value: `17`, or `10-20`.
 
     Raises:
-        BadParameter: the text has another form, or the first offset is above the last.
+        BadParameter: the text has another form, the first offset is above the last, or one has more than 18 digits,
+            beyond which columns of 64 bits end.
     """
-    match = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", text)
+    match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
     if first > last:
         raise click.BadParameter(f"{text!r} is neither an offset like 17 nor a range like 10-20.", param_hint=flag)

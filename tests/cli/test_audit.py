@@ -193,6 +193,7 @@ def test_diff_shows_the_changes_between_two_points(worked: CommandLine) -> None:
         ("diff --from latest --to commit:0", 2, "Exchange the two points."),
         ("lineage --topic orders --offset 3", 2, "--topic, --partition and --offset together"),
         ("lineage --topic orders --partition 0 --offset 9-3", 2, "neither an offset"),
+        ("lineage --topic orders --partition 0 --offset 9999999999999999999", 2, "neither an offset"),
         ("lineage --group packers", 2, "Choose records"),
         ("lineage --member nobody", 1, "no member with id or client id nobody"),
         ("as-of --state-table nowhere", 1, "There is no state table at nowhere."),

@@ -181,6 +181,7 @@ class TestFromDeadLetters:
         (["--group", "nobody", *RANGE[2:], "1-3"], 1, "Group nobody is not in the state table."),
         ([*RANGE, "4-9"], 1, "None of the records can be redriven: 4..9 ACKNOWLEDGED, not ARCHIVED."),
         ([*RANGE, "9-4"], 2, "'9-4' is neither an offset like 17 nor a range like 10-20"),
+        ([*RANGE, "9" * 19], 2, "is neither an offset like 17 nor a range like 10-20"),
         (["--group", "packers", "--topic", "orders"], 2, "--topic, --partition and --offset belong together"),
         (["--group", "packers"], 2, "either --topic, --partition and --offset, or --from-dlq"),
         ([*RANGE, "1-3", "--from-dlq", "dlq"], 2, "either --topic, --partition and --offset, or --from-dlq"),
