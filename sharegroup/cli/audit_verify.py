@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sharegroup.audit.replay.request_replay import RequestReplay
 from sharegroup.audit.replay.verify_requests import RequestVerification, verify_requests
 from sharegroup.audit.verification.findings import Finding, Verification
 from sharegroup.cli.audit_source import table_access
 from sharegroup.cli.flags import Site, needs_state_table
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table, transient_progress
 from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.open import open_log
@@ -160,6 +159,6 @@ def _progress_bar(name: str) -> Iterator[Callable[[float], None]]:
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with transient_progress(*columns) as progress:
         task = progress.add_task(name, total=1.0)
         yield lambda share: progress.update(task, completed=share)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, is_dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console, RenderableType
@@ -15,6 +15,9 @@ from rich.table import Table
 
 from sharegroup.errors import ApiError, RequestTimedOutError
 from sharegroup.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 TABLE = "table"
 JSON = "json"
@@ -106,14 +109,20 @@ def shown(items: Iterable[Item], action: str, total: int | None = None) -> Itera
 
 def _with_progress(items: Iterable[Item], action: str, total: int | None) -> Iterator[Item]:
     # Imported here because most commands show no progress.
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with transient_progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(action, total=total)
         for item in items:
             yield item
             progress.advance(task)
+
+
+def transient_progress(*columns: ProgressColumn) -> Progress:
+    """Return a display on standard error that leaves nothing behind."""
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def end_with_failures(failures: Mapping[str, ApiError | None]) -> None:
