@@ -28,7 +28,7 @@ from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
-from sharegroup.protocol.group_records import GroupRecord, ShareGroupMemberRemoved, ShareGroupRemoved, group_record
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupRemoved, group_record
 from sharegroup.protocol.row_payloads import GroupSnapshotPayload, GroupStatus, GroupStatusPayload, LastRequest
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.schema import StoredRows
@@ -47,6 +47,10 @@ CHANGE_TYPES = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.GR
 
 _LAST_TYPES = frozenset({RecordType.GROUP_METADATA, RecordType.GROUP_STATUS, RecordType.SHARE_TOMBSTONE})
 """Types of rows after which a group may have no state left."""
+
+
+MAX_LAST_REQUESTS = 4_000
+"""Members of a group of which a fold keeps the last request, if the group itself does not have half as many."""
 
 
 @dataclass(slots=True)
@@ -91,7 +95,7 @@ class FoldedGroup:
         metadata: members, epochs, topics, configuration.
         partitions: (topic id, partition) → share-partition.
         status: the last status row of each actor that has one.
-        last_requests: member id → its last request with a durable effect.
+        last_requests: member id → its last request with a durable effect, the oldest first.
     """
 
     group_id: str
@@ -208,10 +212,16 @@ def advance_group(group: FoldedGroup, row: StateRow) -> None:
 
 
 def note_last_requests(group: FoldedGroup, row: StateRow) -> None:
-    """Record the members' last requests from a share-partition's row."""
+    """Record the members' last requests from a share-partition's row; the oldest make room.
+
+    A member that was removed may have locks still, which a repeat of an earlier request must not touch.
+    """
     for fields in row.payload.get("last_requests", ()):
         request = LastRequest.model_validate(fields)
+        group.last_requests.pop(request.member_id, None)
         group.last_requests[request.member_id] = request
+    while len(group.last_requests) > max(MAX_LAST_REQUESTS, 2 * len(group.metadata.members)):
+        del group.last_requests[next(iter(group.last_requests))]
 
 
 def _apply(group: FoldedGroup, row: StateRow) -> None:
@@ -238,11 +248,8 @@ def _apply(group: FoldedGroup, row: StateRow) -> None:
 
 def _apply_metadata(group: FoldedGroup, record: GroupRecord) -> None:
     group.metadata.apply(record)
-    match record:
-        case ShareGroupMemberRemoved():
-            group.last_requests.pop(record.member_id, None)
-        case ShareGroupRemoved():
-            group.last_requests.clear()
+    if isinstance(record, ShareGroupRemoved):
+        group.last_requests.clear()
 
 
 def _apply_table_snapshot(group: FoldedGroup, row: StateRow) -> None:

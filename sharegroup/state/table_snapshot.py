@@ -102,9 +102,7 @@ def table_snapshot(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int, lea
     final = ordered.filter(is_final)
     addresses = _last_requests(rows.table)
     groups = _groups(rows, addresses)
-    folded = _folded_rows(
-        groups, ordered.filter(pc.invert(is_final)), set(final["group_id"].to_pylist()), marker, time_ms
-    )
+    folded = _folded_rows(groups, ordered.filter(pc.invert(is_final)), final, marker, time_ms)
     while piece := list(islice(folded, _ROWS_AT_ONCE)):
         yield rows_to_table(piece, marker.commit_id, leader_epoch)
     stamp = {
@@ -120,7 +118,7 @@ def table_snapshot(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int, lea
 def _folded_rows(
     groups: Mapping[str, FoldedGroup],
     of_partitions: pa.Table,
-    with_final_rows: Set[str],
+    final: pa.Table,
     marker: CommitMarkerInfo,
     time_ms: int,
 ) -> Iterator[StateRow]:
@@ -133,13 +131,28 @@ def _folded_rows(
     )
     payload = first.model_dump(mode="json")
     yield made(StateRow, record_type=RecordType.TABLE_SNAPSHOT, time_ms=time_ms, payload=payload)
-    with_partitions = set(with_final_rows)
+    with_partitions = set(final["group_id"].to_pylist())
+    holders = _holders(final)
     for group_id, partition in _partitions(of_partitions):
         with_partitions.add(group_id)
+        holders.update((group_id, member_id) for member_id in partition.share_partition.runs.member_ids)
         yield _partition_row(groups[group_id], partition, time_ms)
     for group in groups.values():
         if not group.is_gone or group.group_id in with_partitions:
-            yield _group_row(group, time_ms)
+            yield _group_row(group, holders, time_ms)
+
+
+def _holders(rows: pa.Table) -> set[tuple[str, str]]:
+    """Return (group id, member id) of all members that have locks by the runs of rows."""
+    runs = rows["runs"].combine_chunks()
+    holders = pa.table(
+        {
+            "group_id": rows["group_id"].take(pc.list_parent_indices(runs)),
+            "member_id": pc.struct_field(pc.list_flatten(runs), "member_id"),
+        }
+    )
+    distinct = holders.group_by(holders.column_names).aggregate([])
+    return {(row["group_id"], row["member_id"]) for row in distinct.to_pylist() if row["member_id"]}
 
 
 def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
@@ -225,11 +238,16 @@ def _partitions(ordered: pa.Table) -> Iterator[tuple[str, FoldedPartition]]:
             yield group_id, folded
 
 
-def _group_row(group: FoldedGroup, time_ms: int) -> StateRow:
+def _group_row(group: FoldedGroup, holders: Set[tuple[str, str]], time_ms: int) -> StateRow:
+    """Return the row of a group, with the last requests of its members and of those that have locks."""
     payload = GroupSnapshotPayload(
         records=[record.model_dump(mode="json") for record in group.metadata.records()],
         status=list(group.status.values()),
-        last_requests=list(group.last_requests.values()),
+        last_requests=[
+            request
+            for member_id, request in group.last_requests.items()
+            if member_id in group.metadata.members or (group.group_id, member_id) in holders
+        ],
     )
     return made(
         StateRow,

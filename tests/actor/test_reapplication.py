@@ -106,6 +106,24 @@ class TestAfterATakeover:
         assert applied_again(group, last) == [{ORDERS_0: 0}]
         assert leader_state(group) == before
 
+    def test_a_repeat_of_a_removed_member_does_not_touch_the_locks_that_it_still_has(self, group: Group) -> None:
+        group.alter_config(share_record_lock_duration_ms="60000")
+        (anna,) = joined(group, "anna")
+        anna.fetch([ORDERS_0])
+        anna.acknowledge({ORDERS_0: [(0, 1, RELEASE)]})
+        released = group.log[-1].value
+        anna.acknowledge({ORDERS_0: [(2, 2, ACCEPT)]})
+        assert anna.fetch([]).record_count == 2
+        group.advance(50_000)
+        assert group.coordinator.group.state.members == {}
+        group.restart()
+        group.settle()
+        before = leader_state(group)
+        group.append(released)
+        (answer,) = group.settle().responses
+        assert answer.body["error_code"] == ShareSessionNotFoundError.code
+        assert leader_state(group) == before
+
     def test_another_request_of_the_same_epoch_is_applied(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, RELEASE)]})
         group.restart()

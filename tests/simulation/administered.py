@@ -29,6 +29,7 @@ class Delivery:
         latest_end_ms: when it has ended for sure.
         is_finished: it must not be delivered any more.
         is_archived: it was finished without being accepted, so that it may be redriven.
+        may_be_finished: a success came about when its lock ended: it counted, or the record was finished before.
     """
 
     count: int = 0
@@ -37,6 +38,7 @@ class Delivery:
     latest_end_ms: int = 0
     is_finished: bool = False
     is_archived: bool = False
+    may_be_finished: bool = False
 
 
 class Administered:

@@ -11,19 +11,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.publisher import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareAcknowledgeRequest, ShareFetchRequest
 from tests.simulation.administered import Administered, Delivery, RecordKey, ShareKey
 from tests.simulation.drains import Drains
+from tests.simulation.requests import Copy, Request, RequestKey, Requests
 from tests.simulation.world import START_MS
 
 _FINISHING = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.GAP)
@@ -31,36 +30,29 @@ _FETCHES = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 _MEMBER_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
 _NEVER = 1 << 62
 
-RequestKey = tuple[str, int]
-"""Member and correlation id."""
-_Late = tuple[RequestKey, "Request", RecordKey, AcknowledgeType]
+
+class _Answer(NamedTuple):
+    """An answer to a member's fetch or acknowledgement, and the copy of the request that it belongs to."""
+
+    key: RequestKey
+    request: Request
+    copy: Copy
+    body: dict[str, Any]
+
+    @property
+    def is_refusal(self) -> bool:
+        """Return True if the request, or the acknowledgements of one share-partition, were refused."""
+        return bool(self.body.get("error_code")) or any(
+            partition.get("acknowledge_error_code")
+            for topic in self.body.get("responses", ())
+            for partition in topic["partitions"]
+        )
+
+
+_Event = tuple[int, int, Callable[[], object]]
+"""Offset of the request log, order there, and how to take it in."""
+_Late = tuple[_Answer, RecordKey, AcknowledgeType]
 """An acknowledgement of a record that the member does not hold."""
-
-
-@dataclass(slots=True)
-class Request:
-    """A member's fetch or acknowledgement.
-
-    Attributes:
-        group_id: its group.
-        partition: request partition.
-        offset: where it was appended first.
-        stamp_ms: its append time there, made non-decreasing.
-        latest_ms: the latest time that it may have counted from, by what Ticks say.
-        is_final: it closes the share session.
-        acknowledgements: (topic id, partition, first offset, last offset, type).
-        is_applied: its acknowledgements are in the ledger, by share-partition.
-    """
-
-    group_id: str
-    partition: int
-    offset: int
-    stamp_ms: int
-    latest_ms: int
-    is_final: bool
-    acknowledgements: list[tuple[str, int, int, int, AcknowledgeType]]
-    is_closed: bool = False
-    applied: set[ShareKey] = field(default_factory=set)
 
 
 class Ledger:
@@ -81,55 +73,25 @@ class Ledger:
         self._restarts: list[tuple[int, int, ShareKey, Callable[[], None]]] = []
         """(Commit id, request offset, share-partition, how to take it in) of what an administrator has decided, or of
         states that ended."""
+        self._restarted: set[ShareKey] = set()
+        """Share-partitions whose state begins anew in this publication, before or after what was acknowledged there."""
         self._published_commit_id = -1
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
         self.administered = Administered(self._records, self._violated)
         self.drains = Drains()
         self._highest_offsets: dict[ShareKey, int] = {}
         """The highest offset that was ever in flight, or was imported."""
-        self._requests: dict[RequestKey, Request] = {}
-        self._senders: dict[tuple[int, int], RequestKey] = {}
-        self._stamps_ms: dict[int, int] = {}
-        self._leads_ms: dict[int, int] = {}
-        self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.requests = Requests()
         self._epochs_seen: dict[str, int] = {}
         self._acquired: set[tuple[Any, ...]] = set()
-        self._cut_ends: dict[tuple[int, int], list[int]] = defaultdict(list)
-        """Request partition and time → ends of the cuts; most times have one."""
         self._succeeded: set[tuple[Any, ...]] = set()
         self._unread: list[dict[str, Any]] = []
 
     # What happens.
 
-    def requested(self, key: RequestKey, group_id: str, body: Message, record: LogRecord) -> None:
-        """Note a request when it is appended, each time."""
-        stamp_ms = self._stamp_ms(record)
-        latest_ms = stamp_ms + self._leads_ms.get(record.partition, 0)
-        self._senders[record.partition, record.offset] = key
-        if key in self._requests or not isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest):
-            return
-        acknowledgements = [
-            (topic.topic_id, partition.partition_index, batch.first_offset, batch.last_offset, kind)
-            for topic in body.topics
-            for partition in topic.partitions
-            for batch in partition.acknowledgement_batches
-            for kind in batch.acknowledge_types
-        ]
-        is_final = body.share_session_epoch == FINAL_EPOCH
-        self._requests[key] = Request(
-            group_id, record.partition, record.offset, stamp_ms, latest_ms, is_final, acknowledgements
-        )
-
-    def ticked(self, record: LogRecord, time_ms: int) -> None:
-        """Note a Tick, which says how far the time of a request partition is ahead of its stamps."""
-        self._stamp_ms(record)
-        lead_ms = time_ms - record.timestamp_ms
-        self._leads_ms[record.partition] = max(self._leads_ms.get(record.partition, 0), lead_ms)
-
     def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement in a request partition."""
-        self._stamp_ms(record)
-        self._announcements[record.partition].append((record.offset, leader_epoch))
+        self.requests.announced(record, leader_epoch)
         self.drains.announced(record.partition, leader_epoch)
 
     def answered(self, record: LogRecord) -> None:
@@ -153,38 +115,40 @@ class Ledger:
         if not answers:
             return
         self.answer_count += len(answers)
-        fetches = []
-        for answer in answers:
-            key = (answer["member_id"], answer["correlation_id"])
-            request = self._requests.get(key)
-            if answer["api_key"] in _FETCHES and request is not None:
-                self._check_epoch(key, request, answer["leader_epoch"])
-                if not answer["body"].get("error_code"):
-                    fetches.append((key, request, answer["body"]))
         late: list[_Late] = []
-        events = [event for fetch in fetches for event in self._events(*fetch, late)]
-        restarted = set()
+        events: list[_Event] = []
+        for fields in answers:
+            key = (fields["member_id"], fields["correlation_id"])
+            request = self.requests.get(key)
+            if fields["api_key"] not in _FETCHES or request is None:
+                continue
+            answer = _Answer(key, request, request.answered_copy, fields["body"])
+            self._check_epoch(answer, fields["leader_epoch"])
+            if not answer.body.get("error_code"):
+                events += self._events(answer, late)
+            if answer.is_refusal:
+                request.refusal_count += 1
+        self._restarted.clear()
         due = [restart for restart in self._restarts if restart[0] <= self._published_commit_id]
         for commit_id, offset, share_key, restart in due:
             if commit_id < self._published_commit_id:
                 restart()
             else:
-                restarted.add(share_key)
+                self._restarted.add(share_key)
                 events.append((offset, 1, restart))
         self._restarts = self._restarts[len(due) :]
-        for _, _, take in sorted(events, key=_order):
+        for _, _, take in sorted(events, key=itemgetter(0, 1)):
             take()
-        for key, request, record_key, kind in late:
-            if record_key[:3] not in restarted:
-                self._check_over(key, request, record_key, kind)
+        for answer, record_key, kind in late:
+            if record_key[:3] not in self._restarted:
+                self._check_over(answer, record_key, kind)
 
     def committed(self, row: StateRow) -> None:
         """Note the cuts that a marker has, and where the state of a share-partition begins anew or ends."""
         if row.record_type is RecordType.COMMIT_MARKER:
             if row.time_ms < START_MS:
                 self._violated(f"the marker of commit {row.commit_id} has time {row.time_ms}")
-            for cut in row.payload["cuts"]:
-                self._cut_ends[cut["partition"], cut["time_ms"]].append(cut["end_offset"])
+            self.requests.committed(row)
         elif row.record_type in (RecordType.SHARE_SNAPSHOT, RecordType.SHARE_TOMBSTONE):
             share_key = (row.group_id, row.topic_id, row.partition)
             is_new = row.state_epoch > self._state_epochs.get(share_key, -1)
@@ -196,11 +160,6 @@ class Ledger:
                 redrive = partial(self.administered.redrive, share_key, redriven)
                 self._restarts.append((row.commit_id, redriven[0].request_offset, share_key, redrive))
             self._state_epochs[share_key] = row.state_epoch
-
-    def rebuilt(self, partition: int, cut_ms: int, end_offset: int) -> None:
-        """Note that a group was rebuilt: its messages are of no cut that the marker has."""
-        if (partition, cut_ms) not in self._cut_ends:
-            self._cut_ends[partition, cut_ms].append(end_offset)
 
     def seen(self, member_id: str, leader_epoch: int) -> None:
         """Note that a member took an answer."""
@@ -216,37 +175,39 @@ class Ledger:
 
     # What one answer says.
 
-    def _events(
-        self, key: RequestKey, request: Request, body: dict[str, Any], late: list[_Late]
-    ) -> Iterator[tuple[int, int, Callable[[], None]]]:
+    def _events(self, answer: _Answer, late: list[_Late]) -> Iterator[_Event]:
         """Yield what a request did: at which offset of the request log, and how to take it in."""
-        yield request.offset, 0, lambda: late.extend(self._acknowledged(key, request, body))
-        deadline_ms = body.get("lock_deadline_ms", 0)
-        if deadline_ms:
-            start_ms = deadline_ms - body["acquisition_lock_timeout_ms"]
-            if body["acquisition_lock_timeout_ms"] not in self._lock_durations_ms:
-                self._violated(f"the locks of request {key} last {body['acquisition_lock_timeout_ms']} ms")
-            ends = self._cut_ends.get((request.partition, start_ms), [_NEVER])
-            # Of several cuts at one time, the first that has the request.
-            later = [end for end in ends if end > request.offset] or ends[-1:]
-            if later == [_NEVER]:
-                self._violated(f"the locks of request {key} run from {start_ms}, which is the time of no cut")
-            is_draining = self.drains.is_draining(request.group_id, later[0], later[-1])
-            yield later[0], -1, lambda: self._acquired_by(key, request, body, is_draining)
+        yield answer.copy.offset, 0, lambda: late.extend(self._acknowledged(answer))
+        deadline_ms, lock_ms = answer.body.get("lock_deadline_ms", 0), answer.body.get("acquisition_lock_timeout_ms", 0)
+        if not deadline_ms:
+            return
+        if lock_ms not in self._lock_durations_ms:
+            self._violated(f"the locks of request {answer.key} last {lock_ms} ms")
+        cuts = self.requests.cuts_of(answer.request.partition, answer.copy.offset, deadline_ms - lock_ms)
+        if not cuts:
+            self._violated(
+                f"the locks of request {answer.key} run from {deadline_ms - lock_ms}, which is the time of no cut"
+            )
+            cuts = [_NEVER]
+        is_draining = self.drains.is_draining(answer.request.group_id, cuts[0], cuts[-1])
+        for cut in cuts[:-1]:
+            yield cut, -1, partial(self._acquired_if_possible, answer, is_draining)
+        yield cuts[-1], -1, partial(self._acquired_by, answer, is_draining)
 
-    def _check_epoch(self, key: RequestKey, request: Request, leader_epoch: int) -> None:
-        for offset, announced in self._announcements[request.partition]:
-            if announced > leader_epoch and offset < request.offset:
-                self._violated(
-                    f"request {key} at {request.offset} was answered by epoch {leader_epoch}, though epoch {announced} "
-                    f"is announced at {offset}"
-                )
+    def _check_epoch(self, answer: _Answer, leader_epoch: int) -> None:
+        offset = answer.copy.offset
+        for at, announced in self.requests.announced_before(answer.request.partition, offset, leader_epoch):
+            self._violated(
+                f"request {answer.key} at {offset} was answered by epoch {leader_epoch}, though epoch {announced} is "
+                f"announced at {at}"
+            )
 
-    def _acknowledged(self, key: RequestKey, request: Request, body: dict[str, Any]) -> list[_Late]:
+    def _acknowledged(self, answer: _Answer) -> list[_Late]:
         """Take the acknowledgements that succeeded; returns those of records that the member does not hold."""
+        request, member_id = answer.request, answer.key[0]
         succeeded = {
             (request.group_id, topic["topic_id"], partition["partition_index"])
-            for topic in body.get("responses", ())
+            for topic in answer.body.get("responses", ())
             for partition in topic["partitions"]
             if partition.get("is_acknowledged") and not partition.get("acknowledge_error_code")
         }
@@ -259,49 +220,61 @@ class Ledger:
             for offset in range(first, last + 1):
                 record_key = (request.group_id, topic_id, partition, offset)
                 delivery = self._records[record_key]
-                if delivery.holder == key[0] and request.stamp_ms < delivery.latest_end_ms and not delivery.is_finished:
-                    self._take_in(key, request, record_key, delivery, kind)
+                is_held = delivery.holder == member_id and answer.copy.stamp_ms < delivery.latest_end_ms
+                if is_held and not delivery.is_finished:
+                    self._take_in(answer, record_key, delivery, kind)
                 else:
-                    late.append((key, request, record_key, kind))
+                    late.append((answer, record_key, kind))
         if request.is_final and not request.is_closed:
             request.is_closed = True
             for record_key, delivery in self._records.items():
-                if delivery.holder == key[0] and record_key[0] == request.group_id:
+                if delivery.holder == member_id and record_key[0] == request.group_id:
                     delivery.holder = ""
         return late
 
-    def _take_in(
-        self, key: RequestKey, request: Request, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType
-    ) -> None:
-        if request.latest_ms < delivery.end_ms:
-            self._succeeded.add((*record_key, *key, ACKNOWLEDGE_CAUSE[kind]))
+    def _take_in(self, answer: _Answer, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType) -> None:
+        copy = answer.copy
+        delivery.may_be_finished = copy.latest_ms >= delivery.end_ms
+        if not delivery.may_be_finished and record_key[:3] not in self._restarted:
+            self._succeeded.add((*record_key, *answer.key, ACKNOWLEDGE_CAUSE[kind]))
         if kind in _FINISHING:
             delivery.is_finished, delivery.holder = True, ""
             delivery.is_archived = kind is not AcknowledgeType.ACCEPT
         elif kind is AcknowledgeType.RENEW:
-            delivery.end_ms = request.stamp_ms + min(self._lock_durations_ms)
-            delivery.latest_end_ms = request.latest_ms + max(self._lock_durations_ms)
+            delivery.end_ms = copy.stamp_ms + min(self._lock_durations_ms)
+            delivery.latest_end_ms = copy.latest_ms + max(self._lock_durations_ms)
         else:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
 
-    def _check_over(self, key: RequestKey, request: Request, record_key: RecordKey, kind: AcknowledgeType) -> None:
+    def _check_over(self, answer: _Answer, record_key: RecordKey, kind: AcknowledgeType) -> None:
         """A success for a record that the member does not hold means that the record is finished."""
         delivery = self._records[record_key]
         is_used_up = delivery.count >= min(self._limits)
         if record_key[3] < self._start_offsets.get(record_key[:3], 0):
             # Acknowledgements of what an administrator has passed over succeed, and change nothing.
             return
-        if not delivery.is_finished and not is_used_up:
+        if not (delivery.is_finished or delivery.may_be_finished or is_used_up):
             self._violated(
-                f"{kind.name} of {record_key} by request {key} at {request.offset} succeeded, but {delivery} at "
-                f"{request.stamp_ms}"
+                f"{kind.name} of {record_key} by request {answer.key} at {answer.copy.offset} succeeded, but "
+                f"{delivery} at {answer.copy.stamp_ms}"
             )
 
-    def _acquired_by(self, key: RequestKey, request: Request, body: dict[str, Any], is_draining: bool) -> None:
+    def _acquired_if_possible(self, answer: _Answer, is_draining: bool) -> None:
+        """Take an acquisition in one of several cuts of a millisecond, if its records are free there."""
+        start_ms = answer.body["lock_deadline_ms"] - answer.body["acquisition_lock_timeout_ms"]
+        for share_key, offset, count in _acquired(answer):
+            delivery = self._records[(*share_key, offset)]
+            is_held = delivery.holder and start_ms < delivery.end_ms
+            if delivery.is_finished or is_held or count != delivery.count + 1:
+                return
+        self._acquired_by(answer, is_draining)
+
+    def _acquired_by(self, answer: _Answer, is_draining: bool) -> None:
+        key, body = answer.key, answer.body
         deadline_ms = body.get("lock_deadline_ms", 0)
         start_ms = deadline_ms - body.get("acquisition_lock_timeout_ms", 0)
-        for share_key, offset, count in _acquired(request.group_id, body):
+        for share_key, offset, count in _acquired(answer):
             record_key = (*share_key, offset)
             event = (*record_key, key[0], count, deadline_ms)
             if event in self._acquired:
@@ -320,6 +293,7 @@ class Ledger:
                 self._violated(f"{record_key} is delivered to {key[0]} with count {count}, but {delivery}")
             delivery.count, delivery.holder = count, key[0]
             delivery.end_ms = delivery.latest_end_ms = deadline_ms
+            delivery.may_be_finished = False
 
     # The state table.
 
@@ -338,14 +312,14 @@ class Ledger:
                         for offset in offsets
                     )
                 elif entry.cause in _MEMBER_CAUSES:
-                    sender = self._senders.get((row.request_partition, entry.request_offset), ("", 0))
+                    sender = self.requests.sender(row.request_partition, entry.request_offset)
                     for offset in offsets:
                         applied[(*share_key, offset, *sender, entry.cause)] += 1
         self._compare_sets("acquisition", self._acquired, acquired)
         for key in sorted(self._succeeded - applied.keys(), key=str):
             self._violated(f"acknowledgement {key} was published, but is not in the state table")
         for group_id, topic_id, partition, offset, member_id, correlation_id, cause in applied:
-            request = self._requests.get((member_id, correlation_id))
+            request = self.requests.get((member_id, correlation_id))
             if cause is not Cause.SESSION_CLOSE and (
                 request is None or (group_id, topic_id, partition) not in request.applied
             ):
@@ -378,23 +352,14 @@ class Ledger:
         for key in sorted(stored - published, key=str)[:5]:
             self._violated(f"{name} {key} is in the state table, but was not published")
 
-    def _stamp_ms(self, record: LogRecord) -> int:
-        stamp_ms = max(record.timestamp_ms, self._stamps_ms.get(record.partition, 0))
-        self._stamps_ms[record.partition] = stamp_ms
-        return stamp_ms
-
     def _violated(self, text: str) -> None:
         self.violations.append(text)
 
 
-def _order(event: tuple[int, int, Callable[[], None]]) -> tuple[int, int]:
-    return event[:2]
-
-
-def _acquired(group_id: str, body: dict[str, Any]) -> Iterator[tuple[ShareKey, int, int]]:
-    for topic in body.get("responses", ()):
+def _acquired(answer: _Answer) -> Iterator[tuple[ShareKey, int, int]]:
+    for topic in answer.body.get("responses", ()):
         for partition in topic["partitions"]:
             for acquired in partition.get("acquired_records", ()):
-                share_key = (group_id, topic["topic_id"], partition["partition_index"])
+                share_key = (answer.request.group_id, topic["topic_id"], partition["partition_index"])
                 for offset in range(acquired["first_offset"], acquired["last_offset"] + 1):
                     yield share_key, offset, acquired["delivery_count"]

@@ -275,7 +275,7 @@ class SimulatedMember:
             )
             record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
             self._opening_count += getattr(body, "share_session_epoch", None) == INITIAL_EPOCH
-            self._ledger.requested((self.member_id, correlation_id), self.group_id, body, record)
+            self._ledger.requests.add((self.member_id, correlation_id), self.group_id, body, record)
             if self._world.is_traced:
                 shown = body.model_dump(exclude_defaults=True)
                 self._world.trace(self.member_id, "sends", api_key.name, correlation_id, "at", offset, shown)

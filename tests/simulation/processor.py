@@ -202,7 +202,7 @@ class SimulatedProcessor:
         self._dead_letters.resume(takeover.folded, self._broker)
         groups = SimulatedGroups(
             self._bad_messages,
-            self._ledger.rebuilt,
+            self._ledger.requests.rebuilt,
             takeover.folded,
             self.leader_epoch,
             self._broker,

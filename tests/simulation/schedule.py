@@ -279,7 +279,7 @@ class Schedule:
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
                 self._ledger.announced(record, envelope.leader_epoch)
             elif envelope.api_key == ApiKey.TICK:
-                self._ledger.ticked(record, envelope.body.get("time_ms", 0))
+                self._ledger.requests.ticked(record, envelope.body.get("time_ms", 0))
             elif envelope.api_key == ApiKey.SHARE_GROUP_CONFIG_CHANGED:
                 self._ledger.drains.configured(envelope, record)
         self._wake_all()

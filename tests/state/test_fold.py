@@ -21,8 +21,9 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
 )
+from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow, TransitionEntry
-from sharegroup.state.fold import FoldedPartition, fold
+from sharegroup.state.fold import MAX_LAST_REQUESTS, FoldedPartition, fold
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
 
 
@@ -197,3 +198,20 @@ def test_a_group_whose_dead_letters_failed_is_gone_with_the_rest_of_it() -> None
 
 def test_rows_without_a_group_make_no_group() -> None:
     assert fold([StateRow(record_type=RecordType.FENCE), StateRow(record_type=RecordType.COMMIT_MARKER)]).groups == {}
+
+
+def test_the_oldest_last_requests_make_room() -> None:
+    rows = [
+        share_row(
+            RecordType.SHARE_SNAPSHOT,
+            offset,
+            payload=SharePartitionPayload(
+                last_requests=[LastRequest(member_id=name, share_session_epoch=1, correlation_id=1) for name in names]
+            ).model_dump(mode="json"),
+        )
+        for offset, names in enumerate([["anna", "ben"], ["anna"], [str(n) for n in range(MAX_LAST_REQUESTS - 1)]])
+    ]
+    kept = fold(rows).groups["group-1"].last_requests
+    assert len(kept) == MAX_LAST_REQUESTS
+    assert "anna" in kept
+    assert "ben" not in kept

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 
+from sharegroup.core.record_state import RecordState
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import (
@@ -18,7 +19,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMetadata,
 )
 from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
-from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.rows import RecordType, RunEntry, StateRow
 from sharegroup.state.commit_log import try_commit_snapshot
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.maintenance import compact, take_snapshot
@@ -231,26 +232,40 @@ def test_a_snapshot_is_committed_beside_appends(table_path: str, reader: StateTa
     writer.append(batch_rows(3), 3)
 
 
-def test_last_requests_are_in_a_snapshot_until_their_member_goes(table_path: str, reader: StateTableReader) -> None:
+def test_a_snapshot_has_the_last_requests_of_members_and_of_those_that_hold_locks(
+    table_path: str, reader: StateTableReader
+) -> None:
     writer = StateTableWriter.open(table_path, {})
-    for commit_id, member_id in enumerate(["anna", "ben", "anna", "carl"]):
-        request = LastRequest(member_id=member_id, share_session_epoch=commit_id, correlation_id=7 + commit_id)
-        payload = SharePartitionPayload(last_requests=[request]).model_dump(mode="json")
-        marker, first, *_ = batch_rows(commit_id)
-        writer.append([marker, first.model_copy(update={"payload": payload})], commit_id)
-        if commit_id == 1:
-            keep_up(table_path)
+    names = ["anna", "ben", "carl", "dora"]
+    requests = [LastRequest(member_id=name, share_session_epoch=1, correlation_id=7) for name in names]
+    payload = SharePartitionPayload(last_requests=requests).model_dump(mode="json")
 
-    def last_requests() -> dict[str, int]:
+    def locked(row: StateRow, member_id: str) -> StateRow:
+        lock = RunEntry(
+            first_offset=5, last_offset=5, state=RecordState.ACQUIRED, delivery_count=1, member_id=member_id
+        )
+        return row.model_copy(update={"runs": [lock], "payload": payload})
+
+    def last_requests() -> list[str]:
         group = fold(reader.recovery().rows).groups["group-1"]
-        return {member_id: request.correlation_id for member_id, request in group.last_requests.items()}
+        return sorted(group.last_requests)
 
-    assert last_requests() == {"anna": 9, "ben": 8, "carl": 10}
+    member = ShareGroupMemberMetadata(member_id="anna", subscribed_topic_names=[]).model_dump(mode="json")
+    former = ShareGroupMemberMetadata(member_id="ben", subscribed_topic_names=[]).model_dump(mode="json")
     removed = ShareGroupMemberRemoved(member_id="ben", reason="left").model_dump(mode="json")
     epoch = ShareGroupMetadata(epoch=1).model_dump(mode="json")
-    member = ShareGroupMemberMetadata(member_id="ben", subscribed_topic_names=[]).model_dump(mode="json")
-    (row, _) = metadata_rows(4)
-    writer.append([marker_row(4, 5), row.model_copy(update={"payload": {"records": [epoch, member, removed]}})], 4)
-    assert last_requests() == {"anna": 9, "carl": 10}
+    marker, first, second, third = batch_rows(0)
+    (metadata, _) = metadata_rows(0)
+    records = [epoch, member, former, removed]
+    metadata = metadata.model_copy(update={"request_offset": 0, "payload": {"records": records}})
+    writer.append([marker, locked(first, "ben"), locked(second, "carl"), third, metadata], 0)
+    # Of two share-partitions there are several rows, so that they are folded; the third is copied.
+    marker, _, second, third = batch_rows(1)
+    writer.append([marker, locked(second, "carl"), third], 1)
+    assert last_requests() == names
     keep_up(table_path)
-    assert last_requests() == {"anna": 9, "carl": 10}
+    assert last_requests() == ["anna", "ben", "carl"]
+    marker, *without_locks = batch_rows(2)
+    writer.append([marker, *without_locks], 2)
+    keep_up(table_path)
+    assert last_requests() == ["anna"]
