@@ -195,7 +195,8 @@ class Ledger:
         yield cuts[-1], -1, partial(self._acquired_by, answer, is_draining)
 
     def _check_epoch(self, answer: _Answer, leader_epoch: int) -> None:
-        offset = answer.copy.offset
+        # An older processor may have applied the first copy before it stood still.
+        offset = answer.request.copies[0].offset
         for at, announced in self.requests.announced_before(answer.request.partition, offset, leader_epoch):
             self._violated(
                 f"request {answer.key} at {offset} was answered by epoch {leader_epoch}, though epoch {announced} is "
