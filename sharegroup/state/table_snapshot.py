@@ -145,14 +145,10 @@ def _folded_rows(
 def _holders(rows: pa.Table) -> set[tuple[str, str]]:
     """Return (group id, member id) of all members that have locks by the runs of rows."""
     runs = rows["runs"].combine_chunks()
-    holders = pa.table(
-        {
-            "group_id": rows["group_id"].take(pc.list_parent_indices(runs)),
-            "member_id": pc.struct_field(pc.list_flatten(runs), "member_id"),
-        }
-    )
-    distinct = holders.group_by(holders.column_names).aggregate([])
-    return {(row["group_id"], row["member_id"]) for row in distinct.to_pylist() if row["member_id"]}
+    members = pc.struct_field(pc.list_flatten(runs), "member_id")
+    is_held = pc.not_equal(members, "")
+    groups = rows["group_id"].take(pc.list_parent_indices(runs).filter(is_held))
+    return set(zip(groups.to_pylist(), members.filter(is_held).to_pylist(), strict=True))
 
 
 def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
