@@ -227,9 +227,11 @@ class Coordinator:
 
     def _resume(self, message: LoggedRequest) -> None:
         self._add_records(self._group.resume(message.envelope.client_id))
-        # Either actor may have missed messages of the other one while it was quarantined: send them again.
+        # Either actor may have missed messages of the other one, and of the processor, while the group was quarantined.
         self._asked.clear()
         self._leader_overrides = None
+        self._observed_topics.watch_again()
+        self._is_wake_spent = True
         self._is_changed = True
         self._answer(message.envelope, ErrorResponse())
 

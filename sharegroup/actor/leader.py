@@ -312,7 +312,9 @@ class Leader:
         if self._is_paused:
             self._is_paused = False
             self._partitions.changed.update(self._partitions)
-        # While the group was quarantined, reports of written dead-letter records were refused.
+        # While the group was quarantined, log offsets, Ticks and reports of written dead-letter records were refused.
+        self._watches.reset()
+        self._wake_ms = _CONSUMED
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
         if waiting.dead_letters:
             self._effects.append(waiting)

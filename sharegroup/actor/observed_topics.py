@@ -53,6 +53,10 @@ class ObservedTopics:
         """Forget a topic that may have changed since its last observation."""
         self.seen.pop(topic, None)
 
+    def watch_again(self) -> None:
+        """Send the watch again with the next change: observations may have been lost."""
+        self._watched = {}
+
     def change(
         self, subscribed: AbstractSet[str], in_use: AbstractSet[str], reset_duration_ms: int | None
     ) -> WatchTopics | None:

@@ -24,7 +24,7 @@ from sharegroup.protocol.messages import RequestEnvelope, request
 from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
 from sharegroup.protocol.share_fetch import FetchTopic, PartitionResponse, ShareFetchRequest
-from tests.actor.group_harness import GROUP_ID, START_MS, Group, Member, group_with, joined
+from tests.actor.group_harness import GROUP_ID, START_MS, Group, LogPartition, Member, group_with, joined
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 ORDERS_0 = ("orders-id", 0)
@@ -187,6 +187,33 @@ class TestQuarantine:
         anna.session_epoch = 2
         assert anna.acknowledge({ORDERS_0: [(0, 9, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
         assert anna.heartbeat().error_code == 0
+
+    def test_a_fetch_that_waits_gets_the_records_that_were_appended_meanwhile(self, group: Group, anna: Member) -> None:
+        anna.session_epoch = 0
+        anna.fetch([ORDERS_0])
+        anna.session_epoch = 0
+        waiting = anna.send_fetch([ORDERS_0])
+        anna.send_heartbeat()
+        anna.send_acknowledge({ORDERS_1: [(0, 4, ACCEPT)]})
+        group.settle()
+        group.grow("orders", 0, 5)
+        group.settle()
+        assert anna.fetched(waiting).is_parked
+        group.resume()
+        group.settle()
+        assert anna.answer_to(waiting).acquired == {ORDERS_0: [(20, 24, 1)]}
+
+    def test_partitions_that_were_added_meanwhile_are_assigned(self, group: Group, anna: Member) -> None:
+        anna.send_heartbeat()
+        anna.send_acknowledge({ORDERS_1: [(0, 4, ACCEPT)]})
+        group.settle()
+        topic_id, partitions = group.topics["orders"]
+        group.create_topic("orders", topic_id, [*partitions, LogPartition(end=20)])
+        group.settle()
+        assert group.coordinator.group.state.topics[topic_id].partitions == {0, 1}
+        group.resume()
+        group.settle()
+        assert group.coordinator.group.state.topics[topic_id].initialized == {0, 1, 2}
 
     def test_it_comes_back_when_the_cause_does(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_1: [(0, 4, ACCEPT)]})
