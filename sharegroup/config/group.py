@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -37,6 +38,9 @@ from sharegroup.config.model import (
 )
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.errors import ConfigurationError, InvalidConfigError
+
+_CACHED_CONFIGS = 1_000
+"""Most groups have few keys of their own: thousands of groups share a few configurations."""
 
 BY_DURATION = "by_duration:"
 """Prefix of a `share.auto.offset.reset` that goes back by a duration."""
@@ -173,8 +177,13 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
     Raises:
         InvalidConfigError: a key or a value that `validate_overrides` never accepts.
     """
+    return _effective(broker, tuple(sorted(overrides.items())))
+
+
+@lru_cache(maxsize=_CACHED_CONFIGS)
+def _effective(broker: BrokerConfig, overrides: tuple[tuple[str, str], ...]) -> GroupConfig:
     try:
-        config = _parse(broker, overrides, NO_ORIGINS)
+        config = _parse(broker, dict(overrides), NO_ORIGINS)
     except ConfigurationError as error:
         raise InvalidConfigError(error.message, error.remedy) from None
     capped = {

@@ -92,11 +92,17 @@ class Faults:
         """Number of faults so far."""
         return self.counts.total()
 
-    def happen(self) -> None:
-        """Let some fault happen."""
+    def happen(self, *, ends_processor: bool) -> None:
+        """Let some fault happen.
+
+        Args:
+            ends_processor: let it be a crash.
+        """
         if self.is_over:
             return
         (fault,) = self._world.random.choices(list(self._weights), list(self._weights.values()))
+        if ends_processor:
+            fault = self.crash
         self.counts[fault.__name__] += 1
         self._world.trace("fault:", fault.__name__)
         fault()

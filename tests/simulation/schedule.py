@@ -32,6 +32,8 @@ LEAST_MESSAGES = 300
 LEAST_TAKEOVERS = 2
 LEAST_FAULTS = 5
 
+_LATE_MESSAGES = 200
+"""After so many messages, faults are crashes until there are enough takeovers, so that no schedule runs on for them."""
 _INTERNAL = b'{"api_key":10'
 """How values of internal messages begin; those of members' requests begin with the version."""
 _LONGEST_MS = 1_200_000
@@ -270,7 +272,7 @@ class Schedule:
             return
         self._world.trace("a table snapshot is taken")
         self._table.take_snapshot()
-        self._world.after(2_000, 20_000, self._snapshot)
+        self._world.after(3_000, 30_000, self._snapshot)
 
     def _requested(self, record: LogRecord) -> None:
         self._message_count += 1
@@ -285,7 +287,8 @@ class Schedule:
         self._wake_all()
         if self._message_count >= self._next_fault_at and not self._is_calm:
             self._next_fault_at = self._message_count + self._world.random.randint(15, 60)
-            self._world.after(0, 20, self._faults.happen)
+            is_late = self._message_count > _LATE_MESSAGES and self._takeover_count < LEAST_TAKEOVERS
+            self._world.after(0, 20, lambda: self._faults.happen(ends_processor=is_late))
 
     def _answered(self, record: LogRecord) -> None:
         self._ledger.answered(record)

@@ -74,17 +74,17 @@ class StoredTable:
 
     def take_snapshot(self) -> None:
         """Commit a table snapshot of everything up to the last marker."""
-        recovery = self.recovery()
-        if recovery.last_marker is None or recovery.last_marker == self._snapshot_marker:
+        marker = self.last_marker()
+        if marker is None or marker == self._snapshot_marker:
             return
-        time_ms = max(recovery.last_marker.time_ms, self._snapshot[0].time_ms + 1 if self._snapshot else 0)
+        time_ms = max(marker.time_ms, self._snapshot[0].time_ms + 1 if self._snapshot else 0)
         later = rows_to_table([row for row in self._since_snapshot if _decides_the_state(row)])
         # The first row of a snapshot belongs to no group.
         rows = StoredRows(pa.concat_tables([self._snapshot_table.slice(1), later]))
-        pieces = list(table_snapshot(rows, recovery.last_marker, time_ms, self.leader_epoch))
+        pieces = list(table_snapshot(rows, marker, time_ms, self.leader_epoch))
         self._snapshot_table = pa.concat_tables(pieces)
         self._snapshot = list(decoded(self._snapshot_table))
-        self._snapshot_marker = recovery.last_marker
+        self._snapshot_marker = marker
         self._since_snapshot = []
         self.rows += self._snapshot
 
