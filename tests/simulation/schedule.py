@@ -272,7 +272,7 @@ class Schedule:
             return
         self._world.trace("a table snapshot is taken")
         self._table.take_snapshot()
-        self._world.after(3_000, 30_000, self._snapshot)
+        self._world.after(5_000, 40_000, self._snapshot)
 
     def _requested(self, record: LogRecord) -> None:
         self._message_count += 1
