@@ -5,7 +5,6 @@ No I/O, no clock. Leader epochs rise within one state table. With a table that w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from sharegroup.protocol.api_key import ApiKey
@@ -19,8 +18,7 @@ LONGEST_PAUSE_MS = 1_000
 Body = TypeVar("Body", bound=Message, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(NamedTuple):
     """A moment on two clocks: `now_ms` times requests, `epoch_ms` is the log's time, in which lock deadlines are."""
 
     now_ms: int

@@ -340,9 +340,7 @@ class MemberProtocol:
 
     @property
     def _wants_records(self) -> bool:
-        if not self._prefetches:
-            return False
-        return len(self.waiting) < self._settings.prefetch_count or self.pace.is_due(self.waiting.record_count)
+        return self._prefetches and (not self.waiting or self.pace.is_due(self.waiting.record_count))
 
     def _lingers(self, now_ms: int) -> bool:
         """Return True if acknowledgements wait for a fetch."""

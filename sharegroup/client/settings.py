@@ -63,7 +63,6 @@ class MemberSettings:
     """Settings of a member.
 
     Attributes:
-        prefetch_count: a fetch is sent while fewer acquisitions wait to be taken; so one more may wait.
         max_poll_interval_ms: time without polls after which the member leaves; the next poll joins again. None is
             never.
         may_return: True if the member has a checkpoint and may return after any time: its locks end by time only.
@@ -77,7 +76,6 @@ class MemberSettings:
     rack_id: str = ""
     client_host: str = field(default_factory=socket.gethostname)
     fetch: FetchSettings = field(default_factory=FetchSettings)
-    prefetch_count: int = 1
     max_poll_interval_ms: int | None = None
     may_return: bool = False
     member_id: str = ""

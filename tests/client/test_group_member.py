@@ -111,7 +111,7 @@ def test_records_are_acquired_acknowledged_and_not_seen_again(orders: str, join:
 
 
 def test_acquisitions_are_fetched_ahead(orders: str, join: Join) -> None:
-    member = join(settings=replace(SETTINGS, prefetch_count=3))
+    member = join()
     assert [span(taken(member)) for _ in range(5)] == [(first, first + 9, 1) for first in range(0, 50, 10)]
 
 
