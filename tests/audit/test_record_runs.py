@@ -52,6 +52,7 @@ def _delivered_alternately(record_runs: RecordRuns, start_offset: int) -> None:
         record_runs.move_start(offset + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_offset", [20_000, 0, 7_001])
 def test_memory_does_not_grow_with_the_runs(start_offset: int) -> None:
     """Also not after the start offset was moved back, and some of the records were delivered anew."""

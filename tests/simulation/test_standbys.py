@@ -9,6 +9,8 @@ import pytest
 from sharegroup.processor.standby import FIRST_PATIENCE_S
 from tests.simulation.standbys import StandbySite
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(2)
 TAKEOVER_MS = 4_000
 
