@@ -277,7 +277,7 @@ MUTANTS = (
     Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
     Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed),
     Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
-    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=90),
+    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=80),
     Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
     Mutant("imported records are delivered again", _deliver_imported_records_again),
     Mutant("redriven records keep their delivery count", _redrive_with_the_old_count),
