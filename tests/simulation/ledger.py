@@ -127,7 +127,7 @@ class Ledger:
             if not answer.body.get("error_code"):
                 events += self._events(answer, late)
             if answer.is_refusal:
-                request.refusal_count += 1
+                request.note_refusal(answer.body)
         self._restarted.clear()
         due = [restart for restart in self._restarts if restart[0] <= self._published_commit_id]
         for commit_id, offset, share_key, restart in due:

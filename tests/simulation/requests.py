@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.port import LogRecord
@@ -43,7 +44,8 @@ class Request:
         acknowledgements: (topic id, partition, first offset, last offset, type).
         applied: share-partitions whose acknowledgements are in the ledger.
         is_closed: its close is in the ledger.
-        refusal_count: answers that refused it, completely or in part.
+        refusal_count: answers that refused it, completely or in part, without those that were kept and sent again.
+        last_refusal: the last of them that refused it in part.
     """
 
     group_id: str
@@ -54,6 +56,15 @@ class Request:
     applied: set[ShareKey] = field(default_factory=set)
     is_closed: bool = False
     refusal_count: int = 0
+    last_refusal: dict[str, Any] = field(default_factory=dict)
+
+    def note_refusal(self, body: dict[str, Any]) -> None:
+        """Count an answer that refused it; one that refused it in part is kept, and comes again for other copies."""
+        if body.get("error_code"):
+            self.refusal_count += 1
+        elif body != self.last_refusal:
+            self.refusal_count += 1
+            self.last_refusal = body
 
     @property
     def answered_copy(self) -> Copy:
