@@ -316,7 +316,7 @@ class Leader:
         self._watches.reset()
         self._wake_ms = _CONSUMED
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
-        if waiting.dead_letters:
+        if waiting.dead_letters or self._dead_letter_failure:
             self._effects.append(waiting)
 
     def _redrive(self, message: LoggedRequest) -> None:

@@ -140,6 +140,8 @@ class DeadLetterWriter:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = defaultdict(_Queue)
+        self._unaware_groups: set[str] = set()
+        """Groups that may not have heard their last status: they were quarantined, and ask again for everything."""
         self._is_stopped = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sharegroup-dead-letters", daemon=True)
@@ -172,6 +174,7 @@ class DeadLetterWriter:
                 self.metrics.failures[group.group_id] = group.dead_letter_failure
             if waiting.dead_letters:
                 self.enqueue([waiting])
+                self._unaware_groups.discard(group.group_id)
             else:
                 self._send_status(group.group_id, "")
 
@@ -190,6 +193,7 @@ class DeadLetterWriter:
                 queue.dlq_topic, queue.copies_records = effect.dlq_topic, effect.copies_records
                 if effect.replaces_waiting:
                     queue.waiting = []
+                    self._unaware_groups.add(effect.group_id)
                 if not effect.dead_letters:
                     for waiting in queue.waiting:
                         waiting.due_s, waiting.failed_attempts = now_s, 0
@@ -206,6 +210,11 @@ class DeadLetterWriter:
             for destination, parts in due.items():
                 self._write(destination, parts)
             self._remove_done()
+        with self._lock:
+            waiting_groups = {group_id for group_id, queue in self._queues.items() if queue.waiting}
+            idle = self._unaware_groups - waiting_groups
+        for group_id in sorted(idle):
+            self._send_status(group_id, "")
         with self._lock:
             next_s = min((waiting.due_s for queue in self._queues.values() for waiting in queue.waiting), default=None)
         return None if next_s is None else max(0.0, next_s - self._clock_s())
@@ -296,8 +305,10 @@ class DeadLetterWriter:
 
     def _send_status(self, group_id: str, failure: str) -> None:
         """Send a group's failure when it begins, ends, or changes its reason."""
-        if self.metrics.failures.get(group_id, "") == failure or (not failure and self._is_failing(group_id)):
+        is_known = self.metrics.failures.get(group_id, "") == failure and group_id not in self._unaware_groups
+        if is_known or (not failure and self._is_failing(group_id)):
             return
+        self._unaware_groups.discard(group_id)
         self._send([self._message(ApiKey.DLQ_STATUS_CHANGED, group_id, DlqStatusChanged(failure=failure))])
         self.metrics.failures[group_id] = failure
         if not failure:

@@ -282,6 +282,13 @@ class TestRecovery:
         assert dead_letter_requests(group) == asked
         assert group.dead_letters[0].replaces_waiting
 
+    def test_a_group_that_is_resumed_asks_whether_a_failure_is_over(self, group: Group) -> None:
+        group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))
+        group.settle()
+        assert group.resume() == 0
+        assert dead_letter_requests(group) == []
+        assert [effect.replaces_waiting for effect in group.dead_letters] == [True]
+
 
 class TestConfiguration:
     def test_a_change_of_the_queue_is_sent_for_records_that_wait(self, group: Group) -> None:

@@ -334,6 +334,27 @@ class TestFailures:
         assert (desk.writer.metrics.failures, desk.writer.metrics.waiting_records) == ({}, 0)
         assert desk.offsets() == [0, 1]
 
+    @pytest.mark.parametrize("is_over", [False, True], ids=["it still fails", "it is over"])
+    def test_a_group_that_is_resumed_hears_the_status_again(self, desk: Desk, log: FailingLog, is_over: bool) -> None:
+        failure = f"The topic {DLQ} does not answer."
+        log.failing = frozenset({DLQ})
+        desk.write(dead_letters(log, 0, 1))
+        desk.advance(100)
+        if is_over:
+            log.failing = frozenset()
+            desk.advance(30)
+        desk.sent.clear()
+        asked_again = WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),), replaces_waiting=True)
+        desk.writer.enqueue([asked_again])
+        desk.advance(100)
+        assert desk.statuses() == [("group-1", "" if is_over else failure)]
+
+    def test_a_resumed_group_for_which_nothing_waits_hears_that_nothing_fails(self, desk: Desk) -> None:
+        desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (), replaces_waiting=True)])
+        desk.writer.write_due()
+        desk.writer.write_due()
+        assert desk.statuses() == [("group-1", "")]
+
     def test_a_group_whose_topic_fails_holds_up_no_other(self, desk: Desk, log: FailingLog) -> None:
         log.create_topic("failing", 1)
         log.failing = frozenset({"failing"})
