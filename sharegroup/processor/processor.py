@@ -19,7 +19,6 @@ from sharegroup.logs.open import ENDLESS_MS, open_log
 from sharegroup.logs.port import Log, MemberLock
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.processor_metrics import LoopFigures
-from sharegroup.processor.dead_letter_writer import DeadLetterMetrics
 from sharegroup.processor.interpreter import InterpreterSettings
 from sharegroup.processor.metrics_feed import server_after_takeover, server_before_takeover
 from sharegroup.processor.processor_lock import hold_lock
@@ -239,11 +238,6 @@ class Processor:
     def figures(self) -> LoopFigures:
         """Return the figures of the loop since the start."""
         return self._running.loop.figures if self._running is not None else LoopFigures()
-
-    @property
-    def dead_letter_metrics(self) -> DeadLetterMetrics:
-        """Return the counts of the dead-letter writer."""
-        return self._running.dead_letters.metrics if self._running is not None else DeadLetterMetrics()
 
     def idle_s(self) -> float | None:
         """Return the seconds for which nothing was left to do; None while a group has a member, or work is left."""

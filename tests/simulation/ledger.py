@@ -76,6 +76,8 @@ class Ledger:
         self._restarted: set[ShareKey] = set()
         """Share-partitions whose state begins anew in this publication, before or after what was acknowledged there."""
         self._published_commit_id = -1
+        self._begun_at: dict[ShareKey, int] = {}
+        """Request offset at which the state of a share-partition began anew or ended last."""
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
         self.administered = Administered(self._records, self._violated)
         self.drains = Drains()
@@ -140,7 +142,9 @@ class Ledger:
         for _, _, take in sorted(events, key=itemgetter(0, 1)):
             take()
         for answer, record_key, kind in late:
-            if record_key[:3] not in self._restarted:
+            # A processor that stood still answers from a state that may have ended since.
+            is_of_former_state = answer.request.copies[0].offset < self._begun_at.get(record_key[:3], -1)
+            if record_key[:3] not in self._restarted and not is_of_former_state:
                 self._check_over(answer, record_key, kind)
 
     def committed(self, row: StateRow) -> None:
@@ -170,6 +174,7 @@ class Ledger:
 
     def _begin(self, share_key: ShareKey, row: StateRow) -> None:
         """Take in a state that begins anew."""
+        self._begun_at[share_key] = row.request_offset
         self._highest_offsets[share_key] = max((entry.last_offset for entry in row.transitions), default=-1)
         self.administered.begin(share_key, row)
 

@@ -89,11 +89,6 @@ class HistoryExtent:
             self._bases.insert(0, Base(BEFORE_ALL_COMMITS, self._times_ms[0]))
 
     @property
-    def first_marker_id(self) -> int | None:
-        """Return the id of the first commit whose marker is there; None without any."""
-        return self._commit_ids[0] if self._commit_ids else None
-
-    @property
     def last_commit_id(self) -> int:
         """Return the id of the last commit."""
         last_base = self._bases[-1].commit_id if self._bases else BEFORE_ALL_COMMITS
