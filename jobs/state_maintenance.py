@@ -1,4 +1,5 @@
-"""Keep the state small: snapshot the table, prune what is past the audit retention, merge small files, vacuum.
+"""Keep the state small: snapshot the table, prune what is past the audit retention, merge small files, clean the log,
+vacuum.
 
 It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk ten minutes
 later at the earliest, with the next run's vacuum or the processor's own. Example:
@@ -21,7 +22,7 @@ from sharegroup.config.loader import Settings, load_settings
 from sharegroup.errors import ShareGroupError
 from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
 from sharegroup.processor.message_retention import delete_expired_records, delete_old_messages
-from sharegroup.state.maintenance import FileCount, compact, table_size, take_snapshot, vacuum
+from sharegroup.state.maintenance import FileCount, clean_log, compact, table_size, take_snapshot, vacuum
 from sharegroup.state.pruning import prune
 
 
@@ -60,6 +61,9 @@ def maintain(settings: Settings, is_dry_run: bool) -> None:
         print(f"records: {delete_expired_records(settings.processor, is_dry_run=is_dry_run):,} deleted")
         status.update("merging small files")
         print(f"merged: {compact(path, is_dry_run=is_dry_run):,} files")
+        if not is_dry_run:
+            status.update("writing a checkpoint of the log")
+            clean_log(path)
         status.update("vacuuming")
         print(f"deleted: {text(vacuum(path, is_dry_run=is_dry_run))}")
         print(f"{'nothing was changed' if is_dry_run else 'after'}: {sizes(path)}")

@@ -11,7 +11,7 @@ import fcntl
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -79,7 +79,11 @@ def _newest_whole_checkpoint(path: str) -> int:
     """Return the version of the newest whole checkpoint, or -1; move torn ones and a bad hint aside."""
     newest = -1
     for checkpoint in sorted(log_folder(path).glob("*.checkpoint*.parquet")):
-        reason = _parquet_damage(checkpoint)
+        try:
+            reason = _parquet_damage(checkpoint)
+        except FileNotFoundError:
+            # A living processor's upkeep has deleted it for a newer one.
+            continue
         if reason:
             _move_aside(checkpoint, reason)
         else:
@@ -104,12 +108,15 @@ def _commits_since(path: str, checkpoint: int) -> tuple[list[LogCommit], list[tu
     """
     earlier = [version for version in versions(path) if version > checkpoint]
     examined: list[tuple[int, LogCommit | None, str]] = []
+    removed: set[str] = set()
     while earlier:
         version = earlier.pop()
-        commit, reason = _examined(path, version)
+        commit, reason = _examined(path, version, removed)
         examined.append((version, commit, reason))
-        if commit is not None and COMMIT_TRANSACTION in commit.transactions:
-            break
+        if commit is not None:
+            removed.update(commit.removed)
+            if COMMIT_TRANSACTION in commit.transactions:
+                break
     for version in earlier:
         if _is_cut_off(commit_file(path, version)):
             raise StateTableError(
@@ -134,15 +141,20 @@ def _is_cut_off(file: Path) -> bool:
     return False
 
 
-def _examined(path: str, version: int) -> tuple[LogCommit | None, str]:
-    """Return a commit, or None and its damage."""
+def _examined(path: str, version: int, removed: Set[str]) -> tuple[LogCommit | None, str]:
+    """Return a commit, or None and its damage.
+
+    Args:
+        path: the table's folder.
+        version: the commit's version.
+        removed: data files that whole later commits have replaced; they may be deleted.
+    """
     try:
         commit = read_commit(path, version)
     except StateTableError as error:
         return None, str(error)
     for added in commit.added:
-        reason = _data_damage(path, added.path, added.size_bytes)
-        # Files that a later commit merged may be deleted ten minutes later; a checkpoint covers their commit by then.
+        reason = "" if added.path in removed else _data_damage(path, added.path, added.size_bytes)
         if reason:
             return None, f"its data file {added.path} {reason}"
     return commit, ""
@@ -160,9 +172,16 @@ def _data_damage(path: str, name: str, size_bytes: int) -> str:
 
 
 def _parquet_damage(file: Path) -> str:
+    """Return the damage of a file, "" for none.
+
+    Raises:
+        OSError: the file cannot be read now, which says nothing about it.
+    """
     try:
         pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         return f"cannot be read: {str(error).splitlines()[0]}"
     return ""
 

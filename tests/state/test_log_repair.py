@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -120,6 +122,27 @@ def test_a_torn_compaction_changes_nothing(table: Path, which: str, cut: Cut) ->
     cut_off(commit if which == "commit" else data_file_of(table, commit), cut)
     StateTableWriter.open(str(table), {}).append(batch_rows(LAST + 1), LAST + 1)
     assert commit_ids(table) == list(range(LAST + 2))
+
+
+def test_files_that_a_compaction_replaced_are_not_needed(table: Path) -> None:
+    """They are deleted ten minutes later, be there a checkpoint or not."""
+    compact(str(table))
+    removed = [json.loads(line).get("remove") for line in newest_commit(table).read_text().splitlines()]
+    for action in filter(None, removed):
+        (table / action["path"]).unlink()
+    StateTableWriter.open(str(table), {}).append(batch_rows(LAST + 1), LAST + 1)
+    assert commit_ids(table) == list(range(LAST + 2))
+
+
+def test_a_file_that_cannot_be_read_now_is_no_torn_one(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "read_metadata", fail)
+        with pytest.raises(StateTableError, match="Too many open files"):
+            StateTableWriter.open(str(table), {})
+    assert commit_ids(table) == list(range(LAST + 1))
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)

@@ -54,6 +54,8 @@ def test_it_says_what_it_does_and_does_it_once(table_path: str, reader: StateTab
     assert line(done.stdout, "after").startswith("after: live ")
     assert list(reader.recovery().rows) == reader.rows(group_id="group-1")
 
+    assert list((Path(table_path) / "_delta_log").glob("*.checkpoint.parquet"))
+
     again = maintained(table_path)
     assert [line(again.stdout, step) for step in ("snapshot", "pruned", "merged")] == [
         "snapshot: 0 rows written",
