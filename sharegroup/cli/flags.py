@@ -27,6 +27,7 @@ DEFAULT_CONFIG = Path("conf/local.yaml")
 
 _FLAGS = {"log.path": "--log", "state.table.path": "--state-table"}
 _UNUSED = "not-used-by-this-command"
+_END_OF_NAME = re.compile(r"[:=\s]")
 _MISSING = "Missing required configuration {} "
 """The start of the error for a setting without a value."""
 
@@ -126,6 +127,13 @@ def _site(
     config: Path | None, overrides: tuple[str, ...], log: str | None, state_table: str | None, is_table_optional: bool
 ) -> Site:
     path = config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
+    if state_table == _UNUSED:
+        # The path that is set, and the options that belong to it, are taken where there is one.
+        try:
+            return _site(config, overrides, log, None, False)
+        except ConfigurationError as error:
+            if not error.message.startswith(_MISSING.format("state.table.path")):
+                raise
     flags = {"state.table.path": state_table, "log.path": log, "checkpoint.path": _UNUSED}
     try:
         pairs = [*overrides, *(f"{key}={value}" for key, value in flags.items() if value)]
@@ -178,7 +186,9 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise ConfigurationError(f"{pair!r} is no property.", "Write it as key=value.")
+            # The rest may be a secret.
+            name = _END_OF_NAME.split(pair.strip())[0]
+            raise ConfigurationError(f"{name!r} is no property.", "Write it as key=value.")
         properties[key.strip()] = value
     return properties
 

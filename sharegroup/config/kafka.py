@@ -74,9 +74,13 @@ _JAVA_SASL = (
 )
 
 
+_SECRET_KEY = re.compile(r"(^|\.)(sasl|ssl|state\.table\.storage)\.")
+
+
 def is_secret_key(key: str) -> bool:
     """Return True if the value of a key, known or misspelt, must not be shown."""
-    return key.startswith(("sasl.", "ssl.", "state.table.storage.")) or "password" in key or "secret" in key
+    # A key may have the name of its section before it.
+    return _SECRET_KEY.search(key) is not None or "password" in key or "secret" in key
 
 
 def _check_servers(value: str) -> str:

@@ -68,20 +68,34 @@ class Rebuild:
         group_id: the group.
         partition: its request partition.
         messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
-        bad_index: index of the message at which the group is quarantined: the cause of the failure; 0 when no single
-            message is.
-        role: the actor that failed.
-        reason: reason of the failure.
+        bad: index of each message at which the group is quarantined → the actor that failed, and the reason.
         rows: the rows of the group in the state table, once they have been read.
     """
 
     group_id: str
     partition: int
     messages: list[LoggedRequest]
-    bad_index: int
-    role: ActorRole
-    reason: str
+    bad: dict[int, tuple[ActorRole, str]] = field(default_factory=dict)
     rows: list[StateRow] | None = field(default=None)
+
+    def fail(self, failed: ActorFailedError) -> int:
+        """Have the group quarantined at one more message, and return its index.
+
+        A failure at the end of a cut has no single cause: the group stops before the first message, then before each
+        that would resume it.
+
+        Raises:
+            ActorFailedError: no message is left; the actors fail without any.
+        """
+        if failed.message is not None:
+            index = self.messages.index(failed.message)
+        else:
+            resuming = (i for i, m in enumerate(self.messages) if m.envelope.api_key == ApiKey.RESUME_SHARE_GROUP)
+            index = next((i for i in (0, *resuming) if i not in self.bad), -1)
+        if index < 0 or index in self.bad:
+            raise failed
+        self.bad[index] = failed.role, _reason(failed)
+        return index
 
 
 class Groups:
@@ -225,20 +239,19 @@ class Groups:
             actors = self._rebuilt(rebuild)
             try:
                 for index, message in enumerate(rebuild.messages):
-                    if index == rebuild.bad_index:
-                        actors.quarantine(rebuild.role, message, rebuild.reason)
+                    if index in rebuild.bad:
+                        role, reason = rebuild.bad[index]
+                        actors.quarantine(role, message, reason)
                     else:
                         actors.receive(message)
                 effects = actors.finish(cut_ms)
+                first, count = rebuild.messages[0], len(rebuild.messages)
+                output = self._final(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
             except ActorFailedError as failed:
-                index = 0 if failed.message is None else rebuild.messages.index(failed.message)
-                rebuild.bad_index, rebuild.role = min(index, rebuild.bad_index), failed.role
-                rebuild.reason = _reason(failed)
+                rebuild.fail(failed)
                 continue
             break
         self._groups[rebuild.group_id] = actors
-        first, count = rebuild.messages[0], len(rebuild.messages)
-        output = self._final(rebuild.group_id, rebuild.partition, count, first.time_ms, cut_ms, effects)
         self._raise_epoch_floor(output.rows)
         return [output]
 
@@ -269,15 +282,13 @@ class Groups:
     def _begin_rebuild(
         self, group_id: str, partition: int, messages: list[LoggedRequest], failed: ActorFailedError
     ) -> None:
-        # A failure at the end of the cut has no single cause: the group stops before the first of the messages.
-        bad_index = 0 if failed.message is None else messages.index(failed.message)
-        reason = _reason(failed)
+        rebuild = Rebuild(group_id, partition, messages)
+        offset = messages[rebuild.fail(failed)].offset
         logger.error(
-            Event("group_rebuilding", group=group_id, offset=messages[bad_index].offset, reason=reason),
+            Event("group_rebuilding", group=group_id, offset=offset, reason=_reason(failed)),
             exc_info=failed.__cause__,
         )
         del self._groups[group_id]
-        rebuild = Rebuild(group_id, partition, messages, bad_index, failed.role, reason)
         self._rebuilds[group_id] = rebuild
         self._start_rebuild(rebuild)
 

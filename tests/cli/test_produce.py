@@ -142,6 +142,7 @@ def test_missing_parts_can_be_ignored(cli: CommandLine, orders: LocalLog) -> Non
         (["headers.separator=:"], "The properties headers.separator and headers.key.separator are both ':'."),
         (["null.marker=,"], "The properties headers.separator and null.marker are both ','."),
         (["parse.key"], "'parse.key' is no property. Write it as key=value."),
+        (["parse.key: true"], "'parse.key' is no property. Write it as key=value."),
     ],
 )
 def test_wrong_properties(cli: CommandLine, orders: LocalLog, properties: list[str], reason: str) -> None:

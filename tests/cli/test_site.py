@@ -54,3 +54,10 @@ def test_wrong_settings_are_named_with_their_origin(cli: CommandLine) -> None:
 
 def test_a_flag_that_is_none(cli: CommandLine) -> None:
     assert "No such option" in cli.error("topics", "list", "--nonsense", exit_code=2)
+
+
+def test_a_command_of_the_log_alone_leaves_a_table_on_a_store_alone(cli: CommandLine) -> None:
+    cli.out("topics", "create", "--topic", "orders")
+    settings = "log.path: events.log\nstate.table.path: s3://b/t\nstate.table.storage.aws_region: eu-1\n"
+    (cli.folder / "store.yaml").write_text(settings, encoding="utf-8")
+    assert "orders" in cli.out("topics", "list", "--config", "store.yaml")

@@ -881,9 +881,10 @@ def test_options_of_a_store_come_from_flags_and_the_environment_and_are_not_show
         settings = load_settings(None, environ, [*flags, *more])
         assert location_of(settings.processor.state_table_path).options == {"aws_secret_access_key": "hush"}
         assert "hush" not in repr(settings)
-    with pytest.raises(ConfigurationError) as refused:
-        load_settings(None, {}, [*flags, f"{key}x=hush"])
-    assert "hush" not in str(refused.value)
+    for wrong in (f"{key}x=hush", f"processor.{key}x=hush"):
+        with pytest.raises(ConfigurationError) as refused:
+            load_settings(None, {}, [*flags, wrong])
+        assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
