@@ -160,7 +160,7 @@ class Ledger:
                 begin = partial(self._begin, share_key, row)
                 self._restarts.append((row.commit_id, row.request_offset, share_key, begin))
                 self._start_offsets[share_key] = row.start_offset
-            elif redriven := [entry for entry in row.transitions if entry.cause is Cause.REDRIVE]:
+            if redriven := [entry for entry in row.transitions if entry.cause is Cause.REDRIVE]:
                 redrive = partial(self.administered.redrive, share_key, redriven)
                 self._restarts.append((row.commit_id, redriven[0].request_offset, share_key, redrive))
             self._state_epochs[share_key] = row.state_epoch
