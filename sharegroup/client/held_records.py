@@ -143,6 +143,13 @@ class Acquisition:
         """The number of offsets."""
         return sum(held.record_count for held in self.ranges)
 
+    def has(self, part: HeldRange) -> bool:
+        """Return True if all of these records are in the acquisition."""
+        return any(
+            held.key == part.key and held.first_offset <= part.first_offset and part.last_offset <= held.last_offset
+            for held in self.ranges
+        )
+
     def without(self, other: HeldRange) -> Acquisition:
         """Return the acquisition without some of its records."""
         bounds = [(other.first_offset, other.last_offset)]
@@ -299,7 +306,8 @@ class WaitingAcquisitions:
     def deliver(self, number: int, part: HeldRange, at: Instant) -> bool:
         """Remove a part of an acquisition; return False if it no longer waits, or its locks ended."""
         index = next((i for i, waiting in enumerate(self._queue) if waiting.number == number), None)
-        if index is None:
+        # Some of its records may have been returned since they were read.
+        if index is None or not self._queue[index].has(part):
             return False
         waiting = self._queue[index]
         left = waiting.without(part)

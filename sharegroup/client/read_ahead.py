@@ -93,7 +93,9 @@ class ReadAhead:
         with self._changed:
             if self._error is not None or not self._portions:
                 return self._error is not None
-            return not self._is_reading or self._portions[0].is_cut or self._ahead_count >= record_count
+            # A reader that waits for room goes on once records are polled.
+            is_all = not self._is_reading or self._is_full
+            return is_all or self._portions[0].is_cut or self._ahead_count >= record_count
 
     def _take(self, max_records: int) -> list[PolledRange]:
         """Remove the next ranges with this number of records together; empty if nothing is read yet.

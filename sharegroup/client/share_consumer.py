@@ -309,6 +309,9 @@ class ShareConsumer:
             limits = self._config
             reader = RecordReader(self._log, limits.fetch_max_bytes, limits.max_partition_fetch_bytes)
             self._read_ahead = ReadAhead(self._member, reader)
+            if self._subscription.names:
+                # An earlier try to subscribe found no processor.
+                self._member.subscribe(self._subscription.names)
         return self._read_ahead
 
     def _join(self) -> None:

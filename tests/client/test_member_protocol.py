@@ -166,6 +166,18 @@ def offsets(acquisition: Acquisition | None) -> list[tuple[str, int, int]] | Non
     )
 
 
+def test_records_that_were_read_ahead_and_returned_since_are_not_delivered() -> None:
+    driver = Driver(SETTINGS).subscribed("orders", "returns")
+    driver.sends()
+    driver.brings("orders", "returns")
+    waiting = driver.protocol.waiting.after(0)
+    assert waiting is not None
+    parts = [(waiting.number, read(held)) for held in waiting.ranges]
+    assert [part.held.topic for _, part in parts] == ["orders", "returns"]
+    driver.protocol.subscribe(["returns"], driver.at)
+    assert driver.protocol.deliver(parts, driver.at) == [False, True]
+
+
 def test_an_assigned_member_fetches_ahead_until_an_acquisition_waits() -> None:
     driver = Driver(SETTINGS).subscribed("orders")
     assert driver.sends() == ["fetch"]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from sharegroup.client.kafka_exceptions import (
     KafkaError,
     KafkaException,
 )
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import LogRecord
+from sharegroup.protocol.messages import decoded_request
 from tests.client.consumers import CL_1, INVALID_ARGUMENT, TIMEOUT_S, Consume, got
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import eventually
@@ -147,6 +151,24 @@ class TestLifecycle:
             with pytest.raises(KafkaException, match="__share_requests") as info:
                 consumer.subscribe(["cl-1"])
             assert isinstance(info.value.__cause__, UnknownTopicError)
+
+    def test_a_subscription_that_failed_is_in_force_once_there_is_a_processor(
+        self, log: LocalLog, log_path: Path
+    ) -> None:
+        with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
+            with pytest.raises(KafkaException, match="__share_requests"):
+                consumer.subscribe(["cl-1"])
+            for topic in (ChannelTopics().request_topic_name, ChannelTopics().response_topic_name):
+                log.create_topic(topic, 1)
+            assert consumer.poll(0.1).is_empty()
+            requests = log.read(ChannelTopics().request_topic_name, 0, 0, 10)
+            (joining,) = [request for request in map(decoded_value, requests) if "subscribed_topic_names" in request]
+            assert joining["subscribed_topic_names"] == ["cl-1"]
+
+
+def decoded_value(record: LogRecord) -> dict[str, Any]:
+    body: dict[str, Any] = decoded_request(record.value or b"").body
+    return body
 
 
 class TestConfiguration:
