@@ -51,7 +51,7 @@ from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import Cause
-from sharegroup.core.records import PartitionKey, Transition
+from sharegroup.core.records import PartitionKey, SharePartitionLimits, Transition
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ActorRole, ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 from sharegroup.protocol.group_messages import JOIN_EPOCH, ShareGroupHeartbeatRequest
@@ -204,6 +204,11 @@ class Leader:
     def last_requests(self) -> Mapping[str, LastRequest]:
         """The last request with a durable effect of each member; read only."""
         return self._last_requests
+
+    @property
+    def limits(self) -> SharePartitionLimits:
+        """The limits that the group's configuration sets now."""
+        return self._limits
 
     @property
     def is_empty(self) -> bool:

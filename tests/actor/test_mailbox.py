@@ -249,7 +249,7 @@ class TestQuarantine:
         group.resume()
         assert group.alter_config(share_delivery_count_limit="7") == 0
         group.settle()
-        assert group.leader.overrides["share.delivery.count.limit"] == "7"
+        assert group.leader.limits.delivery_count_limit == 7
 
     def test_it_survives_a_restart(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_1: [(0, 4, ACCEPT)]})

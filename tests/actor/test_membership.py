@@ -349,14 +349,14 @@ class TestConfiguration:
         assert group.alter_config(share_delivery_count_limit="7") == 0
         (record,) = group.rows_of(RecordType.GROUP_METADATA)[-1].payload["records"]
         assert record["overrides"] == {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "7"}
-        assert group.leader.overrides["share.delivery.count.limit"] == "7"
+        assert group.leader.limits.delivery_count_limit == 7
         assert group.responses[-1].member_id == "admin"
 
     def test_a_deleted_key_goes_back_to_the_default(self) -> None:
         group = group_with(10)
         group.alter_config(share_delivery_count_limit="7")
         assert group.alter_config(delete=["share.delivery.count.limit"]) == 0
-        assert "share.delivery.count.limit" not in group.leader.overrides
+        assert group.leader.limits.delivery_count_limit == 5
         assert group.coordinator.group.state.config_overrides == {"share.auto.offset.reset": "earliest"}
 
     def test_a_change_to_the_same_is_answered_but_not_recorded(self) -> None:

@@ -180,7 +180,7 @@ class TestOlderProcessors:
         group.append(request(ApiKey.SHARE_GROUP_CONFIG_CHANGED, group.group_id, changed, leader_epoch=1))
         group.settle()
         assert leader_state(group) == before
-        assert "share.delivery.count.limit" not in group.leader.overrides
+        assert group.leader.limits.delivery_count_limit == 5
 
     def test_the_leader_stamps_its_own_messages(self, group: Group, anna: Member) -> None:
         group.tell(ApiKey.DELETE_SHARE_GROUP_STATE, DeleteShareGroupState(state_epoch=99, topic_ids=["orders-id"]))
