@@ -303,14 +303,13 @@ class ShareConsumer:
         return self._member is not None and self._member.is_ended
 
     def _running(self) -> ReadAhead:
-        """Return the reader of the member's records; the first call creates both."""
+        """Return the reader of the member's records; the first call creates both, and subscribes as was asked."""
         if self._read_ahead is None:
             self._member = GroupMember(self._log, self._member_settings, self._woken)
             limits = self._config
             reader = RecordReader(self._log, limits.fetch_max_bytes, limits.max_partition_fetch_bytes)
             self._read_ahead = ReadAhead(self._member, reader)
             if self._subscription.names:
-                # An earlier try to subscribe found no processor.
                 self._member.subscribe(self._subscription.names)
         return self._read_ahead
 

@@ -78,6 +78,11 @@ class Rebuild:
     bad: dict[int, tuple[ActorRole, str]] = field(default_factory=dict)
     rows: list[StateRow] | None = field(default=None)
 
+    @property
+    def reason(self) -> str:
+        """Return the reason of the first failure."""
+        return self.bad[min(self.bad)][1]
+
     def fail(self, failed: ActorFailedError) -> int:
         """Have the group quarantined at one more message, and return its index.
 

@@ -75,7 +75,7 @@ class LiveGroups:
         self._commit(outputs)
         while self._rebuilds:
             rebuild = self._rebuilds.pop()
-            self.failures.append(rebuild.bad[min(rebuild.bad)][1])
+            self.failures.append(rebuild.reason)
             rebuild.rows = [row for row in self.rows if row.group_id == rebuild.group_id]
             finished = self.groups.finish_rebuild(rebuild, cut.cut_ms)
             self._commit(finished)

@@ -11,6 +11,7 @@ from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
+from sharegroup.state.fold import fold
 from tests.support.site import BROKER, Site
 
 pytestmark = pytest.mark.slow
@@ -92,6 +93,9 @@ def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site
                 consumer.acknowledge(message, AcknowledgeType.REJECT)
             consumer.commit_sync()
         site.until(lambda: site.rows(group_id, RecordType.GROUP_STATUS), "the table says that the topic is missing")
+    partitions = fold(site.rows()).groups[group_id].partitions.values()
+    archiving = [run for led in partitions for run in led.share_partition.runs if run.state is RecordState.ARCHIVING]
+    assert sum(run.last_offset - run.first_offset + 1 for run in archiving) == 5
     status = site.rows(group_id, RecordType.GROUP_STATUS)[-1].payload
     assert status["status"] == GroupStatus.DEGRADED
     assert "Dead-letter topic dlq does not exist" in status["reason"]

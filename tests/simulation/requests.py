@@ -60,10 +60,9 @@ class Request:
 
     def note_refusal(self, body: dict[str, Any]) -> None:
         """Count an answer that refused it; one that refused it in part is kept, and comes again for other copies."""
-        if body.get("error_code"):
-            self.refusal_count += 1
-        elif body != self.last_refusal:
-            self.refusal_count += 1
+        is_whole = bool(body.get("error_code"))
+        self.refusal_count += is_whole or body != self.last_refusal
+        if not is_whole:
             self.last_refusal = body
 
     @property

@@ -275,7 +275,7 @@ class RequestReplay:
             self._note_gap(recorded, error.message)
             return None
         for rebuild in epoch.failed:
-            self._leave_out(epoch, rebuild.group_id, recorded, f"its replay failed: {rebuild.bad[min(rebuild.bad)][1]}")
+            self._leave_out(epoch, rebuild.group_id, recorded, f"its replay failed: {rebuild.reason}")
         return ReplayedCommit(
             recorded,
             outputs,
