@@ -265,10 +265,8 @@ class Leader:
                 keys += self._offsets.merge(topic)
         finally:
             self._look_at_offsets(keys, message)
-        self._offsets.forget_unused((topic.topic_id for topic in topics), self._has_topic, message.time_ms)
-
-    def _has_topic(self, topic_id: str) -> bool:
-        return self._partitions.has_topic(topic_id) or self._uninitialized.has_topic(topic_id)
+        led, waiting = self._partitions.has_topic, self._uninitialized.has_topic
+        self._offsets.forget_unused((t.topic_id for t in topics), lambda id_: led(id_) or waiting(id_), message.time_ms)
 
     def _look_at_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
         """Apply the known log offsets of some partitions."""

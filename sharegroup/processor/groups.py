@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -23,6 +23,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.commit import GroupOutput
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords, group_listing
 from sharegroup.processor.served_groups import ServedGroups
@@ -58,49 +59,6 @@ class TakenCut:
     times_ms: Sequence[int]
     end_offset: int
     cut_ms: int
-
-
-@dataclass
-class Rebuild:
-    """A group that is being rebuilt.
-
-    Attributes:
-        group_id: the group.
-        partition: its request partition.
-        messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
-        bad: index of each message at which the group is quarantined → the actor that failed, and the reason.
-        rows: the rows of the group in the state table, once they have been read.
-    """
-
-    group_id: str
-    partition: int
-    messages: list[LoggedRequest]
-    bad: dict[int, tuple[ActorRole, str]] = field(default_factory=dict)
-    rows: list[StateRow] | None = field(default=None)
-
-    @property
-    def reason(self) -> str:
-        """Return the reason of the first failure."""
-        return self.bad[min(self.bad)][1]
-
-    def fail(self, failed: ActorFailedError) -> int:
-        """Have the group quarantined at one more message, and return its index.
-
-        A failure at the end of a cut has no single cause: the group stops before the first message, then before each
-        that would resume it.
-
-        Raises:
-            ActorFailedError: no message is left; the actors fail without any.
-        """
-        if failed.message is not None:
-            index = self.messages.index(failed.message)
-        else:
-            resuming = (i for i, m in enumerate(self.messages) if m.envelope.api_key == ApiKey.RESUME_SHARE_GROUP)
-            index = next((i for i in (0, *resuming) if i not in self.bad), -1)
-        if index < 0 or index in self.bad:
-            raise failed
-        self.bad[index] = failed.role, _reason(failed)
-        return index
 
 
 class Groups:
@@ -290,7 +248,7 @@ class Groups:
         rebuild = Rebuild(group_id, partition, messages)
         offset = messages[rebuild.fail(failed)].offset
         logger.error(
-            Event("group_rebuilding", group=group_id, offset=offset, reason=_reason(failed)),
+            Event("group_rebuilding", group=group_id, offset=offset, reason=rebuild.reason),
             exc_info=failed.__cause__,
         )
         del self._groups[group_id]
@@ -410,7 +368,3 @@ def _led(folded: FoldedPartition) -> LedPartition:
     return LedPartition(
         folded.topic, folded.topic_id, folded.partition, folded.share_partition, folded.epochs, rejected=folded.rejected
     )
-
-
-def _reason(failed: ActorFailedError) -> str:
-    return f"{type(failed.__cause__).__name__}: {failed.__cause__}"

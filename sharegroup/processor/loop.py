@@ -27,7 +27,8 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.port import Follower, LogRecord
 from sharegroup.metrics.processor_metrics import LoopFigures
 from sharegroup.processor.commit import Commit, CommitPace, CommitPoint, UnmarkedCuts, group_cut
-from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.takeover import Takeover
 from sharegroup.protocol.made import made

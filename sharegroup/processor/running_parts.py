@@ -19,10 +19,11 @@ from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.commit_events import log_commit
 from sharegroup.processor.dead_letter_writer import DeadLetterWriter
-from sharegroup.processor.groups import Groups, Rebuild
+from sharegroup.processor.groups import Groups
 from sharegroup.processor.log_watch import LogWatch, MemberWatch, TopicCheck
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.metrics_feed import MetricsFeed
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.standby_answers import append_answers

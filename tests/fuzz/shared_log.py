@@ -19,7 +19,8 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.commit import GroupOutput
-from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey

@@ -13,7 +13,8 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.commit import GroupOutput
-from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey

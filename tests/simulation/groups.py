@@ -11,7 +11,8 @@ from sharegroup.actor.effects import Effect
 from sharegroup.actor.mailbox import Actor, GroupActors
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.processor.commit import GroupOutput
-from sharegroup.processor.groups import Groups, Rebuild
+from sharegroup.processor.groups import Groups
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope
 from sharegroup.state.fold import FoldedGroup

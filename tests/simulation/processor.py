@@ -17,9 +17,9 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letter_writer import DeadLetterWriter
-from sharegroup.processor.groups import Rebuild
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.publisher import LogPublisher
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.running_parts import GroupOverrides, initial_configuration

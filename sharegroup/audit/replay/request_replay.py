@@ -26,7 +26,8 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import OffsetOutOfRangeError, ShareGroupError, StateTableError
 from sharegroup.logs.port import Log, LogRecord
 from sharegroup.processor.commit import GroupOutput
-from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.served_groups import ALL_GROUPS, ServedGroups
