@@ -161,6 +161,8 @@ class TestLifecycle:
             for topic in (ChannelTopics().request_topic_name, ChannelTopics().response_topic_name):
                 log.create_topic(topic, 1)
             assert consumer.poll(0.1).is_empty()
+            # Nobody answers.
+            consumer.close(0.1)
             requests = log.read(ChannelTopics().request_topic_name, 0, 0, 10)
             (joining,) = [request for request in map(decoded_value, requests) if "subscribed_topic_names" in request]
             assert joining["subscribed_topic_names"] == ["cl-1"]
