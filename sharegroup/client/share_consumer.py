@@ -139,7 +139,6 @@ class ShareConsumer:
             self._measurements.poll_started(time.monotonic())
             messages = self._next_messages(timeout_ms)
             self._measurements.poll_ended(time.monotonic())
-            self._serve_callback(self._running().member)
             return messages
 
     def acknowledge(
@@ -204,11 +203,14 @@ class ShareConsumer:
                 return {}
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
+            # In this order no answer is missed: what is answered now, or while the callback runs, is no success yet.
+            unanswered = self._member.unanswered_partitions()
+            results += self._member.take_results()
             self._settle(results)
             if sent:
                 self._raise_if_woken()
             self._callback.serve()
-            return commit_outcome(sent, results, self._member.unanswered_partitions())
+            return commit_outcome(sent, results, unanswered)
 
     def commit_async(self) -> None:
         """Send the acknowledgements; the callback receives the results."""
@@ -324,7 +326,8 @@ class ShareConsumer:
         member = read_ahead.member
         self._raise_if_woken()
         member.polled()
-        self._settle(member.take_results())
+        # Nothing is taken yet that an exception of the callback would lose.
+        self._serve_callback(member)
         acknowledged = self._delivered.take_acknowledged(self._is_implicit)
         if renewed := self._delivered.take_renewed():
             member.acknowledge(acknowledged)
@@ -333,6 +336,7 @@ class ShareConsumer:
             member.acknowledge(acknowledged)
             self._settle(member.flush(timeout_ms))
             self._raise_if_woken()
+            self._callback.serve()
             return Messages()
         wanted_count = self._exact_count
         while True:

@@ -31,6 +31,8 @@ logger = logging.getLogger("sharegroup.processor")
 
 _STOP_PATIENCE_S = 10
 _STOP_LOOK_S = 0.2
+_SIDE_TIMEOUT_MS = 5_000
+"""How long dead letters and looks at topics wait for a partition: while it has no leader, others have their turn."""
 
 
 class Processor:
@@ -69,6 +71,7 @@ class Processor:
         self._reached = reached
         # Kafka may be away for any time: nothing is lost, and members wait, too.
         self._log: Log = open_log(settings.log, kafka_timeout_ms=ENDLESS_MS)
+        self._side_log: Log = open_log(settings.log, kafka_timeout_ms=_SIDE_TIMEOUT_MS)
         self._running: RunningParts | None = None
         self._folding = FoldingAnswers(self._log, settings.processor)
         self._lock: MemberLock | None = None
@@ -119,7 +122,9 @@ class Processor:
                 )
                 if config.metrics_port and self._metrics_server is None:
                     self._metrics_server = server_after_takeover(config, self._is_stopping)
-                self._running = RunningParts(self._settings, self._log, takeover, self.fail, self._reached)
+                self._running = RunningParts(
+                    self._settings, self._log, self._side_log, takeover, self.fail, self._reached
+                )
                 if self._metrics_server is not None:
                     load_ms = (time.perf_counter() - started_s) * 1_000
                     self._running.feed_metrics(self._metrics_server, load_ms)
@@ -178,7 +183,7 @@ class Processor:
         """Commit and publish all applied cuts, and release all resources; `run` returns."""
         self._is_stopping.set()
         # An operation that waits for Kafka would not end.
-        closing = threading.Timer(_STOP_PATIENCE_S, self._log.close)
+        closing = threading.Timer(_STOP_PATIENCE_S, self._close_logs)
         closing.daemon = True
         closing.start()
         if self._running is not None:
@@ -187,7 +192,7 @@ class Processor:
         self._release_lock()
         self._interpreter.restore()
         self._close_metrics()
-        self._log.close()
+        self._close_logs()
 
     @contextmanager
     def giving_up_when(self, stop: threading.Event) -> Iterator[None]:
@@ -197,7 +202,7 @@ class Processor:
         def watch() -> None:
             while not is_over.wait(_STOP_LOOK_S):
                 if stop.is_set() and not is_over.wait(_STOP_PATIENCE_S):
-                    self._log.close()
+                    self._close_logs()
                     return
 
         threading.Thread(target=watch, name="sharegroup-stop", daemon=True).start()
@@ -275,6 +280,10 @@ class Processor:
         if self._running is None:
             raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._running
+
+    def _close_logs(self) -> None:
+        self._log.close()
+        self._side_log.close()
 
     def _close_metrics(self) -> None:
         if self._metrics_server is not None:

@@ -52,7 +52,8 @@ class RunningParts:
 
     Args:
         settings: configuration of the processor, of the broker and of groups.
-        log: request log, response log and all records.
+        log: request log, response log and all records; its operations wait while Kafka is away.
+        side_log: the same for the threads beside the loop; its operations fail after seconds.
         takeover: result of the takeover, from which the processor begins.
         fail: called with a part's failure.
         reached: called at each point that a commit passes.
@@ -62,6 +63,7 @@ class RunningParts:
         self,
         settings: Settings,
         log: Log,
+        side_log: Log,
         takeover: Takeover,
         fail: Callable[[BaseException], None],
         reached: Callable[[str], None],
@@ -73,9 +75,9 @@ class RunningParts:
         self._metrics: MetricsFeed | None = None
         # Before the groups get the folded state: they change it.
         self.activity = GroupActivity(takeover.folded)
-        self.dead_letters = self._dead_letter_writer(fail)
+        self.dead_letters = self._dead_letter_writer(side_log, fail)
         self._opening = self._opening_messages()
-        self._watch = LogWatch(log, publisher.send, position.leader_epoch, fail)
+        self._watch = LogWatch(side_log, publisher.send, position.leader_epoch, fail)
         locks = log.member_locks()
         self._member_watch = MemberWatch(locks, publisher.send, position.leader_epoch, fail) if locks else None
         self._upkeep = UpkeepProcess(
@@ -159,10 +161,10 @@ class RunningParts:
             # They find out by their probes.
             logger.warning(Event("standbys_not_notified", reason=str(error)))
 
-    def _dead_letter_writer(self, fail: Callable[[BaseException], None]) -> DeadLetterWriter:
+    def _dead_letter_writer(self, side_log: Log, fail: Callable[[BaseException], None]) -> DeadLetterWriter:
         config, broker = self._settings.processor, self._settings.broker
         writer = DeadLetterWriter(
-            self._log,
+            side_log,
             self.takeover.publisher.send,
             fail,
             self.takeover.position.leader_epoch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -214,25 +215,48 @@ class TestCommitCallback:
         text = "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
         assert raised == [text] * 3
 
-    def test_what_it_raises_leaves_the_call_and_the_records_stay_delivered(self, consume: Consume) -> None:
+    @pytest.mark.parametrize("mode", ["implicit", "explicit"])
+    def test_what_it_raises_leaves_the_call_and_loses_no_record(self, consume: Consume, mode: str) -> None:
         def callback(offsets: object, exception: object) -> None:
             raise RuntimeError("thrown by the callback")
 
-        consumer = consume("cl-1", mode="explicit")
+        consumer = consume("cl-1", mode=mode)
         consumer.set_acknowledgement_commit_callback(callback)
-        for message in consumer.poll(TIMEOUT_S):
-            consumer.acknowledge(message)
-        with pytest.raises(RuntimeError, match=r"^thrown by the callback$"):
-            consumer.commit_sync()
-        for message in consumer.poll(TIMEOUT_S):
+        for first in (0, 10):
+            messages = consumer.poll(TIMEOUT_S)
+            assert got(messages) == f"{first}-{first + 9}:d1"
+            for message in messages if mode == "explicit" else ():
+                consumer.acknowledge(message)
+            consumer.commit_async()
+            eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
+            with pytest.raises(RuntimeError, match=r"^thrown by the callback$"):
+                consumer.poll(TIMEOUT_S)
+        assert got(consumer.poll(TIMEOUT_S)) == "20-29:d1"
+        consumer.set_acknowledgement_commit_callback(None)
+
+    def test_what_is_answered_while_it_runs_was_not_answered_in_time(
+        self, consume: Consume, processor: ProcessorPeer
+    ) -> None:
+        consumer = consume("cl-1", mode="explicit")
+        messages = consumer.poll(TIMEOUT_S)
+        for message in messages[:5]:
             consumer.acknowledge(message)
         consumer.commit_async()
-        eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
-        with pytest.raises(RuntimeError, match=r"^thrown by the callback$"):
-            consumer.poll(TIMEOUT_S)
-        with pytest.raises(IllegalStateException, match=r"^10 records from previous poll have not been acknowledged$"):
-            consumer.poll(TIMEOUT_S)
-        consumer.set_acknowledgement_commit_callback(None)
+        eventually(lambda: not member_of(consumer).unanswered_partitions(), "the first answer")
+        for message in messages[5:]:
+            consumer.acknowledge(message)
+        stall = ExitStack()
+
+        def callback(offsets: object, exception: object) -> None:
+            stall.close()
+            eventually(lambda: not member_of(consumer).unanswered_partitions(), "the second answer")
+
+        consumer.set_acknowledgement_commit_callback(callback)
+        with stall:
+            stall.enter_context(processor.stalled())
+            (error,) = consumer.commit_sync(0.1).values()
+        assert error is not None
+        assert error.args[0].code() == KafkaError._TIMED_OUT
 
     def test_it_must_be_callable(self, consume: Consume) -> None:
         with pytest.raises(TypeError, match=r"^callback must be callable or None$"):

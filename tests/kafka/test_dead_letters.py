@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sharegroup.client.share_consumer import AcknowledgeType
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.dead_letter_records import NOT_COPIED_HEADER, append_dead_letter_records
+from tests.kafka.site import KafkaSite
+from tests.support.kafka_broker import KafkaBroker
 
 
 def test_records_that_are_too_large_for_their_topic_are_appended_without_the_copy(log: KafkaLog) -> None:
@@ -19,3 +28,43 @@ def test_records_that_are_too_large_for_their_topic_are_appended_without_the_cop
     assert [dict(record.headers)["offset"] for record in appended] == [b"%d" % n for n in range(20)]
     assert [record.value for record in appended] == [None if n == 11 else value for n, value in enumerate(values)]
     assert [n for n, record in enumerate(appended) if NOT_COPIED_HEADER in dict(record.headers)] == [11]
+
+
+@pytest.fixture
+def site(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
+    site = KafkaSite(tmp_path, kafka=KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers))
+    yield site
+    site.close()
+
+
+def rejected(site: KafkaSite, dlq_topic: str) -> str:
+    """A group with this dead-letter topic, one of whose records was rejected."""
+    group_id = site.new_group(errors_deadletterqueue_topic_name=dlq_topic)
+    with site.consumer(group_id, site.new_topic(record_count=1), share_acknowledgement_mode="explicit") as consumer:
+        (message,) = site.poll(consumer, 1)
+        consumer.acknowledge(message, AcknowledgeType.REJECT)
+        consumer.commit_sync()
+    return group_id
+
+
+def test_a_dead_letter_topic_without_a_leader_holds_up_no_other(
+    kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
+) -> None:
+    stuck, other = (f"dlq-{uuid4().hex[:8]}" for _ in range(2))
+    # The processor's topics are there before the second broker is.
+    site.start()
+    site.new_topic()
+    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
+        admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
+        new = [NewTopic(stuck, 1, replica_assignment=[[2]]), NewTopic(other, 1, replica_assignment=[[1]])]
+        for future in admin.create_topics(new).values():
+            future.result()
+        second.kill()
+        writer = site.running_processor().processor._started().dead_letters
+        rejected(site, stuck)
+        site.until(lambda: writer.metrics.waiting_records, "the record waits for its dead-letter record")
+        rejected(site, other)
+        site.until(lambda: site.log.offsets(other)[0].end_offset, "the other group's dead-letter record")
+        second.start()
+        site.until(lambda: writer.metrics.waiting_records == 0, "the first group's dead-letter record")
+        assert site.log.offsets(stuck)[0].end_offset >= 1
