@@ -37,6 +37,7 @@ from sharegroup.protocol.group_records import (
     GroupRecord,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberRemoved,
+    ShareGroupRemoved,
     ShareGroupTopicRemoved,
 )
 from sharegroup.protocol.internal_messages import (
@@ -150,7 +151,7 @@ class Coordinator:
         self._answer_heartbeats()
         if assigned:
             self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
-        self._send_config()
+        self._send_config(last_offset)
         if self._is_changed:
             self._ask_leader()
             self._watch_topics()
@@ -272,11 +273,13 @@ class Coordinator:
             state_id=self._context.state_id,
         )
 
-    def _send_config(self) -> None:
-        """Send the leader the configuration that it does not have."""
+    def _send_config(self, last_offset: int) -> None:
+        """Send the leader the configuration that it does not have, and that the group was removed."""
         overrides = self._group.state.config_overrides
-        if overrides != self._leader_overrides:
-            self._send(ApiKey.SHARE_GROUP_CONFIG_CHANGED, ShareGroupConfigChanged(overrides=overrides))
+        is_removed = any(isinstance(record, ShareGroupRemoved) for record in self._records)
+        if is_removed or overrides != self._leader_overrides:
+            body = ShareGroupConfigChanged(overrides=overrides, removed_at_offset=last_offset if is_removed else -1)
+            self._send(ApiKey.SHARE_GROUP_CONFIG_CHANGED, body)
             self._leader_overrides = dict(overrides)
 
     def _ask_leader(self) -> None:

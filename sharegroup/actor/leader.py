@@ -82,7 +82,7 @@ class Leader:
         last_requests: the last request with a durable effect of each member.
         may_return: members whose locks end by time only.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
-        is_paused: True if no record is acquired until an administrator resumes the group.
+        paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class Leader:
         last_requests: Mapping[str, LastRequest] | None = None,
         may_return: Iterable[str] = (),
         dead_letter_failure: str = "",
-        is_paused: bool = False,
+        paused_at_offset: int | None = None,
     ) -> None:
         self._context = context
         self._dead_letter_failure = dead_letter_failure
-        self._is_paused = is_paused
+        self._paused_at_offset = paused_at_offset
         self._configure(dict(overrides))
         session_limit = context.broker.group_share_max_share_sessions
         self._partitions = LedPartitions(partitions)
@@ -149,7 +149,8 @@ class Leader:
         """Serve the waiting fetches, and return the effects of the cut."""
         # 1. Fetches.
         new_fetches = list(self._sessions.new_fetches)
-        served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=self._is_paused)
+        is_paused = self._paused_at_offset is not None
+        served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=is_paused)
         for session, body in served:
             self._requests.answer_fetch(session, body, time.lock_start_ms)
         # 2. Watches, of holders and of the log.
@@ -283,9 +284,10 @@ class Leader:
                 self._sessions.unwatched.add(key)
 
     def _config_changed(self, message: LoggedRequest) -> None:
-        overrides = parsed(ShareGroupConfigChanged, message.envelope.body).overrides
+        body = parsed(ShareGroupConfigChanged, message.envelope.body)
+        self._end_pause(body.removed_at_offset)
         before = self._config
-        self._configure(overrides)
+        self._configure(body.overrides)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
         self._silence.change(self._config.share_member_silence_ms, sorted(self._partitions.holders), message.time_ms)
         self._partitions.changed.update(self._partitions)
@@ -304,18 +306,21 @@ class Leader:
         self._early_rows.append((message.offset, status_row(message)))
 
     def _pause(self, message: LoggedRequest) -> None:
-        self._is_paused = True
+        self._paused_at_offset = message.offset
 
     def _resume(self, message: LoggedRequest) -> None:
-        if self._is_paused:
-            self._is_paused = False
-            self._partitions.changed.update(self._partitions)
+        self._end_pause(message.offset)
         # While the group was quarantined, log offsets, Ticks and reports of written dead-letter records were refused.
         self._watches.reset()
         self._wake_ms = _CONSUMED
         waiting = all_waiting(self._context.group_id, self._partitions.values(), self._config)
         if waiting.dead_letters or self._dead_letter_failure:
             self._effects.append(waiting)
+
+    def _end_pause(self, until_offset: int) -> None:
+        if self._paused_at_offset is not None and self._paused_at_offset <= until_offset:
+            self._paused_at_offset = None
+            self._partitions.changed.update(self._partitions)
 
     def _redrive(self, message: LoggedRequest) -> None:
         self._effects += redrive(message, self._partitions, self._limits, self._context.leader_epoch)

@@ -104,6 +104,9 @@ class ShareGroupConfigChanged(Message):
     """The complete dynamic configuration of the group, from the coordinator to the leader; a repeat has no effect."""
 
     overrides: dict[str, str] = Field(description="Key to value, only keys that were set.")
+    removed_at_offset: int = Field(
+        default=-1, description="Last message of a group that was removed: a pause up to it has ended. -1: none."
+    )
 
 
 class ShareGroupStateInitialized(Message):

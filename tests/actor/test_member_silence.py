@@ -119,6 +119,20 @@ def test_a_member_that_may_return_keeps_its_locks_until_their_time(group: Group)
     assert causes(group)[-1] is Cause.LOCK_TIMEOUT
 
 
+def test_a_member_that_left_with_its_locks_keeps_them_after_a_restart(group: Group) -> None:
+    (source,) = joined(group, "source")
+    join = ShareGroupHeartbeatRequest(member_epoch=JOIN_EPOCH, subscribed_topic_names=["orders"], may_return=True)
+    source.send(ApiKey.SHARE_GROUP_HEARTBEAT, join)
+    group.settle()
+    source.fetch(max_records=10)
+    source.leave()
+    group.restart()
+    advance(group, 20_000)
+    assert holders(group) == {"source"}
+    advance(group, 45_000)
+    assert causes(group)[-1] is Cause.LOCK_TIMEOUT
+
+
 def test_0_counts_no_silence_and_a_change_counts_at_once(group: Group) -> None:
     group.alter_config(share_member_silence_ms="0")
     (anna,) = joined(group, "anna")

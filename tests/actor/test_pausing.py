@@ -7,8 +7,10 @@ import pytest
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.errors import GroupIdNotFoundError
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_administration import DeleteGroupsRequest
 from sharegroup.protocol.group_description import ShareGroupDescribeRequest
 from sharegroup.protocol.group_messages import PauseShareGroupRequest
+from sharegroup.protocol.internal_messages import ShareGroupConfigChanged
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
 from tests.actor.group_harness import Group, Member, group_with, joined
@@ -100,6 +102,27 @@ def test_pause_and_resume_are_rows_once(group: Group, anna: Member) -> None:
     metadata = fold(group.rows).groups[group.group_id].metadata
     assert metadata.records() == group.coordinator.group.state.records()
     assert metadata.pause is not None
+
+
+def test_a_deleted_group_leaves_no_pause_to_the_next_one_of_its_name(group: Group, anna: Member) -> None:
+    pause(group)
+    # Her share session outlives her membership, and keeps the group's leader.
+    anna.leave()
+    assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == 0
+    group.alter_config(share_auto_offset_reset="earliest")
+    (ben,) = joined(group, "ben")
+    assert ben.fetch(max_records=10).record_count == 10
+
+
+def test_a_pause_after_the_removal_is_that_of_the_next_group(group: Group) -> None:
+    joined(group, "anna")
+    pause(group)
+    removed = ShareGroupConfigChanged(overrides=dict(group.leader.overrides), removed_at_offset=0)
+    for member_id in ("ben", "eve"):
+        group.tell(ApiKey.SHARE_GROUP_CONFIG_CHANGED, removed)
+        (member,) = joined(group, member_id)
+        assert member.fetch(max_records=10, max_wait_ms=0).record_count == 0
+        group.restart()
 
 
 def test_a_group_that_is_not_there_cannot_be_paused() -> None:

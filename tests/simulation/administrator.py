@@ -203,7 +203,9 @@ class Administrator:
             return
         if not self._log.is_away:
             if number in self._about_drains:
-                self._ledger.drains.requested(group_id, self._log.topic(REQUEST_TOPIC).end_offsets[partition])
+                self._ledger.drains.requested(
+                    group_id, partition, self._log.topic(REQUEST_TOPIC).end_offsets[partition]
+                )
             self._log.append(REQUEST_TOPIC, partition, [NewRecord(group_id.encode(), value)])
         self._world.after(500, 2_000, lambda: self._try(group_id, partition, number, value, tries - 1))
 

@@ -1,7 +1,8 @@
 """When groups drain for sure, by the messages of the request log alone, and which records they may acquire then.
 
 A group drains at a leader from the message on that tells the leader so, up to the next request that may change that. A
-message of a processor that has a successor in the log counts for nothing.
+message of a processor that has a successor in the log counts for nothing; the successor may begin with the outcome of a
+later request than the message.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ class Drains:
     def __init__(self) -> None:
         self._changes: dict[str, list[tuple[int, bool]]] = defaultdict(list)
         """Group → (offset, whether it drains for sure from there on), ascending."""
+        self._requests: dict[str, tuple[int, int]] = {}
+        """Group → request partition, and how many requests may have changed whether it drains."""
         self._highest_epochs: dict[int, int] = {}
         """Request partition → the highest leader epoch that is announced there."""
 
-    def announced(self, partition: int, leader_epoch: int) -> None:
+    def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement."""
+        partition = record.partition
         self._highest_epochs[partition] = max(leader_epoch, self._highest_epochs.get(partition, -1))
+        for group_id, (of_partition, count) in self._requests.items():
+            if of_partition == partition and count > 1:
+                self._changes[group_id].append((record.offset, False))
 
-    def requested(self, group_id: str, offset: int) -> None:
+    def requested(self, group_id: str, partition: int, offset: int) -> None:
         """Note a request that may change whether a group drains."""
+        self._requests[group_id] = (partition, self._requests.get(group_id, (partition, 0))[1] + 1)
         self._changes[group_id].append((offset, False))
 
     def configured(self, envelope: RequestEnvelope, record: LogRecord) -> None:

@@ -94,7 +94,7 @@ class Ledger:
     def announced(self, record: LogRecord, leader_epoch: int) -> None:
         """Note a processor's announcement in a request partition."""
         self.requests.announced(record, leader_epoch)
-        self.drains.announced(record.partition, leader_epoch)
+        self.drains.announced(record, leader_epoch)
 
     def answered(self, record: LogRecord) -> None:
         """Note an answer when it is appended; `publish` takes it."""
