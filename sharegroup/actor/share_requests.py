@@ -111,17 +111,17 @@ class ShareRequests:
         self, message: LoggedRequest, body: ShareFetchRequest | ShareAcknowledgeRequest, limits: SharePartitionLimits
     ) -> ShareSession | None:
         """Return the open session of a request; None when the request is complete, as after a close."""
-        session = self._session(message, body.share_session_epoch, body.topics, limits)
+        session = self._session(message, body, limits)
         if session is not None and body.share_session_epoch == FINAL_EPOCH:
             self._close(session, message, body.topics, limits)
             return None
         return session
 
     def _session(
-        self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], limits: SharePartitionLimits
+        self, message: LoggedRequest, body: ShareFetchRequest | ShareAcknowledgeRequest, limits: SharePartitionLimits
     ) -> ShareSession | None:
         """Return the session of a request; None when the request is complete."""
-        envelope = message.envelope
+        envelope, epoch, topics = message.envelope, body.share_session_epoch, body.topics
         before = self._sessions.get(envelope.member_id)
         if before is not None and before.is_repeat(envelope, epoch):
             if before.kept_answer is not None:
@@ -136,7 +136,8 @@ class ShareRequests:
         if epoch == INITIAL_EPOCH:
             self._sessions.check_opening(message, topics)
         else:
-            self._sessions.checked(message, epoch, topics)
+            forgotten = body.forgotten_topics_data if isinstance(body, ShareFetchRequest) else ()
+            self._sessions.checked(message, epoch, topics, forgotten)
         if before is not None:
             self.answer_without_records(before, message.time_ms)
         session = before

@@ -21,7 +21,7 @@ from sharegroup.errors import (
     ShareSessionNotFoundError,
 )
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.share_fetch import FINAL_EPOCH, FetchTopic
+from sharegroup.protocol.share_fetch import FINAL_EPOCH, FetchTopic, ForgottenTopic
 
 
 class ShareSessions:
@@ -109,7 +109,9 @@ class ShareSessions:
                 f"The group has {len(self._sessions)} share sessions; group.share.max.share.sessions is {self._limit}."
             )
 
-    def checked(self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic]) -> ShareSession:
+    def checked(
+        self, message: LoggedRequest, epoch: int, topics: Sequence[FetchTopic], forgotten: Sequence[ForgottenTopic]
+    ) -> ShareSession:
         """Return the session of a request with an epoch other than 0, after all checks.
 
         Raises:
@@ -127,7 +129,7 @@ class ShareSessions:
         if epoch != FINAL_EPOCH:
             session.check_epoch(epoch)
             if message.envelope.api_key == ApiKey.SHARE_FETCH:
-                self._check_size(session, topics)
+                self._check_size(session, topics, forgotten)
         return session
 
     def open(self, member_id: str) -> ShareSession:
@@ -220,7 +222,9 @@ class ShareSessions:
                 self.unwatched.discard(key)
                 self.left.add(key)
 
-    def _check_size(self, session: ShareSession | None, topics: Iterable[FetchTopic]) -> None:
+    def _check_size(
+        self, session: ShareSession | None, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic] = ()
+    ) -> None:
         new = {
             key
             for topic in topics
@@ -229,7 +233,11 @@ class ShareSessions:
         }
         if not new:
             return
-        known_count, unknown_count = (len(session.partitions), len(session.unknown)) if session else (0, 0)
+        known_count = unknown_count = 0
+        if session is not None:
+            gone = {(topic.topic_id, partition) for topic in forgotten for partition in topic.partitions}
+            known_count = len(session.partitions) - sum(key in session for key in gone)
+            unknown_count = len(session.unknown - gone)
         if known_count + len(new) > MAX_SESSION_PARTITIONS:
             raise InvalidRequestError(
                 f"The share session would have {known_count + len(new)} partitions; "

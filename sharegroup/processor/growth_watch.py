@@ -71,7 +71,8 @@ class GrowthWatch:
         self._watched = WatchedPartitions()
         self._wanted_topics: set[str] = set()
         self._end_watch: EndWatch | None = None
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], tuple[str, int]] = {}
+        """Topic and partition → the topic id, and the end offset that is waited for."""
         self._due: defaultdict[str, set[WatchKey]] = defaultdict(set)
         self._unstable: set[WatchKey] = set()
         self._next_stable_look_s = 0.0
@@ -147,28 +148,28 @@ class GrowthWatch:
 
     def _take_watch(self, watch: WatchLog) -> None:
         for key in self._watched.update(watch):
-            topic, _, partition = key
+            topic = key[0]
             self._want(topic)
-            end = self._ends.get((topic, partition))
+            end = self._end(key)
             # There are no records at an end offset that is waited for.
             if end is None or end > self._watched.lowest(key) or key in self._unstable:
                 self._due[topic].add(key)
-        unwatched: defaultdict[str, set[int]] = defaultdict(set)
+        unwatched: defaultdict[str, list[WatchKey]] = defaultdict(list)
         for key in watch.forgotten:
             if not self._watched.is_watched(key):
                 self._unstable.discard(key)
-                unwatched[key[0]].add(key[2])
-        for topic, partitions in unwatched.items():
-            self._unwatch(topic, partitions)
+                unwatched[key[0]].append(key)
+        for topic, keys in unwatched.items():
+            self._unwatch(topic, keys)
 
     def _take_topic(self, topic: str) -> None:
         seen = self._topics.identity(topic)
         for key in self._watched.of_topic(topic):
             is_available = seen is not None and _is_available(key, seen[0])
-            if is_available and (topic, key[2]) not in self._ends:
+            if is_available and self._end(key) is None:
                 self._due[topic].add(key)
             elif not is_available:
-                self._unwatch(topic, [key[2]])
+                self._unwatch(topic, [key])
 
     # 2. Read.
 
@@ -234,7 +235,7 @@ class GrowthWatch:
             return
         self._wait_from(topic, identity.topic_id, offsets)
         if silent := available - offsets.keys():
-            self._unwatch(topic, silent)
+            self._unwatch(topic, [(topic, identity.topic_id, partition) for partition in silent])
             self._topics.fail_partitions(topic, silent)
 
     def _grown(
@@ -256,7 +257,7 @@ class GrowthWatch:
 
     def _wait_from(self, topic: str, topic_id: str, offsets: Mapping[int, PartitionOffsets]) -> None:
         waiting: dict[int, int] = {}
-        answered: list[int] = []
+        answered: list[WatchKey] = []
         for partition, seen in offsets.items():
             key = (topic, topic_id, partition)
             if self._watched.waits_for_stable(key, seen):
@@ -264,18 +265,24 @@ class GrowthWatch:
             else:
                 self._unstable.discard(key)
             if not self._watched.is_watched(key):
-                answered.append(partition)
-            elif self._ends.get((topic, partition)) != seen.end_offset:
+                answered.append(key)
+            elif self._end(key) != seen.end_offset:
                 waiting[partition] = seen.end_offset
         self._unwatch(topic, answered)
         if waiting:
             if self._end_watch is None:
                 self._end_watch = self._log.watch_ends()
             self._end_watch.watch(topic, waiting)
-            self._ends |= {(topic, partition): end for partition, end in waiting.items()}
+            self._ends |= {(topic, partition): (topic_id, end) for partition, end in waiting.items()}
 
-    def _unwatch(self, topic: str, partitions: Iterable[int]) -> None:
-        ended = [partition for partition in partitions if (topic, partition) in self._ends]
+    def _end(self, key: WatchKey) -> int | None:
+        """Return the end offset of a partition that is waited for; None for one of a former topic of its name."""
+        topic, topic_id, partition = key
+        waiting_id, end = self._ends.get((topic, partition), ("", None))
+        return end if waiting_id == topic_id else None
+
+    def _unwatch(self, topic: str, keys: Iterable[WatchKey]) -> None:
+        ended = [key[2] for key in keys if self._end(key) is not None]
         if ended and self._end_watch is not None:
             self._end_watch.forget(topic, ended)
         self._forget_ends(topic, ended)
@@ -283,7 +290,8 @@ class GrowthWatch:
 
     def _hold(self, topic: str) -> None:
         """Stop waiting for growth of a topic until it changes."""
-        self._unwatch(topic, [partition for name, partition in self._ends if name == topic])
+        keys = [(name, topic_id, partition) for (name, partition), (topic_id, _) in self._ends.items() if name == topic]
+        self._unwatch(topic, keys)
         self._unstable = {key for key in self._unstable if key[0] != topic}
 
     def _forget_ends(self, topic: str, partitions: Iterable[int]) -> None:

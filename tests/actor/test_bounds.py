@@ -114,6 +114,13 @@ class TestShareSessions:
         assert leader_state(group) == sessions
         assert anna.fetch(most[:5], max_records=0, epoch=1).error_code == 0
 
+    def test_a_topic_that_was_created_again_takes_the_place_of_the_former_one(self, anna: Member) -> None:
+        former = self.partitions(0, MAX_UNKNOWN_PARTITIONS)
+        later = [("later-id", partition) for _, partition in former]
+        assert anna.fetch(former, max_records=0).error_code == 0
+        assert anna.fetch(later, forget=former, max_records=0).error_code == 0
+        assert anna.fetch([("later-id", MAX_UNKNOWN_PARTITIONS)], max_records=0).error_code == INVALID
+
     @pytest.mark.slow
     def test_partitions_that_are_not_led_leave_little_behind(self, group: Group, anna: Member) -> None:
         topics = [

@@ -74,6 +74,25 @@ def test_watches_add_up(log: LocalLog, watching: Watching) -> None:
     eventually(lambda: {1: 1} in map(ends, watching.topics()), "the growth of partition 1 is sent")
 
 
+def test_a_forgotten_watch_of_a_former_topic_leaves_the_present_one(log: LocalLog, watching: Watching) -> None:
+    log.create_topic("orders", 1)
+    watching.update(watch(log, "orders", {0: 0}, "former"))
+    marker(log, watching)
+    forgotten = forget(log, "orders", [0], "former")
+    log.delete_topic("orders")
+    topic_id = log.create_topic("orders", 1).topic_id
+    # Two looks: the second one would mend a watch that the first one has missed.
+    seen = partial(watching.watch._topics.identity, "orders")
+    eventually(lambda: (found := seen()) and found[0].topic_id == topic_id, "the new topic is seen")
+    eventually(lambda: watching.watch._topics._views["orders"]._seen_count > 1, "it is seen again")
+    watching.update(watch(log, "orders", {0: 0}))
+    marker(log, watching)
+    watching.update(forgotten)
+    marker(log, watching)
+    produce(log, "orders", 0)
+    eventually(lambda: watching.topics("group"), "the growth is sent")
+
+
 def test_a_forgotten_watch_is_not_answered(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {0: 0, 1: 0}))
