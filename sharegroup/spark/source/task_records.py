@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.client.held_records import HeldRange
 from sharegroup.config.kafka import KafkaConfig
+from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, RECORD_SCHEMA, read_arrow
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord
+from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord, TopicDescription
 
 COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -41,12 +43,25 @@ class TaskPartition(InputPartition):
 
 
 def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
-    """Read the records of a task; leave out those that are no longer in the log."""
+    """Read the records of a task; leave out those that are no longer in the log, also those of a former topic.
+
+    Raises:
+        UnknownTopicError: a topic was deleted, or created again, during the read: the next attempt leaves it out.
+    """
     with open_log(task.log) as log:
-        timestamp_types = {topic: _timestamp_type(log, topic) for topic in {held.topic for held in task.ranges}}
-        for held in task.ranges:
+        topics = _topics(log, task.ranges)
+        ranges = [held for held in task.ranges if held.topic_id in topics]
+        for held in ranges:
+            timestamp_type = _timestamp_type(topics[held.topic_id])
             for batch in _read_range(log, held):
-                yield _to_source_columns(batch, timestamp_types[held.topic], held.delivery_count, task.acquisition)
+                yield _to_source_columns(batch, timestamp_type, held.delivery_count, task.acquisition)
+        # Checked after the read, too: a topic id that still holds now held then.
+        present = _topics(log, ranges)
+        if gone := sorted({held.topic for held in ranges if held.topic_id not in present}):
+            raise UnknownTopicError(
+                f"Topic {', '.join(gone)} was deleted or created again while its records were read.",
+                "Start the query again: it leaves them out.",
+            )
 
 
 def _read_range(log: Log, held: HeldRange) -> Iterator[pa.RecordBatch]:
@@ -84,9 +99,19 @@ def _record_batch(records: Sequence[LogRecord]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def _timestamp_type(log: Log, topic: str) -> int:
+def _topics(log: Log, ranges: Sequence[HeldRange]) -> dict[str, TopicDescription]:
+    """Return the topics of these names that there are now, by their ids."""
+    topics = {}
+    for name in {held.topic for held in ranges}:
+        with suppress(UnknownTopicError):
+            topic = log.describe_topic(name)
+            topics[topic.topic_id] = topic
+    return topics
+
+
+def _timestamp_type(topic: TopicDescription) -> int:
     """Return Kafka's number: 0 if producers set timestamps, 1 if the log does."""
-    return int(log.describe_topic(topic).config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME)
+    return int(topic.config.get(TIMESTAMP_TYPE_CONFIG) == LOG_APPEND_TIME)
 
 
 def _to_source_columns(
