@@ -114,15 +114,16 @@ def _verified(
     rows: DataFrame, broker: BrokerConfig, group_id: str | None, last_commit_id: int | None, rows_per_task: int
 ) -> Verification:
     if group_id is not None:
-        rows = rows.where(F.col("group_id") == group_id)
+        # Fences belong to no group, and have the bounds that were in force.
+        rows = rows.where((F.col("group_id") == group_id) | _is(RecordType.FENCE))
     markers = rows.where(_is(RecordType.COMMIT_MARKER))
     first, last = markers.agg(F.min("commit_id"), F.max("commit_id")).collect()[0]
-    row_count = rows.count()
+    row_count = (rows if group_id is None else rows.where(F.col("group_id") == group_id)).count()
     task_count = max(2, -(-row_count // rows_per_task))
     verification = Verification(row_count=row_count)
     few = list(StoredRows(rows.where(_is_few()).toArrow().cast(STATE_TABLE_SCHEMA)))
     # 1. Commits.
-    start = beginning(few, first)
+    start = beginning([row for row in few if group_id in (None, row.group_id)], first)
     if group_id is None:
         verification.add(last_commit_findings(last_commit_id, last))
         verification.add(start.findings)

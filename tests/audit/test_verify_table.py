@@ -122,5 +122,7 @@ def test_the_bounds_of_each_processor_are_those_of_its_fence(worked: Site, tmp_p
         else row
         for row in worked.rows()
     ]
-    findings = verify(rows, BROKER).findings
-    assert {finding.violation.invariant for finding in findings} == {"lock_runs_for_its_duration"}
+    path = write_table(tmp_path / "state", rows)
+    for findings in (verify(rows, BROKER).findings, verify_table(path, BROKER, GROUP).findings):
+        assert {finding.violation.invariant for finding in findings} == {"lock_runs_for_its_duration"}
+    assert verify_table(str(worked.state_path), BrokerConfig(), GROUP).findings == []

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.history import write_history
 from sharegroup.audit.verification.verify_table import verify_table
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.verify_by_spark import verify_by_spark
 from sharegroup.state.maintenance import compact
@@ -50,6 +52,22 @@ def test_a_table_that_was_changed_has_the_same_findings(spark: SparkSession, tmp
     expected = verify_table(path, BROKER)
     assert list(map(str, verification.findings)) == list(map(str, expected.findings))
     assert verification == expected
+
+
+def test_a_group_alone_is_checked_by_the_bounds_of_its_processor(spark: SparkSession, tmp_path: Path) -> None:
+    rows = rows_of_a_group()
+    group_id = next(row.group_id for row in rows if row.group_id)
+    others = BrokerConfig(group_share_record_lock_duration_ms=45_000)
+    without = write_table(tmp_path / "without", rows)
+    assert verify_by_spark(spark, without, others, group_id).findings != []
+    fence = FencePayload(broker={}, pid=1, host="a").model_dump(mode="json")
+    path = write_table(
+        tmp_path / "state", [StateRow(record_type=RecordType.FENCE, time_ms=0, leader_epoch=1, payload=fence), *rows]
+    )
+    verification = verify_by_spark(spark, path, others, group_id)
+    assert verification.findings == []
+    assert verification == verify_table(path, others, group_id)
+    assert verification.row_count == sum(row.group_id == group_id for row in rows)
 
 
 @pytest.mark.parametrize("partition_count", [1, 7])

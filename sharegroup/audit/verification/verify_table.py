@@ -125,7 +125,8 @@ class _TableVerification:
         verification.add(damage_findings(self._scan.damaged))
         few = list(StoredRows(pa.concat_tables(rows.few))) if rows.few else []
         # 1. Commits.
-        start = beginning(few, rows.first_commit_id)
+        of_group = [row for row in few if self._group_id in (None, row.group_id)]
+        start = beginning(of_group, rows.first_commit_id)
         if self._group_id is None:
             verification.add(last_commit_findings(self._scan.last_commit_id, rows.last_commit_id))
             verification.add(start.findings)
@@ -154,7 +155,7 @@ class _TableVerification:
         return verification
 
     def _divide(self) -> None:
-        of_group = None if self._group_id is None else pc.field("group_id") == self._group_id
+        wanted = None if self._group_id is None else _rows_of(self._group_id)
         done_bytes = 0
 
         def passed(size_bytes: int) -> None:
@@ -163,8 +164,10 @@ class _TableVerification:
             self._progress(0.4 * done_bytes / max(self._scan.size_bytes, 1))
 
         rows = self._rows
-        for piece in self._scan.pieces(condition=of_group, passed=lambda file: passed(file.size_bytes)):
-            rows.row_count += piece.num_rows
+        for piece in self._scan.pieces(condition=wanted, passed=lambda file: passed(file.size_bytes)):
+            # Fences belong to no group.
+            own = piece if self._group_id is None else piece.filter(pc.field("group_id") == self._group_id)
+            rows.row_count += own.num_rows
             divided = in_segments(piece)
             rows.segments.add(divided)
             is_marker = pc.equal(piece["record_type"], RecordType.COMMIT_MARKER.value)
@@ -203,6 +206,11 @@ class _TableVerification:
             known |= with_strays & set(zip(*(ordered[name].to_pylist() for name in CHAIN_KEY), strict=True))
             yield from check_chains(decoded(ordered), strays, context)
         yield from check_unknown(strays, frozenset(known), context)
+
+
+def _rows_of(group_id: str) -> pc.Expression:
+    """Return the condition of a group's rows, and of the Fences: they have the bounds that were in force."""
+    return (pc.field("group_id") == group_id) | (pc.field("record_type") == RecordType.FENCE.value)
 
 
 def few_rows(rows: pa.Table) -> pa.Table:
