@@ -13,8 +13,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from sharegroup.errors import ApiError, RequestTimedOutError
-from sharegroup.exit_code import ExitCode
+from sharegroup.errors import ShareGroupError
+from sharegroup.exit_code import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -125,7 +125,7 @@ def transient_progress(*columns: ProgressColumn) -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def end_with_failures(failures: Mapping[str, ApiError | None]) -> None:
+def end_with_failures(failures: Mapping[str, ShareGroupError | None]) -> None:
     """Print one line on standard error for each failure, and end with an exit code; do nothing without failures.
 
     Args:
@@ -135,5 +135,5 @@ def end_with_failures(failures: Mapping[str, ApiError | None]) -> None:
     for name, error in failed.items():
         click.echo(f"error: {name}: {error}", err=True)
     if failed:
-        is_timeout = any(isinstance(error, RequestTimedOutError) for error in failed.values())
-        click.get_current_context().exit(ExitCode.TRY_AGAIN if is_timeout else ExitCode.FAILED)
+        codes = set(map(exit_code_of, failed.values()))
+        click.get_current_context().exit(ExitCode.TRY_AGAIN if ExitCode.TRY_AGAIN in codes else ExitCode.FAILED)

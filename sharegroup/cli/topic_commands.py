@@ -10,8 +10,8 @@ import click
 
 from sharegroup.cli.flags import Site, needs_log, parse_pairs
 from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
-from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.cli.output import JSON, counted, end_with_failures, output_option, print_json, print_text, table
+from sharegroup.errors import ConfigurationError, ShareGroupError, UnknownTopicError
 from sharegroup.logs.port import Log, TopicDescription
 
 topics = LazyGroup(
@@ -152,20 +152,29 @@ def delete_topics(topics: tuple[str, ...], if_exists: bool, site: Site, output: 
       sharegroup topics delete --topic orders
     """
     _check_not_a_channel(site, topics)
+    failures: dict[str, ShareGroupError | None] = {}
     deleted = []
     with site.open_log() as opened:
-        for topic in topics:
+        for topic in dict.fromkeys(topics):
+            failures[topic] = None
             try:
                 opened.delete_topic(topic)
-            except UnknownTopicError:
-                if not if_exists:
-                    raise
-            else:
                 deleted.append(topic)
+            except UnknownTopicError as error:
+                if not if_exists:
+                    failures[topic] = error
+            except ShareGroupError as error:
+                failures[topic] = error
     if output == JSON:
-        print_json([{"topic": topic, "deleted": topic in deleted} for topic in topics])
+        print_json(
+            [
+                {"topic": topic, "deleted": topic in deleted, "error": str(error) if error else None}
+                for topic, error in failures.items()
+            ]
+        )
     else:
         print_text(*(f"Deleted topic {topic}." for topic in deleted))
+    end_with_failures(failures)
 
 
 @topics.command("delete-records", short_help="Delete the oldest records of partitions.")
@@ -206,20 +215,34 @@ def delete_records(
     else:
         raise click.UsageError("Give either --topic, --partition and --before-offset, or --offset-json-file.")
     _check_not_a_channel(site, [name for name, _ in offsets])
+    start_offsets: dict[TopicPartition, int | None] = {}
+    failures: dict[str, ShareGroupError | None] = {}
     with site.open_log() as opened:
-        start_offsets = {key: _delete_records(opened, key, offset) for key, offset in offsets.items()}
+        for key, offset in offsets.items():
+            start_offsets[key] = failures["{}-{}".format(*key)] = None
+            try:
+                start_offsets[key] = _delete_records(opened, key, offset)
+            except ShareGroupError as error:
+                failures["{}-{}".format(*key)] = error
     if output == JSON:
-        print_json([{"topic": t, "partition": p, "start_offset": offset} for (t, p), offset in start_offsets.items()])
-    else:
+        print_json(
+            [
+                {"topic": topic, "partition": partition, "start_offset": offset, "error": str(error) if error else None}
+                for ((topic, partition), offset), error in zip(start_offsets.items(), failures.values(), strict=True)
+            ]
+        )
+    elif rows := [(*key, offset) for key, offset in start_offsets.items() if offset is not None]:
         titles = ("TOPIC", "PARTITION", "START-OFFSET")
-        print_text(table(titles, [(*key, offset) for key, offset in start_offsets.items()], numbers=titles[1:]))
+        print_text(table(titles, rows, numbers=titles[1:]))
+    end_with_failures(failures)
 
 
 def _delete_records(log: Log, key: TopicPartition, offset: int) -> int:
     """Delete the records of a partition below an offset, and return its new start offset."""
     topic, partition = key
-    before_offset = log.offsets(topic)[partition].end_offset if offset == _END else offset
-    log.delete_records(topic, partition, before_offset)
+    # The log refuses a partition that is not there.
+    known = log.offsets(topic).get(partition)
+    log.delete_records(topic, partition, known.end_offset if known and offset == _END else max(offset, 0))
     return log.offsets(topic)[partition].start_offset
 
 

@@ -67,8 +67,15 @@ def test_topics_are_deleted(cli: CommandLine) -> None:
         cli.out("topics", "create", "--topic", topic)
     assert cli.out("topics", "delete", "--topic", "orders") == "Deleted topic orders.\n"
     assert "The topic orders is not in" in cli.error("topics", "delete", "--topic", "orders")
+    cli.out("topics", "create", "--topic", "claims")
+    result = cli.run("topics", "delete", "--topic", "orders", "--topic", "claims")
+    assert (result.exit_code, result.stdout) == (1, "Deleted topic claims.\n")
+    assert result.stderr.startswith("error: orders: The topic orders is not in")
     both = cli.json("topics", "delete", "--topic", "orders", "--topic", "refunds", "--if-exists")
-    assert both == [{"topic": "orders", "deleted": False}, {"topic": "refunds", "deleted": True}]
+    assert both == [
+        {"topic": "orders", "deleted": False, "error": None},
+        {"topic": "refunds", "deleted": True, "error": None},
+    ]
     assert cli.json("topics", "list") == []
 
 
@@ -80,7 +87,7 @@ def test_partitions_are_shortened(cli: CommandLine) -> None:
     shorten = ("topics", "delete-records")
     first = ("--topic", "orders", "--partition", "0")
     assert cli.json(*shorten, *first, "--before-offset", "4") == [
-        {"topic": "orders", "partition": 0, "start_offset": 4}
+        {"topic": "orders", "partition": 0, "start_offset": 4, "error": None}
     ]
     assert "Give an offset from 0 to the end offset, 9." in cli.error(*shorten, *first, "--before-offset", "10")
     file = cli.folder / "offsets.json"
@@ -91,6 +98,13 @@ def test_partitions_are_shortened(cli: CommandLine) -> None:
         ["orders", "0", "9"],
         ["orders", "1", "2"],
     ]
+    entries[:1] = [{"topic": "orders", "partition": 2, "offset": -1}, {"topic": "refunds", "partition": 0, "offset": 1}]
+    entries[-1]["offset"] = 3
+    file.write_text(json.dumps({"partitions": entries}), encoding="utf-8")
+    result = cli.run(*shorten, "--offset-json-file", str(file))
+    assert result.exit_code == 1
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [["orders", "1", "3"]]
+    assert [line[:18] for line in result.stderr.splitlines()] == ["error: orders-2: T", "error: refunds-0: "]
     file.write_text("[]", encoding="utf-8")
     assert "has no offsets" in cli.error(*shorten, "--offset-json-file", str(file), exit_code=2)
     assert "Give either --topic" in cli.error(*shorten, *first, exit_code=2)
