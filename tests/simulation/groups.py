@@ -68,6 +68,8 @@ class FailingActor:
         return effects
 
     def _failure(self, offset: int) -> Failure | None:
+        if not self._bad_messages:
+            return None
         role, failure = self._bad_messages.get((self._partition, offset), (None, None))
         return failure if role is self._role else None
 

@@ -88,6 +88,7 @@ class SimulatedMember:
         self._protocol = MemberProtocol(settings, world.now_ms)
         self._protocol.subscribe(topics, self._instant)
         self._inbox: deque[bytes] = deque()
+        self._answer_count = 0
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
         self._opening_count = 0
@@ -162,9 +163,9 @@ class SimulatedMember:
             value = self._inbox.popleft()
             self._read.append(value)
             answer = decoded_response(value)
-            count = self._protocol.standing.answer_count
             self._protocol.receive(answer, self._instant)
-            if self._protocol.standing.answer_count > count:
+            if (count := self._protocol.standing.answer_count) > self._answer_count:
+                self._answer_count = count
                 self._ledger.seen(self.member_id, answer.leader_epoch)
 
     def _poll(self, instant: Instant) -> None:

@@ -411,6 +411,8 @@ class SimulatedProcessor:
             self.fired_count += 1
             self._world.trace("processor", self.leader_epoch, "stands still at", point, "for", duration_ms)
             self._let_time_pass(duration_ms)
+        if self.end_at is None:
+            return
         ends_here = self.end_at == point or (point, self.end_at) in (
             ("before_commit", REFUSED_BEFORE),
             ("after_commit", REFUSED_AFTER),
