@@ -83,7 +83,7 @@ def test_a_forgotten_watch_of_a_former_topic_leaves_the_present_one(log: LocalLo
     topic_id = log.create_topic("orders", 1).topic_id
     # Two looks: the second one would mend a watch that the first one has missed.
     seen = partial(watching.watch._topics.identity, "orders")
-    eventually(lambda: (found := seen()) and found[0].topic_id == topic_id, "the new topic is seen")
+    eventually(lambda: (present := seen()) and present[0].topic_id == topic_id, "the new topic is seen")
     eventually(lambda: watching.watch._topics._views["orders"]._seen_count > 1, "it is seen again")
     watching.update(watch(log, "orders", {0: 0}))
     marker(log, watching)
