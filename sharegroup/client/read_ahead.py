@@ -21,7 +21,7 @@ from sharegroup.errors import LogUnavailableError, ShareGroupError
 _RECORDS_AT_ONCE = 20_000
 """Maximum number of records of one read."""
 _RECORDS_AHEAD = 60_000
-"""Bytes of waiting records beyond which no more are read; the last read may exceed it."""
+"""Number of waiting records beyond which no more are read; the last read may exceed it."""
 _CUT_PORTIONS = 2
 """Maximum number of portions in memory that reached the limit of bytes."""
 _JOIN_S = 0.5

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from sharegroup.client import read_ahead
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import (
     IllegalStateException,
@@ -55,6 +56,19 @@ class TestImplicit:
             consumer.acknowledge(message)
         with pytest.raises(IllegalStateException, match=f"^Failed to acknowledge offset: {ERRONEOUS_STATE}$"):
             consumer.acknowledge_offset("cl-1", 0, 0)
+
+
+def test_a_poll_for_more_records_than_are_read_ahead_takes_those(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "_RECORDS_AT_ONCE", 5)
+    monkeypatch.setattr(read_ahead, "_RECORDS_AHEAD", 10)
+    consumer = consume("cl-1", max_poll_records=30)
+    # A poll without a timeout that waits for 30 records would never end.
+    deadline = threading.Timer(TIMEOUT_S, consumer.wakeup)
+    deadline.start()
+    assert got(consumer.poll()) == "0-9:d1"
+    deadline.cancel()
 
 
 class TestExplicit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.rows import StateRow, TransitionEntry
+from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 ACKNOWLEDGE_CAUSES = frozenset(
     {Cause.GAP, Cause.ACCEPT, Cause.RELEASE, Cause.REJECT, Cause.RENEW, Cause.UNREAD},
@@ -22,6 +22,18 @@ _ENDED = -1
 """Instead of the time of an acquisition: the lock has ended."""
 
 _Key = tuple[str, str, int]
+
+
+@dataclass
+class _State:
+    """A state of a share-partition: its epoch, and when its records were acquired."""
+
+    state_epoch: int
+    acquired_ms: RangeMap[int] = field(default_factory=RangeMap)
+
+    @property
+    def locked_count(self) -> int:
+        return sum(last - first + 1 for first, last, time_ms in self.acquired_ms if time_ms != _ENDED)
 
 
 @dataclass
@@ -44,24 +56,30 @@ class DeliveryFigures:
     in_flight_peak: int = 0
     accepted_count: int = 0
     _in_flight: int = 0
-    _acquired_ms: dict[_Key, RangeMap[int]] = field(default_factory=dict, compare=False, repr=False)
+    _states: dict[_Key, _State] = field(default_factory=dict, compare=False, repr=False)
     _time_counts: Counter[int] = field(default_factory=Counter, repr=False)
 
     def forget_locks(self) -> None:
         """Begin anew after rows that are not known."""
-        self._acquired_ms, self._in_flight = {}, 0
+        self._states, self._in_flight = {}, 0
 
     def apply(self, row: StateRow) -> None:
         """Count the transitions of the next row."""
+        key = row.group_id, row.topic_id, row.partition
+        state = self._states.get(key)
+        is_ended = row.record_type is RecordType.SHARE_TOMBSTONE
+        if state is not None and (is_ended or row.replaces_state(state.state_epoch)):
+            # The locks of a state end with it, without transitions.
+            self._in_flight -= state.locked_count
+            del self._states[key]
+            state = None
         if not row.transitions:
             return
-        key = row.group_id, row.topic_id, row.partition
-        acquired_ms = self._acquired_ms.get(key)
-        if acquired_ms is None:
-            acquired_ms = self._acquired_ms[key] = RangeMap()
+        if state is None:
+            state = self._states[key] = _State(row.state_epoch)
         for entry in row.transitions:
-            self._apply_entry(entry, acquired_ms)
-        acquired_ms.drop_below(row.start_offset)
+            self._apply_entry(entry, state.acquired_ms)
+        state.acquired_ms.drop_below(row.start_offset)
         self.in_flight_peak = max(self.in_flight_peak, self._in_flight)
 
     def time_to_acknowledge_ms(self, share: float) -> int | None:
