@@ -13,8 +13,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from sharegroup.errors import ShareGroupError
-from sharegroup.exit_code import ExitCode, exit_code_of
+from sharegroup.errors import LogUnavailableError, RequestTimedOutError, ShareGroupError
+from sharegroup.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -135,5 +135,5 @@ def end_with_failures(failures: Mapping[str, ShareGroupError | None]) -> None:
     for name, error in failed.items():
         click.echo(f"error: {name}: {error}", err=True)
     if failed:
-        codes = set(map(exit_code_of, failed.values()))
-        click.get_current_context().exit(ExitCode.TRY_AGAIN if ExitCode.TRY_AGAIN in codes else ExitCode.FAILED)
+        is_silent = any(isinstance(error, RequestTimedOutError | LogUnavailableError) for error in failed.values())
+        click.get_current_context().exit(ExitCode.TRY_AGAIN if is_silent else ExitCode.FAILED)

@@ -193,8 +193,12 @@ def test_records_deleted_past_the_start_offset(
 def test_retention(log: KafkaLog, site: Site) -> None:
     topic = log.create_topic(f"short-{uuid4().hex[:8]}", 1, {"retention.ms": "1000"}).name
     log.append(topic, 0, [NewRecord(None, b"old", timestamp_ms=1)] * 3)
+    # It begins at the first record, and acquires none before the broker deletes it.
+    site.admin.alter_group_config(site.group_id, {"share.auto.offset.reset": "earliest"})
+    site.admin.pause_group(site.group_id)
     site.begin(topic)
     eventually(lambda: log.offsets(topic)[0].start_offset == 3, "the broker deletes what is old", TIMEOUT_S)
+    site.admin.resume_group(site.group_id)
     site.settled_at(3)
     # It is not old for a while yet.
     log.append(topic, 0, [NewRecord(None, b"new", timestamp_ms=log.now_ms() + 1_800_000)])
