@@ -94,6 +94,12 @@ class Site:
         """Files of the state table's log."""
         return list((self.table / "_delta_log").glob("*"))
 
+    def commits_since_checkpoint(self) -> int:
+        """Commits that the table's upkeep has not yet merged and covered by a checkpoint."""
+        names = [path.name for path in self.table_log_files() if path.name[:20].isdigit()]
+        newest = max(int(name[:20]) for name in names)
+        return newest - max((int(name[:20]) for name in names if ".checkpoint" in name), default=0)
+
     def table_operations(self) -> Counter[str]:
         """Operation → commits of it in the state table's log; the table's upkeep is in it."""
         counts: Counter[str] = Counter()
