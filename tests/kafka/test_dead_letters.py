@@ -37,23 +37,22 @@ def site(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
     site.close()
 
 
-def rejected(site: KafkaSite, dlq_topic: str) -> str:
-    """A group with this dead-letter topic, one of whose records was rejected."""
+def reject_record(site: KafkaSite, topic: str, dlq_topic: str) -> None:
+    """Let a group with this dead-letter topic reject the topic's one record."""
     group_id = site.new_group(errors_deadletterqueue_topic_name=dlq_topic)
-    with site.consumer(group_id, site.new_topic(record_count=1), share_acknowledgement_mode="explicit") as consumer:
+    with site.consumer(group_id, topic, share_acknowledgement_mode="explicit") as consumer:
         (message,) = site.poll(consumer, 1)
         consumer.acknowledge(message, AcknowledgeType.REJECT)
         consumer.commit_sync()
-    return group_id
 
 
 def test_a_dead_letter_topic_without_a_leader_holds_up_no_other(
     kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
 ) -> None:
     stuck, other = (f"dlq-{uuid4().hex[:8]}" for _ in range(2))
-    # The processor's topics are there before the second broker is.
+    # The second broker may lead no topic but the stuck one.
     site.start()
-    site.new_topic()
+    topics = [site.new_topic(record_count=1) for _ in range(2)]
     with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
         admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
         new = [NewTopic(stuck, 1, replica_assignment=[[2]]), NewTopic(other, 1, replica_assignment=[[1]])]
@@ -61,9 +60,9 @@ def test_a_dead_letter_topic_without_a_leader_holds_up_no_other(
             future.result()
         second.kill()
         writer = site.running_processor().processor._started().dead_letters
-        rejected(site, stuck)
+        reject_record(site, topics[0], stuck)
         site.until(lambda: writer.metrics.waiting_records, "the record waits for its dead-letter record")
-        rejected(site, other)
+        reject_record(site, topics[1], other)
         site.until(lambda: site.log.offsets(other)[0].end_offset, "the other group's dead-letter record")
         second.start()
         site.until(lambda: writer.metrics.waiting_records == 0, "the first group's dead-letter record")
