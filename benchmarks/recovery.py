@@ -4,8 +4,9 @@
 
 Two processors on one log: the member of one accepts record by record, each acknowledgement a commit, while the table's
 upkeep runs; the member of the other one accepts one record. The first is killed and started again at once: it reads
-what the upkeep, which takes a tenth of a core, has not yet merged. Once it has, each is killed and started again in
-turns. Recovery is from the new process's first step, after its imports, to the first answer.
+what the upkeep, which rests between its rounds, has not yet merged. Once the table has been quiet for some seconds, so
+that it has, each is killed and started again in turns. Recovery is from the new process's first step, after its
+imports, to the first answer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from benchmarks.channel import Channel
 from benchmarks.commit_cost import acknowledge_one, assembled
@@ -21,7 +23,7 @@ from benchmarks.host import ProcessorHost
 from benchmarks.large_state import measured_recovery, table_text
 from benchmarks.report import Figure, print_figures, print_rounds
 from benchmarks.site import RECORDS_TOPIC, Site, add_arguments, open_site
-from sharegroup.state.upkeep import COMMITS_PER_ROUND
+from sharegroup.state.upkeep import COMMITS_PER_QUIET_ROUND
 
 TARGET_RATIO = 1.5
 _REPORT_INTERVAL = 10_000
@@ -29,6 +31,8 @@ _UPKEEP_COMMITS = 100
 """Commits after which a processor that was started again has its upkeep running."""
 _LONGEST_UPKEEP_S = 600
 _LOOK_S = 1
+_ROUND_S = 5
+"""Longest time between two commits of one round."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,12 +76,17 @@ def run(options: argparse.Namespace, site: Site) -> None:
 
 
 def await_upkeep(site: Site) -> None:
-    """Wait until the table's upkeep has caught up with the commits."""
+    """Wait until the table's upkeep has caught up with the commits, and its last round is over."""
     give_up_s = time.monotonic() + _LONGEST_UPKEEP_S
-    while (count := site.commits_since_checkpoint()) > COMMITS_PER_ROUND:
+    log = site.table / "_delta_log"
+    while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < _ROUND_S:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{count} commits wait for upkeep after {_LONGEST_UPKEEP_S} s.")
         time.sleep(_LOOK_S)
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
 
 
 def _seconds(host: ProcessorHost, site: Site) -> float:

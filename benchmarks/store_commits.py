@@ -17,7 +17,7 @@ from typing import ParamSpec
 
 from benchmarks.report import Figure, check_load, latency_figures, percentile, print_figures, print_head
 from sharegroup.config.table_location import TableLocation
-from sharegroup.state.table_storage import storage_of
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import marker_row
 from tests.support.faulty_proxy import FaultyProxy

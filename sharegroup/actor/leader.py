@@ -22,9 +22,8 @@ record log are not stored there: messages bring them again.
    the group's status come first, with the offset of their own message.
 4. Rows, answers, messages, dead-letter records, watches and the next wake-up are the effects.
 
-The cost of a cut grows with the state that it touches. Due times, changed share-partitions, the fetches that wait for
-them and the records that a member holds come from indexes. Only a change of the group's configuration iterates over
-all share-partitions or all sessions.
+The cost of a cut grows with the state that it touches: due times, changed share-partitions, the fetches that wait for
+them and held records come from indexes. Only a change of the configuration iterates over all share-partitions.
 """
 
 from __future__ import annotations
@@ -250,10 +249,7 @@ class Leader:
         self._send(ApiKey.SHARE_GROUP_STATE_DELETED, answer)
 
     def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
-        """Keep the changes of a state in this cut up to the message that ends it.
-
-        Their row precedes the tombstone, or the state with a higher epoch that follows it.
-        """
+        """Keep the changes of a state that ends: their row precedes its tombstone, or the state that replaces it."""
         row = self._row(led)
         if row is not None:
             self._early_rows.append((message.offset, row))
@@ -371,8 +367,7 @@ class Leader:
             self._partitions.record(led, ended, message.time_ms, message.offset)
             holders.update(record.member_id for record in ended if isinstance(record, Transition))
         for member_id in sorted(holders):
-            # The member may have crashed: the fetch that it left would lock the records once more. A live member
-            # sends another one.
+            # If the member has crashed, its fetch would lock the records once more; a live one sends another fetch.
             session = self._sessions.get(member_id)
             if session is not None:
                 self._requests.answer_without_records(session, message.time_ms)

@@ -20,7 +20,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_outage import Connection, MetadataRefresh, Outage, pauses
-from sharegroup.logs.open import ENDLESS_MS
+from sharegroup.logs.port import ENDLESS_MS
 
 _logger = logging.getLogger(__name__)
 

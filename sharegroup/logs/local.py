@@ -38,8 +38,6 @@ from sharegroup.logs.local_topic_config import check_topic
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks, members_folder
 from sharegroup.logs.port import (
-    LOG_APPEND_TIME,
-    TIMESTAMP_TYPE_CONFIG,
     LogRecord,
     MemberLock,
     MemberLocks,
@@ -49,7 +47,7 @@ from sharegroup.logs.port import (
     TopicDescription,
     TopicIdentity,
 )
-from sharegroup.logs.topic_properties import new_topic_id
+from sharegroup.logs.topic_properties import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, new_topic_id
 
 _logger = logging.getLogger(__name__)
 

@@ -9,13 +9,15 @@ from functools import lru_cache
 
 from sharegroup.config.model import is_topic_name
 from sharegroup.errors import ConfigurationError
-from sharegroup.logs.port import CREATE_TIME, LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
 from sharegroup.logs.topic_properties import (
     CLEANUP_POLICY_CONFIG,
+    CREATE_TIME,
     DEAD_LETTER_QUEUE_ENABLE_CONFIG,
+    LOG_APPEND_TIME,
     MAX_MESSAGE_BYTES_CONFIG,
     RETENTION_BYTES_CONFIG,
     RETENTION_MS_CONFIG,
+    TIMESTAMP_TYPE_CONFIG,
 )
 
 _DELETE = "delete"

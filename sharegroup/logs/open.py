@@ -16,8 +16,6 @@ _KAFKA_PREFIX = "kafka://"
 
 KAFKA_TIMEOUT_MS = 60_000
 """Time for which an operation retries while Kafka cannot be reached: `default.api.timeout.ms` of Kafka's clients."""
-ENDLESS_MS = 2**31 - 1
-"""Timeout for programs that can only wait until Kafka is back: 24 days."""
 
 
 def open_log(address: str | KafkaConfig, must_exist: bool = False, kafka_timeout_ms: int = KAFKA_TIMEOUT_MS) -> Log:

@@ -23,11 +23,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 LogMessage = confluent_kafka.Message
 """A record as `Log.read_messages` returns it: in the memory of the C client, with its accessors."""
 
-TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
-"""Topic configuration key: the source of timestamps, `CreateTime` (the producer) or `LogAppendTime` (the log)."""
 
-CREATE_TIME = "CreateTime"
-LOG_APPEND_TIME = "LogAppendTime"
+ENDLESS_MS = 2**31 - 1
+"""Timeout of operations for programs that can only wait until the log is back: 24 days."""
 
 
 class LogRecord(NamedTuple):

@@ -11,6 +11,11 @@ CLEANUP_POLICY_CONFIG = "cleanup.policy"
 MAX_MESSAGE_BYTES_CONFIG = "max.message.bytes"
 DEAD_LETTER_QUEUE_ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
 """Of Kafka 4.4: true if groups may use the topic as dead-letter queue."""
+TIMESTAMP_TYPE_CONFIG = "message.timestamp.type"
+"""The source of timestamps: `CREATE_TIME` (the producer) or `LOG_APPEND_TIME` (the log)."""
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
 
 _RESERVED_COUNT = 100
 

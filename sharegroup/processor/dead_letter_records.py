@@ -6,15 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sharegroup.actor.effects import DeadLetters
 from sharegroup.errors import ConfigurationError, RecordTooLargeError, UnknownTopicError
-from sharegroup.logs.port import (
-    CREATE_TIME,
-    TIMESTAMP_TYPE_CONFIG,
-    Log,
-    LogRecord,
-    NewRecord,
-    TopicDescription,
-)
-from sharegroup.logs.topic_properties import DEAD_LETTER_QUEUE_ENABLE_CONFIG
+from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
+from sharegroup.logs.topic_properties import CREATE_TIME, DEAD_LETTER_QUEUE_ENABLE_CONFIG, TIMESTAMP_TYPE_CONFIG
 from sharegroup.processor.lineage_headers import Lineage
 from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 

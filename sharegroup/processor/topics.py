@@ -7,12 +7,14 @@ from collections.abc import Callable
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, TopicDescription
+from sharegroup.logs.port import Log, TopicDescription
 from sharegroup.logs.topic_properties import (
     CLEANUP_POLICY_CONFIG,
+    LOG_APPEND_TIME,
     MAX_MESSAGE_BYTES_CONFIG,
     RETENTION_BYTES_CONFIG,
     RETENTION_MS_CONFIG,
+    TIMESTAMP_TYPE_CONFIG,
 )
 from sharegroup.processor.message_retention import SHORTEST_RETENTION_MS
 

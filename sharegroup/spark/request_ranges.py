@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.logs.open import ENDLESS_MS, open_log
-from sharegroup.logs.port import Log
+from sharegroup.logs.open import open_log
+from sharegroup.logs.port import ENDLESS_MS, Log
 
 FIGURES_PROPERTY = "sharegroup.figures"
 """Local property of a job that reads rows: a JSON object, for their column `figures`."""

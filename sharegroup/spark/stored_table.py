@@ -14,7 +14,7 @@ from pyspark.sql import DataFrameReader
 from sharegroup.config.table_location import S3_SCHEMES, is_in_store, store_address
 from sharegroup.errors import ConfigurationError
 from sharegroup.spark.session import check_s3_client
-from sharegroup.state.table_storage import storage_options
+from sharegroup.state.open_storage import storage_options
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "endpoint": ("aws_endpoint_url", "aws_endpoint"),

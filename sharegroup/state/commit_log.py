@@ -25,8 +25,8 @@ from uuid import uuid4
 
 from sharegroup.errors import StateTableError
 from sharegroup.state.data_files import Action, DataFile
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN
-from sharegroup.state.table_storage import storage_of
 
 NO_COMMIT = -1
 """Commit id of rows that belong to no commit of a processor, such as a Fence."""

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet.core import ParquetReader
 
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import storage_of
 
 Action = Mapping[str, Any]
 """One line of a commit file, such as `{"add": …}`."""

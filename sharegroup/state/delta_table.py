@@ -11,10 +11,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.state.commit_log import OWN_MARK, commits_after, sync_commits
+from sharegroup.state.commit_log import OWN_MARK, commits_after, has_commit, sync_commits
 from sharegroup.state.data_files import STATISTICS_COLUMNS
+from sharegroup.state.open_storage import storage_options
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, reason_of, storage_options
+from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, reason_of
 
 NO_LEADER_EPOCH = 0
 """Highest leader epoch of a table that no processor has opened; the first processor gets 1."""
@@ -105,10 +106,21 @@ def newest(table: DeltaTable | None, path: str) -> DeltaTable:
         UnsupportedFormatVersionError: the table does not have the columns of this release.
     """
     if table is not None:
+        if _is_newest(path, table.version()):
+            return table
         with suppress(DeltaError):
             table.update_incremental()
             return table
     return open_table(path)
+
+
+def _is_newest(path: str, version: int) -> bool:
+    """Return True if a table on a local disk has no commit after a version; an update would list its whole log."""
+    if is_in_store(path):
+        return False
+    with translated(path, "read"):
+        # While the version's own file exists, no clean-up of the log has passed it.
+        return has_commit(path, version) and not has_commit(path, version + 1)
 
 
 def _opened(path: str) -> DeltaTable:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from sharegroup.state.commit_log import (
     log_folder,
     read_commit,
     sync_commits,
-    versions,
+    version_of,
 )
 from sharegroup.state.delta_table import LOG_RETENTION_MS
 from sharegroup.state.local_storage import TEMPORARY_PREFIX, sync_folder
@@ -48,7 +49,7 @@ def repair_tip(path: str) -> int:
         path: the table's folder; nothing happens when it is not there, or on an object store.
 
     Returns:
-        The newest version; -1 when there is none.
+        The newest version whose commit is whole and on the disk; -1 when there is none.
 
     Raises:
         StateTableError: a commit before a processor's commit is damaged: no power failure causes that.
@@ -58,36 +59,43 @@ def repair_tip(path: str) -> int:
         # An object is there as a whole, or not at all.
         return -1
     with _repairing(path):
-        _delete_abandoned(path)
-        commits, torn = _commits_since(path, _newest_whole_checkpoint(path))
+        names = sorted(os.listdir(log_folder(path)))
+        _delete_abandoned(path, names)
+        checkpoint = _newest_whole_checkpoint(path, names)
+        commits_of = (version_of(name) for name in names if name.endswith(".json"))
+        present = [version for version in commits_of if version is not None and version > checkpoint]
+        commits, torn = _examined_commits(path, present)
         for version, reason in reversed(torn):
             _move_aside(commit_file(path, version), reason)
         sync_commits(path, commits)
-        return max(versions(path), default=-1)
+        return (present[: len(present) - len(torn)] or [checkpoint])[-1]
 
 
-def _delete_abandoned(path: str) -> None:
+def _delete_abandoned(path: str, names: Sequence[str]) -> None:
     """Delete the commits that a killed process had prepared; another process may be about to make a younger one."""
     oldest_s = time.time() - LOG_RETENTION_MS / 1_000
-    for unfinished in log_folder(path).glob(f"{TEMPORARY_PREFIX}*"):
+    for unfinished in (log_folder(path) / name for name in names if name.startswith(TEMPORARY_PREFIX)):
         with suppress(FileNotFoundError):
             if unfinished.stat().st_mtime < oldest_s:
                 unfinished.unlink()
 
 
-def _newest_whole_checkpoint(path: str) -> int:
-    """Return the version of the newest whole checkpoint, or -1; move torn ones and a bad hint aside."""
+def _newest_whole_checkpoint(path: str, names: Sequence[str]) -> int:
+    """Return the version of the newest whole checkpoint, or -1; move torn ones after it and a bad hint aside."""
     newest = -1
-    for checkpoint in sorted(log_folder(path).glob("*.checkpoint*.parquet")):
+    for name in reversed(names):
+        version = version_of(name) if name.endswith(".parquet") else None
+        if version is None:
+            continue
         try:
-            reason = _parquet_damage(checkpoint)
+            reason = _parquet_damage(log_folder(path) / name)
         except FileNotFoundError:
             # A living processor's upkeep has deleted it for a newer one.
             continue
-        if reason:
-            _move_aside(checkpoint, reason)
-        else:
-            newest = max(newest, int(checkpoint.name[:20]))
+        if not reason:
+            newest = version
+            break
+        _move_aside(log_folder(path) / name, reason)
     hint = log_folder(path) / _CHECKPOINT_HINT
     if hint.exists():
         try:
@@ -100,13 +108,17 @@ def _newest_whole_checkpoint(path: str) -> int:
     return newest
 
 
-def _commits_since(path: str, checkpoint: int) -> tuple[list[LogCommit], list[tuple[int, str]]]:
+def _examined_commits(path: str, present: Sequence[int]) -> tuple[list[LogCommit], list[tuple[int, str]]]:
     """Return the whole commits at the end of the log, and version and damage of the torn ones with all that follow.
 
     Only commits after the last whole commit of a processor are examined: before that commit was made, all earlier ones
     were on the disk. Examining a commit takes a millisecond.
+
+    Args:
+        path: the table's folder.
+        present: the versions after the last whole checkpoint.
     """
-    earlier = [version for version in versions(path) if version > checkpoint]
+    earlier = list(present)
     examined: list[tuple[int, LogCommit | None, str]] = []
     removed: set[str] = set()
     while earlier:

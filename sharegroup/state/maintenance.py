@@ -22,16 +22,16 @@ from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
     OWN_COMMIT,
     WITHOUT_HOOKS,
-    highest_leader_epoch,
     open_table,
     synced,
     translated,
 )
 from sharegroup.state.file_merge import PATIENCE_S, merge_up_to, reorganizing
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.schema import PARTITION_COLUMN
 from sharegroup.state.table_snapshot import table_snapshot, write_table_snapshot
-from sharegroup.state.table_storage import StoredFile, TableStorage, storage_of
+from sharegroup.state.table_storage import StoredFile, TableStorage
 
 FILE_BYTES = 64 * 1024 * 1024
 """Size up to which maintenance merges files; the processor's upkeep makes smaller ones."""
@@ -98,10 +98,9 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
-    table = open_table(path)
-    with translated(path, "read"):
-        leader_epoch = highest_leader_epoch(table)
-    reader = StateTableReader(path)
+    reader = StateTableReader(path, stays_open=True)
+    # A commit after this version, also one that the recovery reads, is examined by the snapshot's commit.
+    version, leader_epoch = reader.version(), reader.leader_epoch()
     last_ms = reader.last_snapshot_ms()
     if last_ms is not None and last_ms >= before_ms:
         return 0
@@ -115,7 +114,7 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
         return sum(piece.num_rows for piece in table_snapshot(recovery.rows, marker, time_ms, leader_epoch))
     with translated(path, "written"):
         file, row_count = write_table_snapshot(path, recovery, marker, time_ms, leader_epoch)
-        if not try_commit_snapshot(path, table.version(), file, leader_epoch, time_ms):
+        if not try_commit_snapshot(path, version, file, leader_epoch, time_ms):
             _logger.info("Another process has taken the snapshot of state table %s.", path)
             return 0
     return row_count

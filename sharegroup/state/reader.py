@@ -27,11 +27,11 @@ from sharegroup.state.delta_table import (
 )
 from sharegroup.state.fold import CHANGE_TYPES
 from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_files
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.partition_rows import rows_by_partition
 from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.row_scan import read_schema, scanned
 from sharegroup.state.schema import ORDER_COLUMNS, PARTITION_KEY_COLUMNS, StoredRows, decoded
-from sharegroup.state.table_storage import storage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class StateTableReader:
     def exists(self) -> bool:
         """Return True if there is a table; the only call that does not raise when there is none."""
         with translated(self._path, "read"):
-            return table_exists(self._path)
+            return self._table is not None or table_exists(self._path)
 
     def rows(
         self,

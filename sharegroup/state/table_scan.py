@@ -19,8 +19,8 @@ from sharegroup.config.table_location import is_in_store
 from sharegroup.state.commit_log import COMMIT_TRANSACTION
 from sharegroup.state.data_files import FILE_SCHEMA
 from sharegroup.state.delta_table import data_files, open_table, translated
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import storage_of
 
 _ROWS_AT_ONCE = 16_384
 

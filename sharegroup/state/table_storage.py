@@ -9,14 +9,10 @@ All that this package writes itself goes through it; delta-rs has its own way to
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from typing import NamedTuple, Protocol
-
-from sharegroup.config.table_location import TableLocation, environment_options, is_in_store, location_of
 
 TIMEOUT_DEFAULTS: Mapping[str, str] = {
     "timeout": "10s",
@@ -94,47 +90,6 @@ class TableStorage(Protocol):
 
     def now_ms(self) -> int:
         """Return the time by the clock that `StoredFile.modified_ms` has; epoch ms."""
-
-
-def storage_of(path: str) -> TableStorage:
-    """Return the storage of a table.
-
-    Args:
-        path: the table's folder or address.
-
-    Raises:
-        ConfigurationError: the library for object stores is not installed, or it refuses an option.
-    """
-    if not is_in_store(path):
-        from sharegroup.state.local_storage import LocalStorage
-
-        return LocalStorage(path)
-    return _store(location_of(path), tuple(sorted(storage_options(path).items())))
-
-
-def check_store(path: str) -> None:
-    """Check before a takeover that a table's storage can keep two processors apart.
-
-    Raises:
-        StateTableError: it cannot.
-        OSError: it did not answer.
-    """
-    storage_of(path).check()
-
-
-@lru_cache(maxsize=16)
-def _store(location: TableLocation, options: tuple[tuple[str, str], ...]) -> TableStorage:
-    # A store keeps its connections, so each table has one in a process. Local tables do not need the library.
-    from sharegroup.state.object_storage import ObjectStorage
-
-    return ObjectStorage(str(location), dict(options))
-
-
-def storage_options(path: str) -> dict[str, str]:
-    """Return the options of a table's store: those of its location, before those of the environment."""
-    if not is_in_store(path):
-        return {}
-    return {**environment_options(path, os.environ), **location_of(path).options}
 
 
 def reason_of(error: Exception) -> str:

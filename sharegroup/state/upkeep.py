@@ -3,7 +3,9 @@
     python -m sharegroup.state.upkeep PATH [--snapshot-interval-ms MS]
 
 The process prints a line of JSON for each round. It ends when its standard input is closed, so with its parent.
-A round, as far as it is due:
+A round is due after 500 commits; after 20 of them once no other follows for five seconds, so that a recovery from a
+quiet table reads next to nothing besides its snapshot; and after five minutes with any commit. A round, as far as it
+is due:
 
 1. Merge small files (`file_merge`).
 2. Write a checkpoint and clean up the log: it is opened once for both, and the next steps open it cheaply.
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -31,7 +34,7 @@ from pathlib import Path
 
 from sharegroup.config.table_location import TableLocation, is_in_store, location_of
 from sharegroup.errors import ShareGroupError
-from sharegroup.state.commit_log import log_folder, versions
+from sharegroup.state.commit_log import NO_VERSION, log_folder, versions
 from sharegroup.state.delta_table import translated
 from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
@@ -41,8 +44,16 @@ SNAPSHOT_INTERVAL_MS = 300_000
 COMMITS_PER_ROUND = 500
 """Commits per round; opening the table takes about 0.2 s more for as many commits since the last round."""
 
-MIN_ROWS_PER_SNAPSHOT = 20_000
-"""Rows that a recovery folds in less than a second: a table with fewer rows needs no snapshot."""
+COMMITS_PER_QUIET_ROUND = 20
+"""Commits per round of a table that has become quiet; a recovery reads as many in a fiftieth of a second."""
+
+MIN_ROWS_PER_SNAPSHOT = 5_000
+"""Rows that a recovery folds in a quarter of a second: under load a snapshot sooner would cost more than it saves."""
+
+MIN_ROWS_PER_QUIET_SNAPSHOT = 250
+"""The same for a table that has become quiet: its upkeep takes nobody's time."""
+
+_QUIET_S = 5.0
 
 _VACUUM_INTERVAL_S = 60.0
 _STORE_VACUUM_INTERVAL_S = 600.0
@@ -56,7 +67,7 @@ _PAUSE_AFTER_FAILURE_S = 10.0
 _STOP_PATIENCE_S = 5.0
 _NICENESS = 19
 _PAUSE_PER_CPU_S = 10
-_LONGEST_PAUSE_S = 20.0
+_LONGEST_PAUSE_S = 5.0
 _FEW_THREADS = {"TOKIO_WORKER_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment of the process: otherwise delta-rs and Arrow would use all cores of the processor."""
 
@@ -104,9 +115,10 @@ class Upkeep:
         self._commits_per_round = commits_per_round
         self._monotonic_s = monotonic_s
         # An earlier process may have been killed before its round.
-        self._version = -1
+        self._version = self._newest = NO_VERSION
         self._live = LiveFiles(path)
         self._changed_ns = 0
+        self._quiet_at_s = math.inf
         self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
         self._vacuum_interval_s = _STORE_VACUUM_INTERVAL_S if is_in_store(path) else _VACUUM_INTERVAL_S
         self._vacuum_at_s = monotonic_s()
@@ -119,27 +131,34 @@ class Upkeep:
         Raises:
             StateTableError: the table cannot be read or written.
         """
-        is_cold = self._monotonic_s() >= self._snapshot_at_s
-        with translated(self._path, "read"):
-            if not is_in_store(self._path):
-                changed_ns = log_folder(self._path).stat().st_mtime_ns
-                if changed_ns == self._changed_ns and not is_cold:
-                    return None
-                self._changed_ns = changed_ns
-            newest = max(versions(self._path, after=self._version), default=self._version)
-        commits = newest - self._version
-        if commits < self._commits_per_round and not (is_cold and commits):
-            if is_cold:
-                self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
-            return None
-        return self._run(is_cold)
+        self._look()
+        now_s, commits = self._monotonic_s(), self._newest - self._version
+        is_cold, is_quiet = now_s >= self._snapshot_at_s, now_s >= self._quiet_at_s
+        enough = min(self._commits_per_round, COMMITS_PER_QUIET_ROUND) if is_quiet else self._commits_per_round
+        if commits >= enough or (is_cold and commits):
+            return self._run(is_cold, MIN_ROWS_PER_QUIET_SNAPSHOT if is_quiet else MIN_ROWS_PER_SNAPSHOT)
+        if is_cold:
+            self._snapshot_at_s = now_s + self._snapshot_interval_s
+        return None
 
-    def _run(self, is_cold: bool) -> UpkeepReport:
+    def _look(self) -> None:
+        """Find the newest version; it is found anew only if the log folder has changed."""
+        with translated(self._path, "read"):
+            if is_in_store(self._path):
+                self._newest = max(versions(self._path, after=self._version), default=self._version)
+                return
+            changed_ns = log_folder(self._path).stat().st_mtime_ns
+            if changed_ns != self._changed_ns:
+                self._changed_ns = changed_ns
+                self._newest = max(versions(self._path, after=self._version), default=self._version)
+                self._quiet_at_s = self._monotonic_s() + _QUIET_S
+
+    def _run(self, is_cold: bool, min_rows_per_snapshot: int) -> UpkeepReport:
         started_s = self._monotonic_s()
         merged_files = merge_small_files(self._path, self._live)
         clean_log(self._path)
         snapshot_rows = 0
-        if is_cold or self._is_snapshot_due():
+        if is_cold or self._live.following_rows >= max(self._live.snapshot_rows, min_rows_per_snapshot):
             snapshot_rows = take_snapshot(self._path, _NO_AGE_LIMIT_MS)
             self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
         deleted_files = 0
@@ -150,9 +169,6 @@ class Upkeep:
             self._version = max(versions(self._path, after=self._version), default=self._version)
         duration_ms = round((self._monotonic_s() - started_s) * 1_000)
         return UpkeepReport(merged_files, snapshot_rows, deleted_files, duration_ms)
-
-    def _is_snapshot_due(self) -> bool:
-        return self._live.following_rows >= max(self._live.snapshot_rows, MIN_ROWS_PER_SNAPSHOT)
 
 
 class UpkeepProcess:

@@ -42,8 +42,8 @@ from sharegroup.state.delta_table import (
 )
 from sharegroup.state.local_storage import sync_file, sync_folder
 from sharegroup.state.log_repair import repair_tip
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import rows_to_table
-from sharegroup.state.table_storage import check_store
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
@@ -109,7 +109,7 @@ class StateTableWriter:
             raise ValueError(f"commit_timeout_ms must be between 1 and {LOG_RETENTION_MS // 2}: {commit_timeout_ms}")
         deadline_s = monotonic_s() + commit_timeout_ms / 1_000
         with translated(path, "repaired"):
-            check_store(path)
+            storage_of(path).check()
             synced = repair_tip(path)
         while True:
             table = newest(table, path) if table is not None else create_or_open_table(path)

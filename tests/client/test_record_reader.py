@@ -12,7 +12,8 @@ from sharegroup.client.record_reader import Chunk, RecordReader
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, LogRecord, NewRecord, PartitionOffsets
+from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
+from sharegroup.logs.topic_properties import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
 
 UNLIMITED = 1_000_000
 

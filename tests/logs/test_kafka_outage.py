@@ -12,7 +12,7 @@ from sharegroup.errors import ConfigurationError, LogAccessDeniedError, LogUnava
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.kafka_outage import Outage
-from sharegroup.logs.open import ENDLESS_MS
+from sharegroup.logs.port import ENDLESS_MS
 from tests.support.server_process import free_port
 
 

@@ -151,6 +151,33 @@ def test_commits_before_an_expired_checkpoint_go_and_younger_ones_stay(
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == list(range(19))
 
 
+def test_a_quiet_table_is_merged_after_few_commits_and_gets_a_snapshot_of_few_rows(
+    table_path: str, reader: StateTableReader, clock: Clock
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = Upkeep(table_path, snapshot_interval_ms=300_000, monotonic_s=clock)
+    for commit_id in range(40):
+        clock.now_s += 4
+        writer.append(batch_rows(commit_id), commit_id)
+        assert upkeep.run_if_due() is None
+    clock.now_s += 5
+    merged = upkeep.run_if_due()
+    assert merged is not None
+    assert (merged.merged_files, merged.snapshot_rows, merged.error) == (40, 0, "")
+    for commit_id in range(40, 100):
+        writer.append(batch_rows(commit_id), commit_id)
+    assert upkeep.run_if_due() is None
+    clock.now_s += 5
+    snapshot = upkeep.run_if_due()
+    assert snapshot is not None
+    assert snapshot.snapshot_rows == 5
+    assert reader.recovery().rows.table.num_rows == 4
+    # Its own commits make it due no more.
+    assert upkeep.run_if_due() is None
+    clock.now_s += 5
+    assert upkeep.run_if_due() is None
+
+
 def test_a_cold_table_gets_a_snapshot_once(table_path: str, reader: StateTableReader, clock: Clock) -> None:
     writer = StateTableWriter.open(table_path, {})
     upkeep = upkeep_of(table_path, clock)
@@ -179,7 +206,7 @@ def test_a_snapshot_is_due_when_as_many_rows_follow_the_last_one(table_path: str
         report = upkeep.run_if_due()
         if report is not None and report.snapshot_rows:
             snapshot_after.append(commit_id + 1)
-    # 3,001 rows a commit, at least 20,000 rows, a look every tenth commit.
+    # 3,001 rows a commit, at least 5,000 rows, a look every tenth commit.
     assert snapshot_after == [8, 24]
 
 

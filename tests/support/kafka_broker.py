@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from confluent_kafka.admin import AdminClient
+
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.topic_properties import new_topic_id
@@ -33,6 +35,7 @@ CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
+_SECOND_NODE = 2
 
 
 class KafkaBroker:
@@ -120,6 +123,12 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.kill()
+        if self._joins is not None and self._joins._process is not None:
+            admin = AdminClient({"bootstrap.servers": self._joins.bootstrap_servers})
+            eventually(
+                lambda: _SECOND_NODE not in admin.list_topics(timeout=10).brokers,
+                "the cluster puts no new topic on the killed node",
+            )
 
     def _java(self) -> str:
         home = os.environ.get("JAVA_HOME")
@@ -220,7 +229,7 @@ class KafkaBroker:
         controller_port = (self._joins or self)._ports["controller"]
         settings = {
             "process.roles": "broker" if self._joins else "broker,controller",
-            "node.id": 2 if self._joins else 1,
+            "node.id": _SECOND_NODE if self._joins else 1,
             "controller.quorum.voters": f"1@localhost:{controller_port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",

@@ -14,7 +14,8 @@ from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, RECORD_SCHEMA, read_arrow
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG, Log, LogRecord, TopicDescription
+from sharegroup.logs.port import Log, LogRecord, TopicDescription
+from sharegroup.logs.topic_properties import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
 
 COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
