@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, open_broker, site_on
 from benchmarks.host import ProcessorHost
-from benchmarks.report import Figure, print_round, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.share_consumers import ASSIGNORS
 from sharegroup.logs.kafka_log import KafkaLog
@@ -86,7 +86,7 @@ def run(
     rounds: list[list[Figure]] = []
     with ProcessorHost(options.host, site), broker.open_log() as log:
         ours, theirs = share_clients(site)
-        for number in range(options.rounds):
+        for number in round_numbers(options.rounds):
             figures: list[Figure] = []
             for scenario in scenarios:
                 figures += compared(

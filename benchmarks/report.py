@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ HIGHEST_LOAD = 0.3
 """Load average of the last minute above which nothing is measured."""
 FIGURES_VARIABLE = "BENCHMARK_FIGURES"
 """Environment variable with the file that figures are appended to, as JSON lines; `python -m benchmarks` sets it."""
+LONGEST_REPEATED_S = 30.0
+"""Duration of a round above which it is not repeated."""
 _SYNCS = 200
 
 
@@ -120,9 +122,23 @@ def sync_times_ms(folder: Path, count: int = _SYNCS) -> list[float]:
     return times_ms
 
 
-def print_round(number: int, figures: Sequence[Figure]) -> None:
+def round_numbers(count: int, monotonic_s: Callable[[], float] = time.monotonic) -> Iterator[int]:
+    """Yield the number of each round, from 0; a round of more than 30 s is the last one.
+
+    Args:
+        count: how many rounds, if they are short.
+        monotonic_s: a clock for durations, in seconds.
+    """
+    for number in range(count):
+        started_s = monotonic_s()
+        yield number
+        if monotonic_s() - started_s > LONGEST_REPEATED_S:
+            return
+
+
+def print_round(name: int | str, figures: Sequence[Figure]) -> None:
     """Print the figures of a round in one line, as it ends."""
-    print(f"round {number}: {', '.join(map(str, figures))}", flush=True)
+    print(f"round {name}: {', '.join(map(str, figures))}", flush=True)
 
 
 def print_rounds(rounds: Sequence[Sequence[Figure]]) -> None:

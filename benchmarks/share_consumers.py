@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
-from benchmarks.report import Figure, print_round, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from tests.support.kafka_broker import KafkaBroker
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
         fill(broker, topic, each, b"x" * options.record_bytes)
         count = sum(each.values())
         ours, theirs = share_clients(site)
-        for number in range(options.rounds):
+        for number in round_numbers(options.rounds):
             peer = throughput(theirs, topic, count)
             figures: list[Figure] = []
             for locks in options.record_locks:

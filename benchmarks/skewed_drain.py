@@ -22,7 +22,7 @@ from uuid import uuid4
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
 from benchmarks.java_consumer import Progress, take_by_java
-from benchmarks.report import Figure, print_round, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.site import Site
 from tests.support.kafka_broker import KafkaBroker
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
         names = {shape: _filled(site, broker, shape, getattr(topics, shape)) for shape in ("half", "alone", "zipf")}
         ours, _ = share_clients(site)
         rounds = []
-        for number in range(options.rounds):
+        for number in round_numbers(options.rounds):
             taken = {
                 shape: drained(ours, name, getattr(topics, shape), options.record_locks)
                 for shape, name in names.items()

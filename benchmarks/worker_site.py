@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
-from benchmarks.report import Figure, print_round, print_rounds
+from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings
 from sharegroup.logs.kafka_log import KafkaLog
@@ -125,8 +125,9 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
         folder: for the tables, one folder a round.
         one: measures a round.
     """
-    rounds: list[list[Figure]] = []
-    for number in range(options.rounds + 1):
+    rounds = [one(options, site, folder / "warm-up")]
+    print_round("warm-up", rounds[0])
+    for number in round_numbers(options.rounds):
         rounds.append(one(options, site, folder / f"round-{number}"))
         print_round(number, rounds[-1])
     return rounds

@@ -16,7 +16,7 @@ from deltalake import WriterProperties
 from deltalake.exceptions import CommitFailedError
 
 from sharegroup.config.table_location import is_in_store
-from sharegroup.state.commit_log import LOG_FOLDER, try_commit_snapshot, version_of
+from sharegroup.state.commit_log import LOG_FOLDER, commit_name, try_commit_snapshot, version_of
 from sharegroup.state.data_files import ROWS_PER_ROW_GROUP
 from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
@@ -190,21 +190,30 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
 
 
 def clean_log(path: str) -> None:
-    """Write a checkpoint, then delete expired commit files and checkpoints before the last one.
+    """Write a checkpoint of the newest version, then delete expired commit files and checkpoints before the last one.
+
+    A checkpoint that is there is not written again: until the new one was on the disk, a power failure could lose both.
 
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
     table = open_table(path)
     with translated(path, "written"):
-        table.create_checkpoint()
         storage, version = storage_of(path), table.version()
-        if not is_in_store(path):
-            new = [
-                name for name in storage.names(LOG_FOLDER) if name.endswith(".parquet") and version_of(name) == version
-            ]
-            storage.sync([*new, f"{LOG_FOLDER}/_last_checkpoint", LOG_FOLDER])
+        if not _checkpoint_files(storage, version):
+            table.create_checkpoint()
+            if not is_in_store(path):
+                storage.sync([*_checkpoint_files(storage, version), f"{LOG_FOLDER}/_last_checkpoint", LOG_FOLDER])
         _delete_expired(storage)
+
+
+def _checkpoint_files(storage: TableStorage, version: int) -> list[str]:
+    before = commit_name(version - 1) if version > 0 else ""
+    return [
+        name
+        for name in storage.names(LOG_FOLDER, before)
+        if name.endswith(".parquet") and version_of(name) == version
+    ]
 
 
 def _delete_expired(storage: TableStorage) -> None:

@@ -12,6 +12,9 @@ is due:
 3. Take a table snapshot, when as many rows follow the last one as it has: its cost is a constant for each row.
 4. Vacuum (every minute; a store, whose lists are paid for, every ten).
 
+Eleven minutes after its last round, a table that stays quiet is cleaned up once more: files of that time are kept no
+longer, and nobody would delete them.
+
 Commit files are kept for `LOG_RETENTION_MS`, twice the maximum duration of a commit. So their number follows the rate
 of commits: 2,500 are kept at 50 commits/s. Only an opening of the table takes longer with more of them: an append does
 not list the log.
@@ -35,7 +38,7 @@ from pathlib import Path
 from sharegroup.config.table_location import TableLocation, is_in_store, location_of
 from sharegroup.errors import ShareGroupError
 from sharegroup.state.commit_log import NO_VERSION, log_folder, versions
-from sharegroup.state.delta_table import translated
+from sharegroup.state.delta_table import FILE_RETENTION_MS, translated
 from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
 
@@ -54,6 +57,7 @@ MIN_ROWS_PER_QUIET_SNAPSHOT = 250
 """The same for a table that has become quiet: its upkeep takes nobody's time."""
 
 _QUIET_S = 5.0
+_LAST_CLEAN_UP_S = FILE_RETENTION_MS / 1_000 + 60
 
 _VACUUM_INTERVAL_S = 60.0
 _STORE_VACUUM_INTERVAL_S = 600.0
@@ -114,7 +118,7 @@ class Upkeep:
         self._snapshot_interval_s = snapshot_interval_ms / 1_000
         self._commits_per_round = commits_per_round
         self._monotonic_s = monotonic_s
-        # An earlier process may have been killed before its round.
+        # An earlier process may have been killed before its round. Only the difference of the two counts.
         self._version = self._newest = NO_VERSION
         self._live = LiveFiles(path)
         self._changed_ns = 0
@@ -122,6 +126,7 @@ class Upkeep:
         self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
         self._vacuum_interval_s = _STORE_VACUUM_INTERVAL_S if is_in_store(path) else _VACUUM_INTERVAL_S
         self._vacuum_at_s = monotonic_s()
+        self._last_clean_up_at_s = math.inf
 
     def run_if_due(self) -> UpkeepReport | None:
         """Run the upkeep that is due; return None when nothing is.
@@ -139,7 +144,7 @@ class Upkeep:
             return self._run(is_cold, MIN_ROWS_PER_QUIET_SNAPSHOT if is_quiet else MIN_ROWS_PER_SNAPSHOT)
         if is_cold:
             self._snapshot_at_s = now_s + self._snapshot_interval_s
-        return None
+        return self._clean_up() if now_s >= self._last_clean_up_at_s else None
 
     def _look(self) -> None:
         """Find the newest version; it is found anew only if the log folder has changed."""
@@ -165,10 +170,24 @@ class Upkeep:
         if self._monotonic_s() >= self._vacuum_at_s:
             deleted_files = vacuum(self._path).files
             self._vacuum_at_s = self._monotonic_s() + self._vacuum_interval_s
-        with translated(self._path, "read"):
-            self._version = max(versions(self._path, after=self._version), default=self._version)
-        duration_ms = round((self._monotonic_s() - started_s) * 1_000)
-        return UpkeepReport(merged_files, snapshot_rows, deleted_files, duration_ms)
+        if is_in_store(self._path):
+            # The library commits with its vacuum, too.
+            with translated(self._path, "read"):
+                self._version = max(versions(self._path, after=self._version), default=self._version)
+        else:
+            # What was committed during the round waits for the next one.
+            self._version = self._live.version + bool(merged_files) + bool(snapshot_rows)
+        self._last_clean_up_at_s = self._monotonic_s() + _LAST_CLEAN_UP_S
+        return UpkeepReport(merged_files, snapshot_rows, deleted_files, self._since_ms(started_s))
+
+    def _clean_up(self) -> UpkeepReport:
+        started_s = self._monotonic_s()
+        self._last_clean_up_at_s = math.inf
+        clean_log(self._path)
+        return UpkeepReport(deleted_files=vacuum(self._path).files, duration_ms=self._since_ms(started_s))
+
+    def _since_ms(self, started_s: float) -> int:
+        return round((self._monotonic_s() - started_s) * 1_000)
 
 
 class UpkeepProcess:

@@ -7,7 +7,7 @@ from benchmarks.capacity import outcome_of
 from benchmarks.host import HostEvent, commit_times_ms
 from benchmarks.hour import growth, last_over_first
 from benchmarks.processes import cpu_by_pid_s, pss_bytes, session_pids, used_s
-from benchmarks.report import Figure, check_load, latency_figures, percentile, sync_times_ms
+from benchmarks.report import Figure, check_load, latency_figures, percentile, round_numbers, sync_times_ms
 from benchmarks.window import Window, longest_silence_s, merged
 
 
@@ -111,6 +111,12 @@ def test_commit_times_come_from_cumulative_figures() -> None:
     events = [HostEvent("begun", 0, {})]
     events += [HostEvent("figures", 1, {"commits": count, "commit_ms": ms}) for count, ms in figures]
     assert commit_times_ms(events) == [5, 15]
+
+
+def test_a_long_round_is_not_repeated() -> None:
+    times_s = iter([0.0, 29.0, 29.0, 60.0])
+    assert list(round_numbers(5, lambda: next(times_s))) == [0, 1]
+    assert list(round_numbers(5, lambda: 0.0)) == [0, 1, 2, 3, 4]
 
 
 def test_growth() -> None:

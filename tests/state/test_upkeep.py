@@ -178,6 +178,24 @@ def test_a_quiet_table_is_merged_after_few_commits_and_gets_a_snapshot_of_few_ro
     assert upkeep.run_if_due() is None
 
 
+def test_a_table_that_stays_quiet_is_cleaned_up_once_more(table_path: str, clock: Clock) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    upkeep = upkeep_of(table_path, clock)
+    # The last one is the tenth commit of the second round: none is left for a third.
+    for commit_id in range(17):
+        writer.append(batch_rows(commit_id), commit_id)
+        upkeep.run_if_due()
+    files = list(Path(table_path).glob("date=*/*.parquet"))
+    assert len(files) > len(DeltaTable(table_path).file_uris())
+    clock.now_s += 660
+    report = upkeep.run_if_due()
+    assert report is not None
+    assert report.deleted_files == len(files) - len(DeltaTable(table_path).file_uris())
+    clock.now_s += 660
+    assert upkeep.run_if_due() is None
+
+
 def test_a_cold_table_gets_a_snapshot_once(table_path: str, reader: StateTableReader, clock: Clock) -> None:
     writer = StateTableWriter.open(table_path, {})
     upkeep = upkeep_of(table_path, clock)
