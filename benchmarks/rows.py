@@ -1,8 +1,8 @@
 """The rows of the benchmark: which programs measure a row, with which arguments, and how often.
 
 A row's figures are those of its programs with the row's name in front: `round_trip.kafka.idle.p50` of row T7 becomes
-`T7.kafka.idle.p50`. A round of up to 30 s is repeated five times. Programs that start a broker or a Spark session repeat
-the rounds themselves (`--rounds`), all others are started once for each round.
+`T7.kafka.idle.p50`. A round of up to 30 s is repeated five times. Programs that start a broker or a Spark session
+repeat the rounds themselves (`--rounds`), all others are started once for each round.
 """
 
 from __future__ import annotations
