@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.processes import pss_bytes, session_pids
+from benchmarks.processes import die_with_parent, pss_bytes, session_pids
 from benchmarks.report import percentile
 from benchmarks.site import ROOT, Site
 from sharegroup.errors import UnknownTopicError
@@ -24,7 +23,6 @@ from sharegroup.logs.open import open_log
 
 _START_TIMEOUT_S = 180
 _STOP_TIMEOUT_S = 60
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class ProcessorHost:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self._await_topics()
 
@@ -208,8 +206,3 @@ def _read_events(path: Path) -> Iterator[HostEvent]:
         if line.endswith("\n"):
             entry = json.loads(line)
             yield HostEvent(entry["event"], entry["time_s"], entry["figures"] or {})
-
-
-def _die_with_parent() -> None:
-    """A benchmark that is killed leaves no processor behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

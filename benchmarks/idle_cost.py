@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event, Semaphore
 
 from benchmarks.host import ProcessorHost
-from benchmarks.processes import cpu_by_pid_s, used_s
+from benchmarks.processes import cpu_by_pid_s, die_with_parent, used_s
 from benchmarks.report import Figure, print_figures
 from benchmarks.site import IDLE_TOPIC, Site, add_arguments, open_site
 from sharegroup.client.share_consumer import ShareConsumer
@@ -85,6 +85,7 @@ def measured(options: argparse.Namespace, host: ProcessorHost, members: Sequence
 
 def wait_for_records(properties: dict[str, str], stop: Event, joined: Semaphore) -> None:
     """Be a member that polls and gets nothing."""
+    die_with_parent()
     with ShareConsumer({**properties, "group.id": GROUP}) as consumer:
         consumer.subscribe([IDLE_TOPIC])
         consumer.poll(timeout=_POLL_S)

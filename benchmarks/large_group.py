@@ -26,6 +26,7 @@ from benchmarks.channel import Channel, ChannelSettings, NewRequest
 from benchmarks.host import ProcessorHost, step_text
 from benchmarks.large_group_peer import peer_rate
 from benchmarks.member import SimulatedMember
+from benchmarks.processes import die_with_parent
 from benchmarks.report import Figure, print_figures
 from benchmarks.site import Site, add_arguments, open_site
 from sharegroup.client.admin import AdminClient
@@ -159,6 +160,7 @@ def work_off(
     results: Queue[int],
 ) -> None:
     """Be one of the processes: join with its part of the members, work, and report the records."""
+    die_with_parent()
     channel = Channel(settings, number, PROCESSES)
     own = range(number, work.members, PROCESSES)
     members = [SimulatedMember(group_id, channel.new_member_id(), topic) for _ in own]

@@ -15,6 +15,7 @@ from uuid import uuid4
 import confluent_kafka
 
 from benchmarks.broker import BenchmarkBroker, fill
+from benchmarks.processes import die_with_parent
 from benchmarks.share_clients import start_at_earliest
 from tests.support.kafka_broker import KafkaBroker
 
@@ -104,6 +105,7 @@ def work_off(
     results: Queue[int],
 ) -> None:
     """Be one of the processes: a thread for each consumer, which reports its first records; then the sum of all."""
+    die_with_parent()
     worked = [0] * members
 
     def consume(number: int) -> None:

@@ -9,9 +9,7 @@ A loader is a process of its own, so that it does not share an interpreter with 
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
-import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -24,11 +22,11 @@ from typing import Any, Self
 from benchmarks.assembly import Population, assemble
 from benchmarks.channel import Channel, ChannelSettings
 from benchmarks.open_loop import Offer, OpenLoop
+from benchmarks.processes import die_with_parent
 from benchmarks.window import Window, merged
 
 _LEAD_S = 0.5
 """From the order to start to the first request: the order must have reached every loader."""
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def run_loader(
     connection: Connection[Any, Any], number: int, loader_count: int, settings: ChannelSettings, population: Population
 ) -> None:
     """Be a loader: assemble the members, then run each offer that is received, until None is."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     try:
         channel = Channel(settings, number, loader_count)
         members = assemble(channel, population)

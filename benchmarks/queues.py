@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, open_broker, site_on
 from benchmarks.host import ProcessorHost
+from benchmarks.processes import die_with_parent
 from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.share_consumers import ASSIGNORS
@@ -157,6 +158,7 @@ def work(
     stop: Event,
 ) -> None:
     """One consumer of the queue; it reports when it began and ended each message."""
+    die_with_parent()
     with client.open(topic, scenario.config) as consumer:
         start.wait(_START_TIMEOUT_S)
         time.sleep(number * scenario.gap_s)

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
+from benchmarks.processes import die_with_parent
 from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from tests.support.kafka_broker import KafkaBroker
@@ -111,6 +112,7 @@ def throughput(client: ShareClient, topic: str, record_count: int, record_locks:
 
 def take(client: ShareClient, topic: str, group_id: str, record_count: int, results: Queue[Taken]) -> None:
     """The one consumer of a topic."""
+    die_with_parent()
     started = time.perf_counter()
     first = first_cpu = 0.0
     count = size = 0

@@ -22,6 +22,7 @@ from uuid import uuid4
 from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
 from benchmarks.host import ProcessorHost
 from benchmarks.java_consumer import Progress, take_by_java
+from benchmarks.processes import die_with_parent
 from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from benchmarks.share_clients import ShareClient, share_clients
 from benchmarks.site import Site
@@ -173,6 +174,7 @@ def drained(client: ShareClient, topic: str, record_counts: Mapping[int, int], r
 def _drain(
     client: ShareClient, topic: str, group_id: str, record_counts: Mapping[int, int], results: Queue[Drain]
 ) -> None:
+    die_with_parent()
     progress: list[Progress] = []
     left, last = dict(record_counts), dict[int, int]()
     taken, total = 0, sum(record_counts.values())
