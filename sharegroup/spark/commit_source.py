@@ -59,7 +59,8 @@ class CommitSource(DataSource):
         return f"share_partition string, document string, {TIME_COLUMN} timestamp"
 
     def streamReader(self, schema: StructType) -> CommitStreamReader:
-        """Return the reader of a streaming query."""
+        """Return the reader of a streaming query; its process ends with Spark, without a traceback."""
+        sys.excepthook = report_reader_error
         return CommitStreamReader(self.options)
 
 
@@ -82,7 +83,6 @@ class CommitStreamReader(DataSourceStreamReader):
     @property
     def _commits(self) -> LiveCommits:
         if self._opened is None:
-            sys.excepthook = report_reader_error
             self._opened = LiveCommits(self._path, self._broker, self._most_commits)
         return self._opened
 

@@ -67,7 +67,8 @@ class RequestRangesSource(DataSource):
         return "topic string, partition int, start_offset bigint, end_offset bigint, figures string"
 
     def streamReader(self, schema: StructType) -> RequestRangesReader:
-        """Return the reader of a streaming query."""
+        """Return the reader of a streaming query; its process ends with Spark, without a traceback."""
+        sys.excepthook = report_reader_error
         return RequestRangesReader(self.options)
 
 
@@ -95,7 +96,6 @@ class RequestRangesReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the request log."""
         if self._log is None:
-            sys.excepthook = report_reader_error
             self._log = open_log(self._address, must_exist=True, kafka_timeout_ms=ENDLESS_MS)
         ends = {str(partition): offsets.end_offset for partition, offsets in self._log.offsets(self._topic).items()}
         # The log may end before the offsets of the state table; a stream does not go back.

@@ -210,9 +210,7 @@ def clean_log(path: str) -> None:
 def _checkpoint_files(storage: TableStorage, version: int) -> list[str]:
     before = commit_name(version - 1) if version > 0 else ""
     return [
-        name
-        for name in storage.names(LOG_FOLDER, before)
-        if name.endswith(".parquet") and version_of(name) == version
+        name for name in storage.names(LOG_FOLDER, before) if name.endswith(".parquet") and version_of(name) == version
     ]
 
 

@@ -173,7 +173,8 @@ class Deployment:
         line = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ \w+ \w+=.+")
         for job in self._jobs:
             lines = [text for text in job.output.splitlines() if not text.startswith("WARNING: Using incubator")]
-            assert [text for text in lines if not line.fullmatch(text)] == []
+            others = [text for text in lines if not line.fullmatch(text)]
+            assert not others, "\n".join(others)
             assert "secret" not in job.output
 
     @property

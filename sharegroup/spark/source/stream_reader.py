@@ -25,6 +25,7 @@ from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 from sharegroup.spark import cluster
 from sharegroup.spark.held_ranges import split_evenly
+from sharegroup.spark.request_ranges import report_reader_error
 from sharegroup.spark.source.member import SourceMember
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import SourceOptions, source_options
@@ -68,11 +69,12 @@ class ShareGroupDataSource(DataSource):
         return f"{COLUMNS}, {ACQUISITION_COLUMN} string" if is_explicit else COLUMNS
 
     def streamReader(self, schema: StructType) -> ShareGroupStreamReader:
-        """Return the reader of a streaming query.
+        """Return the reader of a streaming query; its process ends with Spark, without a traceback.
 
         Raises:
             ConfigurationError: as `source_options`.
         """
+        sys.excepthook = report_reader_error
         return ShareGroupStreamReader(source_options(self.options))
 
 
