@@ -193,7 +193,7 @@ class KafkaClients:
     def error(
         self, action: str, error: KafkaError, connection: Connection, timeout_ms: int | None = None
     ) -> ShareGroupError:
-        """Translate an error of Kafka; for an operation that timed out, include the connection error.
+        """Translate an error of Kafka; without an answer, include the timeout and the connection error.
 
         Args:
             action: the action, after "cannot".
@@ -205,7 +205,8 @@ class KafkaClients:
         if is_transient(error) and connection.last_error is not None:
             cause = connection.last_error
         text = self._config.without_secrets(cause.str())
-        if cause is not error:
+        # A broker's own answer has a code above 0.
+        if cause is not error or (is_transient(error) and error.code() < 0):
             text = f"no answer{self._within(timeout_ms)}; {text}"
         return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,7 +13,7 @@ from sharegroup.errors import ConfigurationError, LogAccessDeniedError, LogUnava
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.kafka_outage import Outage
-from sharegroup.logs.port import ENDLESS_MS
+from sharegroup.logs.port import ENDLESS_MS, NewRecord
 from tests.support.server_process import free_port
 
 
@@ -62,6 +63,16 @@ def test_an_operation_that_gets_no_answer_names_its_own_timeout() -> None:
     assert isinstance(error, LogUnavailableError)
     assert "cannot look at topics: no answer within 300 ms; " in error.message
     assert "Connection refused" in error.message
+
+
+def test_a_broker_that_never_answers_is_reported_with_the_timeout() -> None:
+    """The client has a connection, so it reports no error of one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = KafkaConfig(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
+        with KafkaLog(config, timeout_ms=300) as log:
+            for operation in (log.topics, lambda: log.append("orders", 0, [NewRecord(None, b"a")])):
+                with pytest.raises(LogUnavailableError, match="no answer within 300 ms; "):
+                    operation()
 
 
 def test_lines_of_kafkas_client_are_for_debugging(
