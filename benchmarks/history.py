@@ -22,8 +22,8 @@ from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import COMMIT_TRANSACTION, try_commit
 from sharegroup.state.data_files import DataFile, LargeDataFile
@@ -129,7 +129,7 @@ def _markers(
             "message_times_ms": {"0": time_ms},
         }
         markers.append(
-            made(
+            constructed(
                 StateRow,
                 record_type=RecordType.COMMIT_MARKER,
                 commit_id=commit_id,

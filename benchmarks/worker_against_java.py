@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     made = worker_parser(__doc__)
-    made.add_argument("--default-records", type=int, default=100_000, help="records of workers with 2,000 locks")
+    made.add_argument("--default-records", type=int, default=20_000, help="records of workers with 2,000 locks")
     return made
 
 

@@ -9,7 +9,7 @@ from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.errors import ApiError
-from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, PartitionResponse, TopicResponse
 
 
@@ -42,7 +42,7 @@ def acknowledge(
             continue
         partitions.record(led, applied, message.time_ms, message.offset, _reason_at(ranges))
         has_effect = has_effect or bool(applied)
-        responses[key] = made(PartitionResponse, partition_index=key[1], is_acknowledged=True)
+        responses[key] = constructed(PartitionResponse, partition_index=key[1], is_acknowledged=True)
     return responses, has_effect
 
 
@@ -52,7 +52,7 @@ def acknowledged_before(
     """Return the answer to the acknowledgements of a request that is already applied."""
     error_codes = {(topic_id, partition): error_code for topic_id, partition, error_code in refused}
     return {
-        key: made(
+        key: constructed(
             PartitionResponse,
             partition_index=key[1],
             is_acknowledged=True,
@@ -67,7 +67,9 @@ def grouped_by_topic(partitions: Mapping[PartitionKey, PartitionResponse]) -> li
     topics: dict[str, list[PartitionResponse]] = {}
     for (topic_id, _), response in partitions.items():
         topics.setdefault(topic_id, []).append(response)
-    return [made(TopicResponse, topic_id=topic_id, partitions=responses) for topic_id, responses in topics.items()]
+    return [
+        constructed(TopicResponse, topic_id=topic_id, partitions=responses) for topic_id, responses in topics.items()
+    ]
 
 
 def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, list[AcknowledgementRange]]:
@@ -81,7 +83,7 @@ def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, lis
 
 
 def _refused(key: PartitionKey, error: ApiError, text: str) -> PartitionResponse:
-    return made(
+    return constructed(
         PartitionResponse,
         partition_index=key[1],
         is_acknowledged=True,

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
-from sharegroup.protocol.made import changed
-from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.messages import RequestEnvelope, changed
 from sharegroup.protocol.rows import StateRow
 
 _OUTSIDE_REPORTS = frozenset({ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED, ApiKey.MEMBER_ENDED})

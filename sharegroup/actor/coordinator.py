@@ -49,8 +49,7 @@ from sharegroup.protocol.internal_messages import (
     ShareGroupStateDeleted,
     ShareGroupStateInitialized,
 )
-from sharegroup.protocol.made import made
-from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed, request
+from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, constructed, parsed, request
 from sharegroup.protocol.row_payloads import GroupMetadataPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 
@@ -265,7 +264,7 @@ class Coordinator:
                 self._respond(reply_partition, ApiKey.SHARE_GROUP_HEARTBEAT, _PUSHED, record.member_id, body)
 
     def _heartbeat_response(self, member: Member, has_assignment: bool) -> ShareGroupHeartbeatResponse:
-        return made(
+        return constructed(
             ShareGroupHeartbeatResponse,
             member_epoch=member.member_epoch,
             heartbeat_interval_ms=self._group.config.share_heartbeat_interval_ms,

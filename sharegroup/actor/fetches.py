@@ -16,7 +16,7 @@ from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.core.runs import Run
-from sharegroup.protocol.made import changed, made
+from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 
 MAX_RANGES_PER_ANSWER = 10_000
@@ -168,7 +168,7 @@ def _refuse_unknown(
     topic_id = None
     for key in sorted(session.unknown):
         error = partitions.not_led_error(key)
-        answer = responses.get(key) or made(PartitionResponse, partition_index=key[1])
+        answer = responses.get(key) or constructed(PartitionResponse, partition_index=key[1])
         text = str(error) if key[0] != topic_id else ""
         responses[key] = changed(answer, error_code=error.code, error_message=text)
         topic_id = key[0]
@@ -178,7 +178,7 @@ def _with_records(key: PartitionKey, answer: PartitionResponse | None, runs: Ite
     """Return the answer for a share-partition with the records that were acquired there."""
     acquired = [AcquiredRecords.of(run) for run in runs]
     if answer is None:
-        return made(PartitionResponse, partition_index=key[1], acquired_records=acquired)
+        return constructed(PartitionResponse, partition_index=key[1], acquired_records=acquired)
     return changed(answer, acquired_records=acquired)
 
 
@@ -188,7 +188,7 @@ def _response(
     has_records = any(response.acquired_records for response in responses.values())
     if has_records:
         session.rotate()
-    return made(
+    return constructed(
         ShareFetchResponse,
         share_session_epoch=session.epoch,
         acquisition_lock_timeout_ms=terms.limits.lock_duration_ms,

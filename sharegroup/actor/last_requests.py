@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause
 from sharegroup.core.records import PartitionKey
-from sharegroup.protocol.made import made
-from sharegroup.protocol.messages import RequestEnvelope
+from sharegroup.protocol.messages import RequestEnvelope, constructed
 from sharegroup.protocol.row_payloads import LastRequest
 from sharegroup.protocol.share_fetch import PartitionResponse
 
@@ -50,7 +49,7 @@ class LastRequests(Mapping[str, LastRequest]):
         """Keep a request that had a durable effect, and the share-partitions that refused its acknowledgements."""
         member_id = envelope.member_id
         self._requests.pop(member_id, None)
-        self._requests[member_id] = made(
+        self._requests[member_id] = constructed(
             LastRequest,
             member_id=member_id,
             share_session_epoch=share_session_epoch,

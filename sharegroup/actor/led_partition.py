@@ -11,7 +11,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.row_payloads import SharePartitionPayload, StateOrigin
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
@@ -103,7 +103,7 @@ class LedPartition:
         is_imported = any(entry.cause is Cause.IMPORTED for entry in self._journal)
         if self._log_start_offset < 0 and not rejected and not requesters and not is_imported:
             return {}
-        payload = made(
+        payload = constructed(
             SharePartitionPayload,
             log_start_offset=self._log_start_offset,
             rejected=rejected,

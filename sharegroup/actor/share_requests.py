@@ -17,8 +17,7 @@ from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
 from sharegroup.errors import InvalidShareSessionEpochError
-from sharegroup.protocol.made import made
-from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, decoded_response, parsed
+from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, constructed, decoded_response, parsed
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -104,7 +103,7 @@ class ShareRequests:
         if session.pending is not None:
             responses = grouped_by_topic(session.pending.acknowledged)
             self.answer_fetch(
-                session, made(ShareFetchResponse, share_session_epoch=session.epoch, responses=responses), now_ms
+                session, constructed(ShareFetchResponse, share_session_epoch=session.epoch, responses=responses), now_ms
             )
 
     def _open_session(
@@ -202,13 +201,15 @@ class ShareRequests:
     def _answer_acknowledgements(
         self, session: ShareSession, envelope: RequestEnvelope, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
-        body = made(ShareFetchResponse, share_session_epoch=session.epoch, responses=grouped_by_topic(acknowledged))
+        body = constructed(
+            ShareFetchResponse, share_session_epoch=session.epoch, responses=grouped_by_topic(acknowledged)
+        )
         self._answer(session, address_of(envelope), body)
 
     def _answer_without_session(
         self, envelope: RequestEnvelope, epoch: int, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
-        body = made(ShareFetchResponse, share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
+        body = constructed(ShareFetchResponse, share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
         self._respond(response_to(address_of(envelope), body, self._leader_epoch))
 
     def _answer(self, session: ShareSession, address: Address, body: ShareFetchResponse) -> None:

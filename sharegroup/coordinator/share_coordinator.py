@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from sharegroup.core.record_state import Cause
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
-from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 UNKNOWN_EPOCH = -1
@@ -91,7 +91,7 @@ def share_partition_row(
     has all batches that Kafka would have stored by then.
     """
     is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
-    return made(
+    return constructed(
         StateRow,
         record_type=record_type,
         state_epoch=share_partition.state_epoch,

@@ -15,8 +15,8 @@ from threading import Condition
 from typing import NamedTuple, Protocol
 
 from sharegroup.actor.effects import Effect
-from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut, GroupCut, OutboxAnswer
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, StateRow
 
 MARKER_AFTER_MESSAGES = 1_000
@@ -222,7 +222,7 @@ class UnmarkedCuts:
             row_count: rows of the commit without the marker.
         """
         position = commit.position
-        payload = made(
+        payload = constructed(
             CommitMarkerPayload,
             row_count=row_count + 1,
             end_offsets=position.end_offsets,
@@ -237,7 +237,7 @@ class UnmarkedCuts:
         )
         time_ms = max((commit.attempted_ms, *(cut.time_ms for cut in (*self.cuts, *self.group_cuts))))
         fields = payload.model_dump(mode="json")
-        return made(StateRow, record_type=RecordType.COMMIT_MARKER, time_ms=time_ms, payload=fields)
+        return constructed(StateRow, record_type=RecordType.COMMIT_MARKER, time_ms=time_ms, payload=fields)
 
 
 class CommitPace:
@@ -272,4 +272,6 @@ class CommitPace:
 
 def group_cut(group_id: str, cut: Cut) -> GroupCut:
     """Return a cut of one group's own messages."""
-    return made(GroupCut, group_id=group_id, partition=cut.partition, end_offset=cut.end_offset, time_ms=cut.time_ms)
+    return constructed(
+        GroupCut, group_id=group_id, partition=cut.partition, end_offset=cut.end_offset, time_ms=cut.time_ms
+    )

@@ -31,8 +31,8 @@ from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.takeover import Takeover
-from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import Cut
+from sharegroup.protocol.messages import constructed
 
 MAX_PENDING_MESSAGES = 20_000
 """Messages that may be applied and not committed; beyond it the loop waits for the commit under way."""
@@ -222,7 +222,7 @@ class Loop:
             applied.outputs += self._groups.apply(cut)
             # The next processor starts no earlier, even if no cut of the partition is in the last marker.
             self._clocks.reach(partition, cut.times_ms[-1])
-            applied.cuts.append(made(Cut, partition=partition, end_offset=cut.end_offset, time_ms=cut.cut_ms))
+            applied.cuts.append(constructed(Cut, partition=partition, end_offset=cut.end_offset, time_ms=cut.cut_ms))
         self._finish_rebuilds(applied)
         for output in applied.outputs:
             self._timers.update(effect for effect in output.effects if isinstance(effect, Wake))
@@ -251,7 +251,7 @@ class Loop:
             rebuilt, self._rebuilt = self._rebuilt, []
         for rebuild in rebuilt:
             partition, end_offset = rebuild.partition, rebuild.messages[-1].offset + 1
-            cut = made(Cut, partition=partition, end_offset=end_offset, time_ms=self._clocks.now_ms(partition))
+            cut = constructed(Cut, partition=partition, end_offset=end_offset, time_ms=self._clocks.now_ms(partition))
             applied.outputs += self._groups.finish_rebuild(rebuild, cut.time_ms)
             applied.group_cuts.append(group_cut(rebuild.group_id, cut))
 

@@ -20,9 +20,8 @@ from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import MAX_MESSAGE_BYTES_CONFIG
 from sharegroup.processor.topics import MAX_MESSAGE_BYTES
 from sharegroup.protocol.group_description import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import OutboxAnswer
-from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, parsed
+from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, constructed, parsed
 
 logger = logging.getLogger("sharegroup.processor")
 
@@ -60,7 +59,7 @@ class AnswerRecords:
         # A character has one to four bytes.
         if 4 * len(value) > _SURE_TO_FIT_BYTES:
             value = self._bounded(effect)
-        return made(OutboxAnswer, partition=partition, member_id=effect.address.member_id, value=value)
+        return constructed(OutboxAnswer, partition=partition, member_id=effect.address.member_id, value=value)
 
     def _bounded(self, effect: Respond) -> str:
         size = len(effect.value.encode())

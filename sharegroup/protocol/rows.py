@@ -11,8 +11,7 @@ from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
 from sharegroup.core.records import Transition, is_persisted_by_kafka
 from sharegroup.core.runs import Run
 from sharegroup.core.state_batches import StateBatch
-from sharegroup.protocol.made import made
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import Message, constructed
 
 
 class RecordType(StrEnum):
@@ -41,7 +40,7 @@ class StateBatchEntry(Message):
     @classmethod
     def of(cls, batch: StateBatch) -> StateBatchEntry:
         """Return the row entry of a state batch."""
-        return made(
+        return constructed(
             cls,
             first_offset=batch.first_offset,
             last_offset=batch.last_offset,
@@ -73,7 +72,7 @@ class TransitionEntry(Message):
     @classmethod
     def of(cls, transition: Transition, time_ms: int, request_offset: int, reason: str) -> TransitionEntry:
         """Return the row entry of an engine's transition."""
-        return made(
+        return constructed(
             cls,
             first_offset=transition.first_offset,
             last_offset=transition.last_offset,
@@ -129,7 +128,7 @@ class RunEntry(Message):
     @classmethod
     def of(cls, run: Run) -> RunEntry:
         """Return the row entry of an engine's run."""
-        return made(
+        return constructed(
             cls,
             first_offset=run.first_offset,
             last_offset=run.last_offset,

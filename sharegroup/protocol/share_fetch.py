@@ -11,8 +11,7 @@ from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch
 from sharegroup.core.runs import Run
-from sharegroup.protocol.made import made
-from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex
+from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex, constructed
 
 INITIAL_EPOCH = 0
 """Share-session epoch that opens a session."""
@@ -120,7 +119,9 @@ class AcquiredRecords(Message):
     @classmethod
     def of(cls, run: Run) -> AcquiredRecords:
         """Return the message's form of an acquired run."""
-        return made(cls, first_offset=run.first_offset, last_offset=run.last_offset, delivery_count=run.delivery_count)
+        return constructed(
+            cls, first_offset=run.first_offset, last_offset=run.last_offset, delivery_count=run.delivery_count
+        )
 
     @model_validator(mode="after")
     def _check_ascending(self) -> Self:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
@@ -30,8 +31,14 @@ from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.partition_rows import rows_by_partition
 from sharegroup.state.row_filter import RowFilter
-from sharegroup.state.row_scan import read_schema, scanned
-from sharegroup.state.schema import ORDER_COLUMNS, PARTITION_KEY_COLUMNS, StoredRows, decoded
+from sharegroup.state.schema import (
+    ORDER_COLUMNS,
+    PARTITION_COLUMN,
+    PARTITION_KEY_COLUMNS,
+    STATE_TABLE_SCHEMA,
+    StoredRows,
+    decoded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,7 @@ class StateTableReader:
             without: data files that are not read, since they are lost; see `lost_files`.
         """
         pieces = list(self._pieces(row_filter, without, ORDER_COLUMNS))
-        return StoredRows(pa.concat_tables(pieces) if pieces else read_schema(row_filter, ORDER_COLUMNS).empty_table())
+        return StoredRows(pa.concat_tables(pieces) if pieces else _read_schema(row_filter, ORDER_COLUMNS).empty_table())
 
     def by_partition(self, row_filter: RowFilter, without: Collection[str] = ()) -> Iterator[Iterator[StateRow]]:
         """Yield the rows of each share-partition, in fold order, in memory that does not grow with their number.
@@ -279,10 +286,10 @@ class StateTableReader:
             if lost and is_in_store(self._path):
                 present = [file for file in self._files(self._newest()) if file.path not in lost]
                 rows = self._read(present, row_filter.expression(pc.field))
-                yield rows.select(read_schema(row_filter, added).names)
+                yield rows.select(_read_schema(row_filter, added).names)
             else:
                 files = [f"{self._path}/{file}" for file in self.files_without(lost)] if lost else None
-                yield from scanned(self._newest(), row_filter, added, files)
+                yield from _scanned(self._newest(), row_filter, added, files)
 
     def _is_present(self, file: ListedFile) -> bool:
         return storage_of(self._path).exists(file.path)
@@ -357,3 +364,32 @@ def _marker_info(row: StateRow) -> CommitMarkerInfo:
 def _snapshot_info(row: StateRow) -> CommitMarkerInfo:
     payload = TableSnapshotPayload.model_validate(row.payload)
     return CommitMarkerInfo(payload.commit_id, payload.leader_epoch, payload.commit_time_ms, payload.marker)
+
+
+def _scanned(
+    table: DeltaTable, row_filter: RowFilter, added: Collection[str], files: list[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows that fulfil the conditions in pieces, in any order.
+
+    Args:
+        table: the version to read.
+        row_filter: the conditions.
+        added: columns that are read in any case.
+        files: full paths of the only files to read; None reads all.
+    """
+    schema = _read_schema(row_filter, added)
+    if files is None:
+        batches = pa.RecordBatchReader.from_stream(table.scan(columns=schema.names, predicate=row_filter.sql()))
+    else:
+        date = ds.partitioning(pa.schema([STATE_TABLE_SCHEMA.field(PARTITION_COLUMN)]), flavor="hive")
+        present = ds.dataset(files, schema=STATE_TABLE_SCHEMA, format="parquet", partitioning=date)
+        batches = present.to_batches(columns=schema.names, filter=row_filter.expression(pc.field))
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch]).cast(schema)
+
+
+def _read_schema(row_filter: RowFilter, added: Collection[str]) -> pa.Schema:
+    """Return the columns that a filter asks for and others, in the table's order."""
+    names = (*(STATE_TABLE_SCHEMA.names if row_filter.columns is None else row_filter.columns), *added)
+    return pa.schema([field for field in STATE_TABLE_SCHEMA if field.name in names])

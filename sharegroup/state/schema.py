@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import UnsupportedFormatVersionError
-from sharegroup.protocol.made import assembled, made
-from sharegroup.protocol.messages import Message
+from sharegroup.protocol.messages import Message, constructed, from_fields
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 _STATE_BATCH = pa.struct(
@@ -197,13 +196,13 @@ def decoded(table: pa.Table) -> Iterator[StateRow]:
         UnsupportedFormatVersionError: a value is unknown to this release.
     """
     names = table.column_names
-    lacking = {name: default for name, default in vars(made(StateRow)).items() if name not in names}
+    lacking = {name: default for name, default in vars(constructed(StateRow)).items() if name not in names}
     for start in range(0, table.num_rows, _ROWS_AT_ONCE):
         piece = table.slice(start, _ROWS_AT_ONCE)
         columns = [_values(name, piece.column(name)) for name in names]
         for values in zip(*columns, strict=True):
             fields = dict(zip(names, values, strict=True))
-            yield assembled(StateRow, lacking | fields if lacking else fields)
+            yield from_fields(StateRow, lacking | fields if lacking else fields)
 
 
 def in_fold_order(table: pa.Table, before: Iterable[str] = ()) -> pa.Table:
@@ -249,7 +248,7 @@ def _entries(name: str, model: type[Message], column: pa.ChunkedArray) -> list[A
     for field in fields:
         values = flat.field(field).to_pylist()
         columns.append(_members(f"{name}.{field}", values) if field in _ENUMERATIONS else values)
-    entries = [assembled(model, dict(zip(fields, values, strict=True))) for values in zip(*columns, strict=True)]
+    entries = [from_fields(model, dict(zip(fields, values, strict=True))) for values in zip(*columns, strict=True)]
     rows: list[Any] = []
     start = 0
     for length in pc.list_value_length(array).to_pylist():

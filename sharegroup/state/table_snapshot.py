@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sharegroup.coordinator.share_coordinator import share_partition_row
-from sharegroup.protocol.made import changed, made
+from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.row_payloads import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, DataFile, LargeDataFile
@@ -130,7 +130,7 @@ def _folded_rows(
         marker=marker.payload,
     )
     payload = first.model_dump(mode="json")
-    yield made(StateRow, record_type=RecordType.TABLE_SNAPSHOT, time_ms=time_ms, payload=payload)
+    yield constructed(StateRow, record_type=RecordType.TABLE_SNAPSHOT, time_ms=time_ms, payload=payload)
     with_partitions = set(final["group_id"].to_pylist())
     holders = _holders(final)
     for group_id, partition in _partitions(of_partitions):
@@ -245,7 +245,7 @@ def _group_row(group: FoldedGroup, holders: Set[tuple[str, str]], time_ms: int) 
             if member_id in group.metadata.members or (group.group_id, member_id) in holders
         ],
     )
-    return made(
+    return constructed(
         StateRow,
         record_type=RecordType.TABLE_SNAPSHOT,
         time_ms=time_ms,

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from sharegroup.errors import FencedProcessorError
 from sharegroup.processor.older_state import PresentState, folded_recovery
-from sharegroup.protocol.made import changed
 from sharegroup.protocol.marker import CommitMarkerPayload
+from sharegroup.protocol.messages import changed
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, fold_order

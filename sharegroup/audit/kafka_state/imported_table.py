@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from sharegroup.errors import ConfigurationError
-from sharegroup.protocol.made import made
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.row_payloads import IMPORTED_FROM
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.reader import StateTableReader
@@ -52,7 +52,7 @@ def write_history(path: str, rows: Iterable[StateRow], source: str) -> None:
             cuts=cuts,
             message_times_ms={0: time_ms},
         )
-        last = made(
+        last = constructed(
             StateRow, record_type=RecordType.COMMIT_MARKER, time_ms=time_ms, payload=marker.model_dump(mode="json")
         )
         writer.append([*part, last], commit_id)

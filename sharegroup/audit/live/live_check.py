@@ -20,7 +20,7 @@ from sharegroup.audit.verification.state_chain import CHAIN_TYPES, check_chains
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import share_partition_row
 from sharegroup.errors import StateTableError
-from sharegroup.protocol.made import changed
+from sharegroup.protocol.messages import changed
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, advance_group
 from sharegroup.state.table_snapshot import partition_payload

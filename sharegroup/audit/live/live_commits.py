@@ -31,7 +31,7 @@ from sharegroup.audit.live.recent_configurations import RecentConfigurations
 from sharegroup.audit.verification.commits import check_commits
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.errors import StateTableError
-from sharegroup.protocol.made import changed
+from sharegroup.protocol.messages import changed
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import (

@@ -17,7 +17,7 @@ from sharegroup.audit.live.live_check import LiveFinding, checked, context_of
 from sharegroup.audit.live.minute_statistics import MinuteStatistics
 from sharegroup.audit.live.row_fields import fields_of, row_of
 from sharegroup.errors import UnsupportedFormatVersionError
-from sharegroup.protocol.made import made
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, StateRow
 
 _VERSION = 2
@@ -193,7 +193,7 @@ def _named(row: StateRow) -> StateRow:
 
 
 def _name(group_id: str, topic_id: str, topic: str, partition: int) -> StateRow:
-    return made(
+    return constructed(
         StateRow,
         record_type=RecordType.SHARE_TOMBSTONE,
         group_id=group_id,

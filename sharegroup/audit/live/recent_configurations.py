@@ -10,7 +10,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.errors import ApiError
 from sharegroup.protocol.group_records import ShareGroupConfig, ShareGroupRemoved, group_record
-from sharegroup.protocol.made import changed
+from sharegroup.protocol.messages import changed
 from sharegroup.protocol.rows import RecordType, StateRow
 
 _IN_FORCE_MS = 120_000

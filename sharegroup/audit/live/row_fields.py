@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.protocol.made import assembled
+from sharegroup.protocol.messages import from_fields
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow, TransitionEntry
 
 _ROW = tuple(StateRow.model_fields)
@@ -44,13 +44,13 @@ def row_of(fields: Sequence[Any]) -> StateRow:
     values["state_batches"] = [_batch(entry) for entry in values["state_batches"]]
     values["transitions"] = [_transition(entry) for entry in values["transitions"]]
     values["runs"] = [_run(entry) for entry in values["runs"]]
-    return assembled(StateRow, values)
+    return from_fields(StateRow, values)
 
 
 def _batch(fields: Sequence[Any]) -> StateBatchEntry:
     values = dict(zip(_BATCH, fields, strict=True))
     values["delivery_state"] = _STATES[values["delivery_state"]]
-    return assembled(StateBatchEntry, values)
+    return from_fields(StateBatchEntry, values)
 
 
 def _transition(fields: Sequence[Any]) -> TransitionEntry:
@@ -58,10 +58,10 @@ def _transition(fields: Sequence[Any]) -> TransitionEntry:
     values["from_state"] = _STATES[values["from_state"]]
     values["to_state"] = _STATES[values["to_state"]]
     values["cause"] = _CAUSES[values["cause"]]
-    return assembled(TransitionEntry, values)
+    return from_fields(TransitionEntry, values)
 
 
 def _run(fields: Sequence[Any]) -> RunEntry:
     values = dict(zip(_RUN, fields, strict=True))
     values["state"] = _STATES[values["state"]]
-    return assembled(RunEntry, values)
+    return from_fields(RunEntry, values)

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from sharegroup.cli.pictures.drawing import plotly_script
-from sharegroup.cli.pictures.html import asset
+from sharegroup.cli.pictures.drawing import asset, plotly_script
 from sharegroup.cli.pictures.live_groups import LiveGroups
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, ShareGroupError
 

@@ -1,9 +1,10 @@
-"""Charts as data for plotly.js, each with its text alternative; nothing else imports plotly."""
+"""Charts as data for plotly.js, each with its text alternative, and the files of pages; nothing else imports plotly."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,3 +67,8 @@ def plotly_script() -> str:
 def escaped_json(text: str) -> str:
     """Return the text of a JSON document such that it cannot end the script element that it is in."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def asset(name: str) -> str:
+    """Return a file of the package's assets."""
+    return files("sharegroup.cli.pictures").joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it."""
+"""The report: one HTML file with everything in it; all that comes from the data is escaped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from html import escape
 
 from sharegroup.audit.timelines.log_ends import LogEnds
 from sharegroup.audit.timelines.timeline import GroupTimeline, PartitionTimeline
-from sharegroup.cli.pictures.drawing import Chart, escaped_json, plotly_script
+from sharegroup.cli.pictures.drawing import Chart, Rows, asset, escaped_json, plotly_script
 from sharegroup.cli.pictures.group_charts import lag_chart, locks_chart
-from sharegroup.cli.pictures.html import asset, table_html
 from sharegroup.cli.pictures.partition_charts import partition_charts
 from sharegroup.cli.pictures.texts import CAUSE_TEXTS, duration_text, member_text, time_text
 from sharegroup.core.record_state import Cause
@@ -22,6 +21,8 @@ MAX_POISON_ROWS = 50
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 """The browser itself refuses any access to the network."""
+
+_NUMBER = ' class="number"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _section(anchor: str, heading: str, charts: Iterable[Chart], figures: list[s
             f'aria-label="{escape(chart.title, quote=True)}: '
             f'the same numbers are in the table below"></div>'
             f"<details><summary>{escape(chart.title)} as a table</summary>"
-            f"{table_html(chart.title, chart.columns, chart.rows)}</details></figure>"
+            f"{_table_html(chart.title, chart.columns, chart.rows)}</details></figure>"
         )
     return "".join([*pieces, "</section>"])
 
@@ -163,7 +164,7 @@ def _summary(report: Report) -> str:
     return (
         '<section id="summary"><h2>Summary</h2>'
         + (f'<ul class="notes">{notes}</ul>' if notes else "")
-        + table_html("Records by share-partition; a record counts each time", columns, rows)
+        + _table_html("Records by share-partition; a record counts each time", columns, rows)
         + "</section>"
     )
 
@@ -211,5 +212,40 @@ def _poison_table(report: Report) -> str:
     )
     return (
         f'<section id="poison"><h2>Poison records</h2><p>{escape(explanation)}</p>'
-        f"{table_html('Poison records', columns, rows)}</section>"
+        f"{_table_html('Poison records', columns, rows)}</section>"
     )
+
+
+def _table_html(caption: str, columns: Sequence[str], rows: Rows) -> str:
+    """Return a table that scrolls by itself, also by keyboard.
+
+    Args:
+        caption: its name.
+        columns: the titles.
+        rows: the cells; numbers are aligned to the right, None is shown as a dash.
+    """
+    numbers = [any(_is_number(row[index]) for row in rows) for index in range(len(columns))]
+    head = "".join(
+        f'<th scope="col"{_NUMBER if is_number else ""}>{escape(title)}</th>'
+        for title, is_number in zip(columns, numbers, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    if not rows:
+        body = f'<tr><td colspan="{len(columns)}">none</td></tr>'
+    name = escape(caption, quote=True)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table><caption>{name}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "<td>&ndash;</td>"
+    if _is_number(value):
+        return f"<td{_NUMBER}>{value:,}</td>"
+    return f"<td>{escape(str(value))}</td>"
