@@ -55,6 +55,11 @@ _COMMON = {
     "retry.backoff.ms": 50,
     "log_level": 4,
 }
+_ADMIN: Mapping[str, object] = {
+    # With connections on demand, a request that waits for a broker that is gone connects to it without any pause: each
+    # such client takes a core, and gets no newer metadata meanwhile (librdkafka 2.16).
+    "enable.sparse.connections": False,
+}
 
 
 class KafkaClients:
@@ -79,7 +84,7 @@ class KafkaClients:
         self._process_id = os.getpid()
         self._admin_connection = Connection()
         self._admin: AdminClient = self._made(
-            lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, {}
+            lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, _ADMIN
         )
 
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
@@ -201,9 +206,7 @@ class KafkaClients:
             connection: what the clients of the operation have reported.
             timeout_ms: how long the operation was retried; None for the timeout of any operation.
         """
-        cause = error
-        if is_transient(error) and connection.last_error is not None:
-            cause = connection.last_error
+        cause = connection.cause_of(error) if is_transient(error) else error
         text = self._config.without_secrets(cause.str())
         # A broker's own answer has a code above 0.
         if cause is not error or (is_transient(error) and error.code() < 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,6 +23,9 @@ _FIRST_LINE_S = 5.0
 """A restarting broker is away for some seconds; longer waits are logged."""
 _LINE_EVERY_S = 60.0
 
+_REPEATED_AFTER_S = 35.0
+"""librdkafka's own interval is 30 s."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -35,11 +38,29 @@ def pauses() -> Iterator[float]:
 
 
 class Connection:
-    """Connection errors that the clients of one operation have reported since it began."""
+    """Connection errors that the clients of one operation have reported since it began.
 
-    def __init__(self) -> None:
+    A client reports an error that repeats only every 30 s. So one of an operation before counts until then, if this one
+    gets no answer either.
+
+    Args:
+        monotonic_s: a clock for durations, in seconds.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.last_error: KafkaError | None = None
         self.refusal: KafkaError | None = None
+        self._monotonic_s = monotonic_s
+        self._reported: tuple[KafkaError, float] | None = None
+
+    def cause_of(self, error: KafkaError) -> KafkaError:
+        """Return the connection error that explains a transient one, or the transient one itself."""
+        if self.last_error is not None:
+            return self.last_error
+        # A broker's own answer has a code above 0: there was a connection.
+        if error.code() > 0 or self._reported is None or self._monotonic_s() > self._reported[1] + _REPEATED_AFTER_S:
+            return error
+        return self._reported[0]
 
     def failed(self, error: KafkaError) -> None:
         """Record an error that no call returns."""
@@ -49,9 +70,10 @@ class Connection:
         # "All brokers down" follows from an error that has the reason.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last_error is None:
             self.last_error = error
+            self._reported = (error, self._monotonic_s())
 
     def reset(self) -> None:
-        """Discard the recorded errors."""
+        """Begin the next operation."""
         self.last_error = self.refusal = None
 
 

@@ -6,8 +6,11 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogUnavailableError
@@ -19,6 +22,8 @@ from tests.support.kafka_broker import KafkaBroker
 pytestmark = pytest.mark.slow
 
 WAIT_MS = 60_000
+MOST_REFUSED = 2_000
+"""Refused connections in the 9 s until a cluster misses a node: some tens a client; without pauses thousands a s."""
 
 
 def values(*texts: str) -> list[NewRecord]:
@@ -104,3 +109,29 @@ def test_a_follower_that_gave_up_goes_on_when_the_broker_is_back(kafka_to_kill: 
                 continue
         assert [record.value for record in taken] == [b"after"]
         follower.close()
+
+
+def test_a_broker_that_is_gone_is_connected_to_with_pauses(kafka_to_kill: KafkaBroker, tmp_path: Path) -> None:
+    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
+        logs = [kafka_to_kill.open_log() for _ in range(3)]
+        topic = logs[0].create_topic(f"events-{uuid4().hex[:8]}", 1).name
+        for log in logs:
+            log.describe_topic(topic)
+        second.kill()
+        before = refused_connections()
+        admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
+        # Until the cluster has noticed, its metadata names the killed node: often as the one to ask.
+        with ThreadPoolExecutor(len(logs)) as pool:
+            while len(admin.list_topics(timeout=10).brokers) > 1:
+                list(pool.map(lambda log: log.describe_topic(topic), logs))
+        assert refused_connections() - before < MOST_REFUSED
+        for log in logs:
+            log.close()
+
+
+def refused_connections() -> int:
+    """The machine's attempts to connect that were refused, those of tests beside this one included."""
+    names, values = (
+        line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
+    )
+    return int(values[names.index("AttemptFails")])

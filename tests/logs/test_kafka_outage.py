@@ -12,7 +12,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import ConfigurationError, LogAccessDeniedError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_log import KafkaLog
-from sharegroup.logs.kafka_outage import Outage
+from sharegroup.logs.kafka_outage import Connection, Outage
 from sharegroup.logs.port import ENDLESS_MS, NewRecord
 from tests.support.server_process import free_port
 
@@ -73,6 +73,21 @@ def test_a_broker_that_never_answers_is_reported_with_the_timeout() -> None:
             for operation in (log.topics, lambda: log.append("orders", 0, [NewRecord(None, b"a")])):
                 with pytest.raises(LogUnavailableError, match="no answer within 300 ms; "):
                     operation()
+
+
+def test_an_earlier_connection_error_explains_no_answer_for_a_while() -> None:
+    now_s = 0.0
+    connection = Connection(lambda: now_s)
+    refused, timed_out, fenced = (
+        KafkaError(code) for code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.NOT_ENOUGH_REPLICAS)
+    )
+    connection.failed(refused)
+    assert connection.cause_of(timed_out) is connection.cause_of(fenced) is refused
+    connection.reset()
+    assert connection.cause_of(timed_out) is refused
+    assert connection.cause_of(fenced) is fenced
+    now_s = 60.0
+    assert connection.cause_of(timed_out) is timed_out
 
 
 def test_lines_of_kafkas_client_are_for_debugging(
