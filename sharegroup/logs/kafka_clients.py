@@ -213,6 +213,10 @@ class KafkaClients:
             text = f"no answer{self._within(timeout_ms)}; {text}"
         return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
 
+    def timed_out(self, action: str) -> ShareGroupError:
+        """Return the error of an administrative request that got no usable answer in time."""
+        return self.error(action, KafkaError(KafkaError._TIMED_OUT), self._admin_connection)
+
     def _within(self, timeout_ms: int | None) -> str:
         limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms
         return "" if limit_ms >= ENDLESS_MS else f" within {limit_ms} ms"

@@ -172,8 +172,10 @@ class KafkaTopics:
             )
             offsets = [answer.offset for answer in answers]
             # The client returns a negative offset for a leader that it lost meanwhile.
-            if all(offset >= 0 for offset in offsets) or time.monotonic() > deadline:
+            if all(offset >= 0 for offset in offsets):
                 break
+            if time.monotonic() > deadline:
+                raise self._clients.timed_out(action)
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)
         starts, stable, ends = (
             offsets[at : at + len(requested)] for at in range(0, len(offsets), max(len(requested), 1))
