@@ -31,8 +31,8 @@ _UPKEEP_COMMITS = 100
 """Commits after which a processor that was started again has its upkeep running."""
 _LONGEST_UPKEEP_S = 600
 _LOOK_S = 1
-_ROUND_S = 5
-"""Longest time between two commits of one round."""
+_QUIET_S = 15
+"""Time without a commit after which the upkeep of a quiet table has run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -79,7 +79,7 @@ def await_upkeep(site: Site) -> None:
     """Wait until the table's upkeep has caught up with the commits, and its last round is over."""
     give_up_s = time.monotonic() + _LONGEST_UPKEEP_S
     log = site.table / "_delta_log"
-    while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < _ROUND_S:
+    while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < _QUIET_S:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{count} commits wait for upkeep after {_LONGEST_UPKEEP_S} s.")
         time.sleep(_LOOK_S)

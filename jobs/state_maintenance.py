@@ -1,7 +1,7 @@
 """Keep the state small: snapshot the table, prune what is past the audit retention, merge small files, clean the log,
 vacuum.
 
-It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk ten minutes
+It may run at any time, beside a processor or without one; no JVM is needed. Deleted rows leave the disk five minutes
 later at the earliest, with the next run's vacuum or the processor's own. Example:
 
     python jobs/state_maintenance.py --config conf/local.yaml --set audit.retention.ms=86400000 --dry-run

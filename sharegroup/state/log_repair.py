@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,8 +63,10 @@ def repair_tip(path: str) -> int:
         names = sorted(os.listdir(log_folder(path)))
         _delete_abandoned(path, names)
         checkpoint = _newest_whole_checkpoint(path, names)
-        commits_of = (version_of(name) for name in names if name.endswith(".json"))
-        present = [version for version in commits_of if version is not None and version > checkpoint]
+        # Only the names that are sorted behind the checkpoint's: the log has thousands of older commits.
+        younger = names[bisect_left(names, f"{checkpoint + 1:020}") :]
+        commits_of = (version_of(name) for name in younger if name.endswith(".json"))
+        present = [version for version in commits_of if version is not None]
         commits, torn = _examined_commits(path, present)
         for version, reason in reversed(torn):
             _move_aside(commit_file(path, version), reason)

@@ -163,7 +163,7 @@ def compact(
 
 
 def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
-    """Delete the files that no version of the last ten minutes needs, by the list of the folder.
+    """Delete the files that no version of the last five minutes needs, by the list of the folder.
 
     A checkpoint does not name files that were removed before that time, so the log alone forgets most of them. Files
     that no commit names, which a process leaves that is killed before its commit, are deleted, too.

@@ -3,17 +3,17 @@
     python -m sharegroup.state.upkeep PATH [--snapshot-interval-ms MS]
 
 The process prints a line of JSON for each round. It ends when its standard input is closed, so with its parent.
-A round is due after 500 commits; after 20 of them once no other follows for five seconds, so that a recovery from a
-quiet table reads next to nothing besides its snapshot; and after five minutes with any commit. A round, as far as it
-is due:
+A round is due after 500 commits; once no other follows for five seconds, after 20 of them or when a snapshot is due,
+so that a recovery from a quiet table reads next to nothing besides its snapshot; and after five minutes with any
+commit. A round, as far as it is due:
 
 1. Merge small files (`file_merge`).
 2. Write a checkpoint and clean up the log: it is opened once for both, and the next steps open it cheaply.
 3. Take a table snapshot, when as many rows follow the last one as it has: its cost is a constant for each row.
 4. Vacuum (every minute; a store, whose lists are paid for, every ten).
 
-Eleven minutes after its last round, a table that stays quiet is cleaned up once more: files of that time are kept no
-longer, and nobody would delete them.
+A table that stays quiet is cleaned up twice after its last round, since nobody else would do it: its log after a
+minute, its data files after six, when those of that time are kept no longer.
 
 Commit files are kept for `LOG_RETENTION_MS`, twice the maximum duration of a commit. So their number follows the rate
 of commits: 2,500 are kept at 50 commits/s. Only an opening of the table takes longer with more of them: an append does
@@ -38,7 +38,7 @@ from pathlib import Path
 from sharegroup.config.table_location import TableLocation, is_in_store, location_of
 from sharegroup.errors import ShareGroupError
 from sharegroup.state.commit_log import NO_VERSION, log_folder, versions
-from sharegroup.state.delta_table import FILE_RETENTION_MS, translated
+from sharegroup.state.delta_table import FILE_RETENTION_MS, LOG_RETENTION_MS, translated
 from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
 
@@ -57,6 +57,7 @@ MIN_ROWS_PER_QUIET_SNAPSHOT = 250
 """The same for a table that has become quiet: its upkeep takes nobody's time."""
 
 _QUIET_S = 5.0
+_LAST_LOG_CLEAN_UP_S = LOG_RETENTION_MS / 1_000 + 20
 _LAST_CLEAN_UP_S = FILE_RETENTION_MS / 1_000 + 60
 
 _VACUUM_INTERVAL_S = 60.0
@@ -121,12 +122,13 @@ class Upkeep:
         # An earlier process may have been killed before its round. Only the difference of the two counts.
         self._version = self._newest = NO_VERSION
         self._live = LiveFiles(path)
+        self._settled_version = NO_VERSION
         self._changed_ns = 0
         self._quiet_at_s = math.inf
         self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
         self._vacuum_interval_s = _STORE_VACUUM_INTERVAL_S if is_in_store(path) else _VACUUM_INTERVAL_S
         self._vacuum_at_s = monotonic_s()
-        self._last_clean_up_at_s = math.inf
+        self._last_log_clean_up_at_s = self._last_clean_up_at_s = math.inf
 
     def run_if_due(self) -> UpkeepReport | None:
         """Run the upkeep that is due; return None when nothing is.
@@ -140,11 +142,24 @@ class Upkeep:
         now_s, commits = self._monotonic_s(), self._newest - self._version
         is_cold, is_quiet = now_s >= self._snapshot_at_s, now_s >= self._quiet_at_s
         enough = min(self._commits_per_round, COMMITS_PER_QUIET_ROUND) if is_quiet else self._commits_per_round
-        if commits >= enough or (is_cold and commits):
-            return self._run(is_cold, MIN_ROWS_PER_QUIET_SNAPSHOT if is_quiet else MIN_ROWS_PER_SNAPSHOT)
+        is_unsettled = is_quiet and self._newest > self._settled_version
+        if (
+            commits >= enough
+            or (is_cold and commits)
+            or (is_unsettled and self._is_snapshot_due(MIN_ROWS_PER_QUIET_SNAPSHOT))
+        ):
+            report = self._run(is_cold, MIN_ROWS_PER_QUIET_SNAPSHOT if is_quiet else MIN_ROWS_PER_SNAPSHOT)
+            if is_quiet:
+                self._settled_version = self._version
+            return report
         if is_cold:
             self._snapshot_at_s = now_s + self._snapshot_interval_s
-        return self._clean_up() if now_s >= self._last_clean_up_at_s else None
+        if now_s >= self._last_clean_up_at_s:
+            return self._clean_up()
+        if now_s >= self._last_log_clean_up_at_s:
+            self._last_log_clean_up_at_s = math.inf
+            clean_log(self._path)
+        return None
 
     def _look(self) -> None:
         """Find the newest version; it is found anew only if the log folder has changed."""
@@ -163,7 +178,7 @@ class Upkeep:
         merged_files = merge_small_files(self._path, self._live)
         clean_log(self._path)
         snapshot_rows = 0
-        if is_cold or self._live.following_rows >= max(self._live.snapshot_rows, min_rows_per_snapshot):
+        if is_cold or self._is_snapshot_due(min_rows_per_snapshot):
             snapshot_rows = take_snapshot(self._path, _NO_AGE_LIMIT_MS)
             self._snapshot_at_s = self._monotonic_s() + self._snapshot_interval_s
         deleted_files = 0
@@ -177,12 +192,21 @@ class Upkeep:
         else:
             # What was committed during the round waits for the next one.
             self._version = self._live.version + bool(merged_files) + bool(snapshot_rows)
-        self._last_clean_up_at_s = self._monotonic_s() + _LAST_CLEAN_UP_S
+        if snapshot_rows:
+            self._live.follow()
+        ended_s = self._monotonic_s()
+        self._last_log_clean_up_at_s, self._last_clean_up_at_s = (
+            ended_s + _LAST_LOG_CLEAN_UP_S,
+            ended_s + _LAST_CLEAN_UP_S,
+        )
         return UpkeepReport(merged_files, snapshot_rows, deleted_files, self._since_ms(started_s))
+
+    def _is_snapshot_due(self, min_rows: int) -> bool:
+        return self._live.following_rows >= max(self._live.snapshot_rows, min_rows)
 
     def _clean_up(self) -> UpkeepReport:
         started_s = self._monotonic_s()
-        self._last_clean_up_at_s = math.inf
+        self._last_log_clean_up_at_s = self._last_clean_up_at_s = math.inf
         clean_log(self._path)
         return UpkeepReport(deleted_files=vacuum(self._path).files, duration_ms=self._since_ms(started_s))
 

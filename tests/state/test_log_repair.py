@@ -125,7 +125,7 @@ def test_a_torn_compaction_changes_nothing(table: Path, which: str, cut: Cut) ->
 
 
 def test_files_that_a_compaction_replaced_are_not_needed(table: Path) -> None:
-    """They are deleted ten minutes later, be there a checkpoint or not."""
+    """They are deleted five minutes later, be there a checkpoint or not."""
     compact(str(table))
     removed = [json.loads(line).get("remove") for line in newest_commit(table).read_text().splitlines()]
     for action in filter(None, removed):

@@ -178,6 +178,45 @@ def test_a_quiet_table_is_merged_after_few_commits_and_gets_a_snapshot_of_few_ro
     assert upkeep.run_if_due() is None
 
 
+def test_a_table_that_becomes_quiet_gets_a_snapshot_although_its_last_round_was_of_a_busy_one(
+    table_path: str, reader: StateTableReader, clock: Clock
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = Upkeep(table_path, snapshot_interval_ms=300_000, commits_per_round=60, monotonic_s=clock)
+    for commit_id in range(70):
+        writer.append(batch_rows(commit_id), commit_id)
+    busy = upkeep.run_if_due()
+    assert busy is not None
+    assert (busy.merged_files > 0, busy.snapshot_rows) == (True, 0)
+    clock.now_s += 5
+    assert upkeep.run_if_due() is None  # its own commits have changed the log
+    clock.now_s += 5
+    quiet = upkeep.run_if_due()
+    assert quiet is not None
+    assert quiet.snapshot_rows == 5
+    assert reader.recovery().rows.table.num_rows == 4
+    # A few more commits are not worth another one.
+    writer.append(batch_rows(70), 70)
+    for _ in range(2):
+        assert upkeep.run_if_due() is None
+        clock.now_s += 5
+
+
+def test_the_log_of_a_table_that_stays_quiet_is_cleaned_up_once_more(table_path: str, clock: Clock) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    upkeep = upkeep_of(table_path, clock)
+    for commit_id in range(8):
+        writer.append(batch_rows(commit_id), commit_id)
+    assert upkeep.run_if_due() is not None
+    (checkpoint,) = log_folder(table_path).glob("*.checkpoint.parquet")
+    expired_s = time.time() - LOG_RETENTION_MS / 1_000 - 1
+    os.utime(checkpoint, (expired_s, expired_s))
+    assert versions(table_path)[0] == 0
+    clock.now_s += 60
+    assert upkeep.run_if_due() is None
+    assert versions(table_path)[0] == int(checkpoint.name[:20])
+
+
 def test_a_table_that_stays_quiet_is_cleaned_up_once_more(table_path: str, clock: Clock) -> None:
     writer = StateTableWriter.open(table_path, {})
     DeltaTable(table_path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
