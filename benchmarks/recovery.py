@@ -4,9 +4,9 @@
 
 Two processors on one log: the member of one accepts record by record, each acknowledgement a commit, while the table's
 upkeep runs; the member of the other one accepts one record. The first is killed and started again at once: it reads
-what the upkeep, which rests between its rounds, has not yet merged. Once the table has been quiet for some seconds, so
-that it has, each is killed and started again in turns. Recovery is from the new process's first step, after its
-imports, to the first answer.
+what the upkeep, which rests between its rounds, has not yet merged. Once the table has been quiet for a minute, so that
+it has, and has cleaned up the log, each is killed and started again in turns. Recovery is from the new process's first
+step, after its imports, to the first answer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _UPKEEP_COMMITS = 100
 """Commits after which a processor that was started again has its upkeep running."""
 _LONGEST_UPKEEP_S = 600
 _LOOK_S = 1
-_QUIET_S = 15
-"""Time without a commit after which the upkeep of a quiet table has run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,6 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_arguments(parser)
     parser.add_argument("--commits", type=int, default=100_000, help="commits of the one processor")
     parser.add_argument("--rounds", type=int, default=5, help="recoveries of each")
+    parser.add_argument(
+        "--quiet",
+        type=float,
+        default=75,
+        help="seconds without a change of the log before the rounds; upkeep cleans it up a minute after its last one",
+    )
     options = parser.parse_args(arguments)
     with open_site(options) as site:
         run(options, site)
@@ -60,7 +64,7 @@ def run(options: argparse.Namespace, site: Site) -> None:
         print(f"many: {sites['many'].commits_since_checkpoint():,} commits wait for upkeep", flush=True)
         at_once_s = _seconds(hosts["many"], sites["many"])
         make_commits(sites["many"], _UPKEEP_COMMITS)
-        await_upkeep(sites["many"])
+        await_upkeep(sites["many"], options.quiet)
         rounds = []
         for _ in range(options.rounds):
             seconds = {name: _seconds(hosts[name], part) for name, part in sites.items()}
@@ -75,11 +79,11 @@ def run(options: argparse.Namespace, site: Site) -> None:
     print_rounds(rounds)
 
 
-def await_upkeep(site: Site) -> None:
-    """Wait until the table's upkeep has caught up with the commits, and its last round is over."""
+def await_upkeep(site: Site, quiet_s: float) -> None:
+    """Wait until the table's upkeep has caught up with the commits, and changes the log no more."""
     give_up_s = time.monotonic() + _LONGEST_UPKEEP_S
     log = site.table / "_delta_log"
-    while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < _QUIET_S:
+    while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < quiet_s:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{count} commits wait for upkeep after {_LONGEST_UPKEEP_S} s.")
         time.sleep(_LOOK_S)

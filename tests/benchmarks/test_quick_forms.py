@@ -68,7 +68,7 @@ def test_commit_cost(many: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(recovery.main, "--commits 5 --rounds 1", capsys)
+    results = figures(recovery.main, "--commits 5 --rounds 1 --quiet 6", capsys)
     names = ("commits_5.at_once", "commits_5", "commits_1", "ratio")
     assert list(results) == [f"recovery.local.{name}" for name in names]
     assert all(value > 0 for value in results.values())
