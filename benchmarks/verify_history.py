@@ -4,8 +4,9 @@
 
 The history is generated and not measured (`benchmarks/history.py`). CPU is that of all processes of the run, for each
 transition. Memory is the proportional set size (PSS) of all of them, which is sampled; the peak of their sum counts. It
-is to grow with the heap that Spark is given and not with the history. 100 million transitions need some GB on the disk,
-and as much again while they are verified.
+is to grow with the heap that Spark is given and not with the history. Time a transition and memory of the longest
+history are compared with those of the shortest. 100 million transitions need some GB on the disk, and as much again
+while they are verified.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from unittest.mock import patch
@@ -29,6 +31,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.spark.session import build_session
 from sharegroup.spark.verify_by_spark import ROWS_PER_TASK, verify_by_spark
 
+TARGET_RATIO = 1.1
 _SAMPLE_S = 0.2
 _MEGABYTE = 1024 * 1024
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -54,16 +57,67 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_figures(_figures(options, folder))
 
 
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """The cost of one verification.
+
+    Attributes:
+        name: the way, and the share-partitions of the history.
+        transition_count: length of the history.
+        duration_s: of the verification.
+        cpu_s: of all processes.
+        memory_bytes: peak of all processes.
+    """
+
+    name: str
+    transition_count: int
+    duration_s: float
+    cpu_s: float
+    memory_bytes: int
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The cost as figures."""
+        way, _, share_partitions = self.name.partition(".")
+        count, name = self.transition_count, f"verify.{way}.{self.transition_count}.{share_partitions}"
+        return [
+            Figure(f"{name}.rate", count / self.duration_s, "transitions/s"),
+            Figure(f"{name}.duration", self.duration_s, "s"),
+            Figure(f"{name}.cpu", 1_000_000 * self.cpu_s / count, "us/transition"),
+            Figure(f"{name}.memory", self.memory_bytes / _MEGABYTE, "MB"),
+        ]
+
+
 def _figures(options: argparse.Namespace, folder: str) -> list[Figure]:
+    costs = list(_costs(options, folder))
+    return [*(figure for cost in costs for figure in cost.figures), *_ratios(costs)]
+
+
+def _ratios(costs: Sequence[_Cost]) -> list[Figure]:
+    """Compare the longest history with the shortest, way by way."""
+    figures: list[Figure] = []
+    for name in dict.fromkeys(cost.name for cost in costs):
+        alike = sorted((cost for cost in costs if cost.name == name), key=lambda cost: cost.transition_count)
+        few, many = alike[0], alike[-1]
+        if few is not many:
+            time_ratio = (many.duration_s / many.transition_count) / (few.duration_s / few.transition_count)
+            memory_ratio = many.memory_bytes / few.memory_bytes
+            figures += [
+                Figure(f"verify.{name}.time_ratio", time_ratio, "x", TARGET_RATIO),
+                Figure(f"verify.{name}.memory_ratio", memory_ratio, "x", TARGET_RATIO),
+            ]
+    return figures
+
+
+def _costs(options: argparse.Namespace, folder: str) -> Iterator[_Cost]:
     histories: dict[str, History] = {}
     for millions in options.millions:
         for count in options.share_partitions:
             path = str(Path(folder, f"state-{millions}-{count}"))
             histories[path] = write_history(path, int(millions * 1_000_000), count)
-    figures: list[Figure] = []
     if "table" in options.by:
         for path, history in histories.items():
-            figures += _in_new_process(path, history)
+            yield _in_new_process(path, history)
     if "spark" in options.by:
         settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": options.heap}
         spark = build_session("benchmark", settings)
@@ -72,12 +126,11 @@ def _figures(options: argparse.Namespace, folder: str) -> list[Figure]:
             def by_spark(path: str) -> Verification:
                 return verify_by_spark(spark, path, BrokerConfig(), rows_per_task=options.rows_per_task)
 
-            figures += _measured("spark", path, history, by_spark)
+            yield _measured("spark", path, history, by_spark)
         spark.stop()
-    return figures
 
 
-def _in_new_process(path: str, history: History) -> list[Figure]:
+def _in_new_process(path: str, history: History) -> _Cost:
     """Measure without what generated the history."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measured, ("table", path, history, _without_spark))
@@ -87,7 +140,7 @@ def _without_spark(path: str) -> Verification:
     return verify_table(path, BrokerConfig())
 
 
-def _measured(way: str, path: str, history: History, verify: Callable[[str], Verification]) -> list[Figure]:
+def _measured(way: str, path: str, history: History, verify: Callable[[str], Verification]) -> _Cost:
     cpu_s = _cpu_s()
     with _Memory() as memory:
         started_s = time.perf_counter()
@@ -97,16 +150,10 @@ def _measured(way: str, path: str, history: History, verify: Callable[[str], Ver
     assert verification.finding_count == 0, verification.findings[0]
     assert verification.row_count == history.row_count
     assert verification.transition_count == history.transition_count
-    count = history.transition_count
-    name = f"verify.{way}.{count}.{Path(path).name.rpartition('-')[2]}"
-    figures = [
-        Figure(f"{name}.rate", count / duration_s, "transitions/s"),
-        Figure(f"{name}.duration", duration_s, "s"),
-        Figure(f"{name}.cpu", 1_000_000 * cpu_s / count, "us/transition"),
-        Figure(f"{name}.memory", memory.peak_bytes / _MEGABYTE, "MB"),
-    ]
-    print(*figures, sep="\n", flush=True)
-    return figures
+    share_partitions = Path(path).name.rpartition("-")[2]
+    cost = _Cost(f"{way}.{share_partitions}", history.transition_count, duration_s, cpu_s, memory.peak_bytes)
+    print(*cost.figures, sep="\n", flush=True)
+    return cost
 
 
 def _cpu_s() -> float:
