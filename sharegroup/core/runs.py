@@ -64,7 +64,7 @@ class RunMap:
     """An ordered map of runs that do not overlap, with an index for each query of the engine.
 
     The cost of an operation grows with the runs it touches, times the logarithm of all. The indexes and the counts
-    change in `_index`, `_unindex` and `make_available` only, so they cannot drift from the runs.
+    change in `_index`, `_unindex`, `_begin_later` and `make_available` only, so they cannot drift from the runs.
 
     Args:
         runs: ascending runs that do not overlap.
@@ -267,9 +267,10 @@ class RunMap:
         # 1. Make room. A run that begins at the same offset leaves its key for this one.
         replaced = self._runs.get(first)
         if replaced is not None and replaced.last_offset >= last:
-            self._unindex(replaced)
             if replaced.last_offset > last:
-                self._insert(replaced.cut(last + 1, replaced.last_offset))
+                self._begin_later(replaced, last + 1)
+            else:
+                self._unindex(replaced)
         else:
             replaced = None
             self._cut_out(first, last)
@@ -305,6 +306,22 @@ class RunMap:
                 self._insert(whole.cut(whole.first_offset, first_offset - 1))
             if whole.last_offset > last_offset:
                 self._insert(whole.cut(last_offset + 1, whole.last_offset))
+
+    def _begin_later(self, run: Run, first_offset: int) -> None:
+        """Let a run begin at a later offset. Its former key stays, for the run that takes its place."""
+        later = run.cut(first_offset, run.last_offset)
+        if run.state is not _ACQUIRED:
+            self._unindex(run)
+            self._insert(later)
+            return
+        # Most acknowledgements are of the first records of a range: its indexes keep their entries.
+        self._firsts.add(first_offset)
+        del self._runs[run.first_offset]
+        self._runs[first_offset] = later
+        self._first_by_last[run.last_offset] = first_offset
+        self._locks.set(run.first_offset, None)
+        self._locks.set(first_offset, run.deadline_ms)
+        self._held[run.member_id].replace(run.first_offset, first_offset)
 
     def _run_ending_at(self, offset: int) -> Run | None:
         first = self._first_by_last.get(offset)

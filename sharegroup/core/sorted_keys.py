@@ -54,6 +54,15 @@ class SortedKeys(Generic[_Key]):
         else:
             keys.remove(key)
 
+    def replace(self, key: _Key, by: _Key) -> None:
+        """Replace an existing key by one that has the same place in the order."""
+        keys = self._keys
+        if isinstance(keys, list):
+            keys[bisect_left(keys, key)] = by
+        else:
+            keys.remove(key)
+            keys.add(by)
+
     def pop(self, index: int = 0) -> _Key:
         """Remove and return the key at an index."""
         return self._keys.pop(index)
