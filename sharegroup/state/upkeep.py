@@ -142,6 +142,7 @@ class Upkeep:
         now_s, commits = self._monotonic_s(), self._newest - self._version
         is_cold, is_quiet = now_s >= self._snapshot_at_s, now_s >= self._quiet_at_s
         enough = min(self._commits_per_round, COMMITS_PER_QUIET_ROUND) if is_quiet else self._commits_per_round
+        # The last round may have been one of a busy table, with too few rows for a snapshot then.
         is_unsettled = is_quiet and self._newest > self._settled_version
         if (
             commits >= enough
