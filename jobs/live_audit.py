@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         metrics = LiveAuditMetrics(settings.processor.metrics_max_series)
         if options.metrics_port:
             metrics.serve(settings.processor.metrics_host, options.metrics_port)
-        await_table(job, path, options.wait)
+        if not await_table(job, path, options.wait):
+            return
         job.start_jvm()
         auditor = LiveAuditor(job.session(), path, settings.broker, options.output, options.interval, metrics)
         auditor.serve(job.stop, once=options.once)
@@ -50,12 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return Job("live-audit", options.verbose).run(audit)
 
 
-def await_table(job: Job, path: str, wait_s: float) -> None:
-    """Wait until there is a state table."""
+def await_table(job: Job, path: str, wait_s: float) -> bool:
+    """Wait until there is a state table; return False when the job is to stop before.
+
+    Raises:
+        StateTableError: there is none in time.
+    """
     give_up_at = time.monotonic() + wait_s
     while not StateTableReader(path).exists():
-        if time.monotonic() > give_up_at or job.stop.wait(0.5):
+        if time.monotonic() > give_up_at:
             raise StateTableError(f"There is no state table at {path}.", "Start the processor, which creates it.")
+        if job.stop.wait(0.5):
+            return False
+    return True
 
 
 if __name__ == "__main__":

@@ -35,6 +35,10 @@ class EnvironmentNotReadyError(ShareGroupError):
     """Java, Python, the jars or a folder that is needed is missing, too old, or in use."""
 
 
+class TemporaryFilesError(ShareGroupError):
+    """Temporary files cannot be written or read: their disk is full or failed."""
+
+
 class LogError(ShareGroupError):
     """A log (request, response or record log) cannot carry out an operation."""
 

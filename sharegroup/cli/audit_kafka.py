@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from sharegroup.cli.output import JSON, counted, output_option, print_json, prin
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError
 from sharegroup.exit_code import ExitCode
 from sharegroup.state.reader import StateTableReader
+from sharegroup.state.row_filter import RowFilter
 
 
 @click.command(short_help="Print the state as Kafka's own records.")
@@ -41,25 +44,35 @@ def export(group_id: str | None, dump: Path | None, site: Site) -> None:
       sharegroup audit export --group orders
       sharegroup audit export --dump exported
     """
-    rows = StateTableReader(site.state_table_path).rows(group_id=group_id)
-    if group_id is not None and not rows:
+    rows = StateTableReader(site.state_table_path).stored(RowFilter(group_id=group_id))
+    if group_id is not None and not len(rows):
         raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
-    records = kafka_records(rows)
+    records = kafka_records(shown(rows, "exporting"))
     documents = (record_document(record) for record in records)
     if dump is None:
         for document in documents:
             click.echo(_line(document))
         return
+    try:
+        dump.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigurationError(f"The folder {dump} cannot be made: {error}.", "Name a new folder.") from error
+    try:
+        _write_dump(dump, documents)
+    except OSError as error:
+        shutil.rmtree(dump, ignore_errors=True)
+        raise ConfigurationError(
+            f"The folder {dump} cannot be written: {error}.", "Free space there, or name a folder on another disk."
+        ) from error
+
+
+def _write_dump(folder: Path, documents: Iterable[Mapping[str, object]]) -> None:
     offsets: Counter[str] = Counter()
     with ExitStack() as stack:
-        try:
-            dump.mkdir(parents=True)
-            files = {
-                topic: stack.enter_context((dump / name).open("w", encoding="utf-8"))
-                for topic, name in DUMP_FILES.items()
-            }
-        except OSError as error:
-            raise ConfigurationError(f"The folder {dump} cannot be made: {error}.", "Name a new folder.") from error
+        files = {
+            topic: stack.enter_context((folder / name).open("w", encoding="utf-8"))
+            for topic, name in DUMP_FILES.items()
+        }
         for document in documents:
             topic = str(document["topic"])
             files[topic].write(f"{_line({'partition': 0, 'offset': offsets[topic], **document})}\n")

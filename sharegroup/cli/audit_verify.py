@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import click
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sharegroup.audit.replay.request_replay import RequestReplay
 from sharegroup.audit.replay.verify_requests import RequestVerification, verify_requests
 from sharegroup.audit.verification.findings import Finding, Verification
 from sharegroup.cli.audit_source import table_access
 from sharegroup.cli.flags import Site, needs_state_table
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table, transient_progress
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, progress_bar, table
 from sharegroup.errors import GroupIdNotFoundError, LogError, StateTableError, UnknownTopicError
 from sharegroup.exit_code import ExitCode
 from sharegroup.logs.open import open_log
@@ -49,7 +46,7 @@ def verify_command(
       sharegroup audit verify --group orders --output json
       sharegroup audit verify --no-requests
     """
-    with _progress_bar("verify") as progress:
+    with progress_bar("verify") as progress:
         verification = table_access().verify(site.state_table_path, site.settings.broker, group_id, progress)
     if group_id is not None and not verification.row_count:
         raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
@@ -63,7 +60,7 @@ def verify_command(
         _print(verification, replay)
         if not_replayed is not None:
             print_text(f"The request log was not replayed: {not_replayed}")
-    if verification.finding_count or (replay is not None and replay.findings):
+    if verification.finding_count or (replay is not None and replay.finding_count):
         ctx.exit(ExitCode.FAILED)
 
 
@@ -71,8 +68,8 @@ def _replayed(site: Site, is_required: bool) -> tuple[RequestVerification | None
     """Return the result of the replay; or, when nobody asked for it, the reason why there is none."""
     settings = site.settings
     try:
-        with open_log(settings.log, must_exist=True) as log:
-            replay = RequestReplay(site.state_table_path, log, settings.processor, settings.broker)
+        with open_log(settings.log, must_exist=True) as log, progress_bar("replay") as progress:
+            replay = RequestReplay(site.state_table_path, log, settings.processor, settings.broker, progress=progress)
             return verify_requests(replay), None
     except (LogError, UnknownTopicError, StateTableError) as error:
         # Of a table that has lost a file, the findings count: they name it.
@@ -87,7 +84,7 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
         "row_count": verification.row_count,
         "transition_count": verification.transition_count,
         "segment_count": verification.segment_count,
-        "finding_count": verification.finding_count + (len(replay.findings) if replay is not None else 0),
+        "finding_count": verification.finding_count + (replay.finding_count if replay is not None else 0),
         "findings": [
             {
                 "location": finding.location,
@@ -123,42 +120,23 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
 def _print(verification: Verification, replay: RequestVerification | None) -> None:
     rows, transitions = counted(verification.row_count, "row"), counted(verification.transition_count, "transition")
     print_text(f"Replayed {rows} with {transitions}: {counted(verification.finding_count, 'finding')}.")
-    _print_findings(verification.findings)
-    if verification.finding_count > len(verification.findings):
-        print_text(f"Only the first {counted(len(verification.findings), 'finding')} are shown.")
+    _print_findings(verification.findings, verification.finding_count)
     if replay is not None:
         print_text(
             f"Applied {counted(replay.message_count, 'request')} of {counted(replay.commit_count, 'commit')} again, "
             f"and compared {counted(replay.row_count, 'row')} and {counted(replay.answer_count, 'answer')}: "
-            f"{counted(len(replay.findings), 'finding')}."
+            f"{counted(replay.finding_count, 'finding')}."
         )
-        _print_findings(replay.findings)
+        _print_findings(replay.findings, replay.finding_count)
         for gap in replay.gaps:
             print_text(f"Not replayed: {gap}")
     for group_id, reason in sorted(verification.degraded.items()):
         print_text(f"Group {group_id} has records that wait for their dead-letter records: {reason}")
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[Finding], count: int) -> None:
     if findings:
         cells = [(finding.location, finding.violation.invariant, finding.violation.detail) for finding in findings]
         print_text("", table(("LOCATION", "INVARIANT", "DETAIL"), cells))
-
-
-@contextmanager
-def _progress_bar(name: str) -> Iterator[Callable[[float], None]]:
-    """Show how far a command is, on standard error, and only in a terminal.
-
-    Args:
-        name: what it does.
-
-    Yields:
-        A function that takes the share of the work that is done, from 0 to 1.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with transient_progress(*columns) as progress:
-        task = progress.add_task(name, total=1.0)
-        yield lambda share: progress.update(task, completed=share)
+    if count > len(findings):
+        print_text(f"Only {counted(len(findings), 'finding')} are shown.")

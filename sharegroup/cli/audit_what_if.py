@@ -10,7 +10,7 @@ import click
 from sharegroup.audit.replay.delivery_figures import DeliveryFigures
 from sharegroup.audit.replay.what_if import LIMITS, WhatIf, checked_limits, what_if
 from sharegroup.cli.flags import Command, Site, needs_state_table, parse_pairs
-from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
+from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, progress_bar, table
 
 _FIGURES = {
     "delivery_count": "deliveries",
@@ -62,8 +62,8 @@ def what_if_command(group_id: str | None, limits: dict[str, str], site: Site, ou
         raise click.UsageError(f"Name a limit with --set: {', '.join(LIMITS)}.")
     settings = site.settings
     checked = checked_limits(limits)
-    with site.open_log() as log:
-        result = what_if(site.state_table_path, log, settings.processor, settings.broker, checked, group_id)
+    with site.open_log() as log, progress_bar("replay") as progress:
+        result = what_if(site.state_table_path, log, settings.processor, settings.broker, checked, group_id, progress)
     if output == JSON:
         print_json(_document(result))
     else:

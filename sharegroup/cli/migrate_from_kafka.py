@@ -105,7 +105,7 @@ def from_kafka(
     copied = config if result.is_configured else None
     _show(group, name, copied, result, output)
     if not (output == JSON or keep_config) and result.is_configured:
-        _print_config(copied, name, source)
+        _print_config(copied, name, source, execute)
     end_with_failures(result.failures)
 
 
@@ -172,7 +172,7 @@ def _show(
             )
 
 
-def _print_config(config: Mapping[str, str] | None, group_id: str, source: KafkaSource) -> None:
+def _print_config(config: Mapping[str, str] | None, group_id: str, source: KafkaSource, is_executed: bool) -> None:
     """Print the keys that are copied, or how to set them."""
     if config is None:
         group = shlex.quote(group_id)
@@ -181,7 +181,8 @@ def _print_config(config: Mapping[str, str] | None, group_id: str, source: Kafka
             f"sharegroup groups configure --group {group} --alter --add-config share.delivery.count.limit=5"
         )
     elif config:
-        print_text("Configuration copied from the broker:", table(("KEY", "VALUE"), sorted(config.items())))
+        action = "copied" if is_executed else "that would be copied"
+        print_text(f"Configuration {action} from the broker:", table(("KEY", "VALUE"), sorted(config.items())))
     else:
         print_text("The group has no configuration of its own on the broker: the defaults of the processor apply.")
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +14,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from sharegroup.errors import LogUnavailableError, RequestTimedOutError, ShareGroupError
-from sharegroup.exit_code import ExitCode
+from sharegroup.errors import ShareGroupError
+from sharegroup.exit_code import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -118,6 +119,27 @@ def _with_progress(items: Iterable[Item], action: str, total: int | None) -> Ite
             progress.advance(task)
 
 
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[float], None]]:
+    """Show how far a command is, on standard error, and only in a terminal.
+
+    Args:
+        name: what it does.
+
+    Yields:
+        A function that takes the share of the work that is done, from 0 to 1.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with transient_progress(*columns) as progress:
+        task = progress.add_task(name, total=1.0)
+        yield lambda share: progress.update(task, completed=share)
+
+
 def transient_progress(*columns: ProgressColumn) -> Progress:
     """Return a display on standard error that leaves nothing behind."""
     from rich.progress import Progress
@@ -135,5 +157,5 @@ def end_with_failures(failures: Mapping[str, ShareGroupError | None]) -> None:
     for name, error in failed.items():
         click.echo(f"error: {name}: {error}", err=True)
     if failed:
-        is_silent = any(isinstance(error, RequestTimedOutError | LogUnavailableError) for error in failed.values())
-        click.get_current_context().exit(ExitCode.TRY_AGAIN if is_silent else ExitCode.FAILED)
+        may_end = any(exit_code_of(error) is ExitCode.TRY_AGAIN for error in failed.values())
+        click.get_current_context().exit(ExitCode.TRY_AGAIN if may_end else ExitCode.FAILED)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import string
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import click
@@ -25,6 +27,8 @@ _LONGEST_PAUSE_S = 0.1
 """The longest delay of Ctrl-C at a low rate."""
 _MEGABYTE = 1024 * 1024
 _POOL_BYTES = 1 << 20
+_ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
+"""Characters that a shell does not pass on by itself."""
 _PERCENTILES = (50, 95, 99, 99.9)
 
 
@@ -37,7 +41,12 @@ _PERCENTILES = (50, 95, 99, 99.9)
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="Take the values from this file, at random.",
 )
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="Between two values of the file.")
+@click.option(
+    "--payload-delimiter",
+    default="\\n",
+    show_default=True,
+    help="Between two values of the file; \\\\n, \\\\r, \\\\t and \\\\0 stand for one character.",
+)
 @click.option("--payload-monotonic", is_flag=True, help="The values are 0, 1, 2, …")
 @click.option(
     "--throughput", type=float, required=True, metavar="N", help="Records a second, about; -1 is as many as possible."
@@ -76,8 +85,8 @@ def produce_perf(
     """
     if [record_size is not None, payload_file is not None, payload_monotonic].count(True) != 1:
         raise click.UsageError("Give exactly one of --record-size, --payload-file and --payload-monotonic.")
-    if throughput != -1 and throughput <= 0:
-        raise click.UsageError("--throughput must be greater than 0, or -1.")
+    if throughput != -1 and not 0 < throughput < math.inf:
+        raise click.UsageError("--throughput must be greater than 0 and finite, or -1.")
     if payload_file is not None:
         values = _values_of(payload_file, payload_delimiter)
     else:
@@ -233,7 +242,7 @@ def _numbers() -> Iterator[bytes]:
 
 def _values_of(path: Path, delimiter: str) -> Iterator[bytes]:
     """Yield values of a file, at random and without end."""
-    separator = delimiter.encode().decode("unicode_escape").encode()
+    separator = reduce(lambda text, escape: text.replace(*escape), _ESCAPES.items(), delimiter).encode()
     values = path.read_bytes().removesuffix(separator).split(separator) if separator else [path.read_bytes()]
     if not any(values):
         raise ConfigurationError(f"The file {path} is empty.", "Give one with values.")

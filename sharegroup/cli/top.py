@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ _RATE_WINDOW_S = 10
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.2),
+    type=click.FloatRange(min=0.2, max=86_400),
     default=2.0,
     show_default=True,
     help="Seconds from one view to the next.",
@@ -50,6 +51,8 @@ def top(
     Example:
       sharegroup top --interval 1
     """
+    if math.isnan(interval_s):
+        raise click.UsageError("--interval must be a number of seconds.")
     with site.open_log() as opened:
         reader = GroupReader(opened, site.state_table_path, site.settings.broker)
         frame = _frame(reader)

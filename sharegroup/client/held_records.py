@@ -16,7 +16,7 @@ from typing import cast
 from sharegroup.client.exchange import Instant
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.offset_ranges import consecutive, subtract
+from sharegroup.core.offset_ranges import RangeMap, consecutive, subtract
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.logs.port import LogMessage
@@ -214,10 +214,10 @@ def unread(ranges: Iterable[HeldRange], reason: str) -> list[Acknowledgement]:
 
 
 class HeldLocks:
-    """Counts the records that are locked to the member: it sends heartbeats while there are some."""
+    """The records that are locked to the member: it sends signs of life while there are some."""
 
     def __init__(self) -> None:
-        self._record_count = 0
+        self._held: dict[PartitionKey, RangeMap[None]] = {}
         self._until_ms = 0
         self._lock_timeout_ms = 0
         self._seen_ms = 0
@@ -225,26 +225,36 @@ class HeldLocks:
 
     def acquired(self, acquisition: Acquisition) -> None:
         """Add an acquisition."""
-        self._record_count += acquisition.record_count
+        for held in acquisition.ranges:
+            self._held.setdefault(held.key, RangeMap()).assign(held.first_offset, held.last_offset, None)
         self._lock_timeout_ms = acquisition.lock_timeout_ms
         self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
 
     def acknowledged(self, acknowledgements: Iterable[Acknowledgement], is_refused: bool) -> None:
-        """Handle the answer to acknowledgements: a renewed record stays locked, any other one does not."""
+        """Handle the answer to acknowledgements.
+
+        A renewed record stays locked, and one whose renewal was refused until its lock ends; any other one does not.
+        """
         for acknowledgement in acknowledgements:
-            if acknowledgement.acknowledge_type is AcknowledgeType.RENEW and not is_refused:
+            if acknowledgement.acknowledge_type is not AcknowledgeType.RENEW:
+                self._release(acknowledgement)
+            elif not is_refused:
                 self._until_ms = max(self._until_ms, self._seen_ms + self._lock_timeout_ms)
-            else:
-                self._record_count -= acknowledgement.last_offset - acknowledgement.first_offset + 1
 
     def are_held(self, epoch_ms: int) -> bool:
         """Return True while a record is locked to the member; epoch ms."""
         self._seen_ms = epoch_ms
-        if self._record_count <= 0 or epoch_ms >= self._until_ms:
+        if epoch_ms >= self._until_ms:
             # Acquisitions whose locks ended were never acknowledged.
-            self._record_count = 0
-            return False
-        return True
+            self._held.clear()
+        return bool(self._held)
+
+    def _release(self, acknowledgement: Acknowledgement) -> None:
+        held = self._held.get(acknowledgement.key)
+        if held is not None:
+            held.remove(acknowledgement.first_offset, acknowledgement.last_offset)
+            if not held:
+                del self._held[acknowledgement.key]
 
 
 class WaitingAcquisitions:

@@ -50,6 +50,8 @@ class LocalMemberLock:
         try:
             folder.mkdir(exist_ok=True)
             self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # The processor may be another user's, whatever this one's umask is.
+            os.fchmod(self._descriptor, 0o644)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             os.write(self._descriptor, json.dumps({"group_id": group_id, "member_id": member_id}).encode())
             # Other processes take it for a member's file only now that it is locked.
@@ -89,7 +91,8 @@ class LocalMemberLocks:
         for path in self._folder.iterdir():
             if path.name.startswith(_NEW):
                 continue
-            with suppress(FileNotFoundError, ValueError, KeyError):
+            # What cannot be read now is no ended member: it may be another look's, and its locks end by time anyway.
+            with suppress(OSError, ValueError, KeyError):
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -165,6 +165,11 @@ class Commit:
         """Return True if there are durable changes, or a message is to be announced before it is applied."""
         return self.attempted_offset is not None or any(output.rows for output in self.outputs)
 
+    @property
+    def is_careful(self) -> bool:
+        """Return True if the next message waits for this commit, as each one does after starts that failed."""
+        return self.attempted_offset is not None or self.is_marker_due
+
     def effects(self) -> Iterator[Effect]:
         """Yield the effects of all groups, in order of application."""
         return chain.from_iterable(output.effects for output in self.outputs)

@@ -333,7 +333,7 @@ class Loop:
     def _run_commits(self) -> None:
         try:
             while self._failure is None:
-                self._pace.wait(self._changed, lambda: self._is_stopping or not self._pending.needs_commit)
+                self._pace.wait(self._changed, self._may_begin)
                 if self.commit_and_publish():
                     continue
                 with self._changed:
@@ -343,6 +343,10 @@ class Loop:
                         self._changed.wait(self._unmarked.wait_s(self._monotonic_s()))
         except BaseException as failure:
             self.fail(failure)
+
+    def _may_begin(self) -> bool:
+        """Return True if a commit need not wait for its interval, or there is none to make."""
+        return self._is_stopping or not self._pending.needs_commit or self._pending.is_careful
 
     def _has_work(self) -> bool:
         if not self._pending.is_empty:

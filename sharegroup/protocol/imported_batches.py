@@ -10,7 +10,8 @@ from pydantic import Field
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.state_batches import StateBatch
 
-_Offset = Annotated[int, Field(ge=0, lt=2**63)]
+_Offset = Annotated[int, Field(ge=0, lt=2**63 - 1)]
+"""Below the highest number of 64 bits: the start offset after the last record is a number of 64 bits, too."""
 _DeliveryCount = Annotated[int, Field(ge=0, lt=2**15)]
 ImportedBatch = tuple[_Offset, _Offset, RecordState, _DeliveryCount]
 """First and last offset, delivery state, delivery count. As a list it takes a third of the bytes of an object."""

@@ -23,7 +23,7 @@ def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[Held
         The readable ranges, and acknowledgements of the other offsets.
     """
     ranges = list(ranges)
-    topics = _existing_topics(log, {(held.topic, held.topic_id) for held in ranges})
+    topics = _existing_topics(log, ranges)
     readable: list[HeldRange] = []
     unreadable: list[Acknowledgement] = []
     for held in ranges:
@@ -87,13 +87,19 @@ def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[Hel
     return shares
 
 
-def _existing_topics(log: Log, topics: Iterable[tuple[str, str]]) -> dict[str, dict[int, PartitionOffsets]]:
-    """Return the offsets of those topics (name, id) that still exist."""
+def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[int, PartitionOffsets]]:
+    """Return the offsets of the partitions of ranges whose topics still exist.
+
+    Only these partitions are asked for: another one of the topic may have no leader.
+    """
+    partitions: dict[tuple[str, str], set[int]] = {}
+    for held in ranges:
+        partitions.setdefault((held.topic, held.topic_id), set()).add(held.partition)
     offsets: dict[str, dict[int, PartitionOffsets]] = {}
-    for topic, topic_id in topics:
+    for (topic, topic_id), of_topic in partitions.items():
         try:
             if log.describe_topic(topic).topic_id == topic_id:
-                offsets[topic] = log.offsets(topic)
+                offsets[topic] = log.offsets(topic, of_topic)
         except UnknownTopicError:
             continue
     return offsets

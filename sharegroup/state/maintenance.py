@@ -6,6 +6,7 @@ Rows only move from file to file, so upkeep may run beside a processor; their or
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ from sharegroup.state.table_storage import StoredFile, TableStorage
 
 FILE_BYTES = 64 * 1024 * 1024
 """Size up to which maintenance merges files; the processor's upkeep makes smaller ones."""
+
+_MOST_AHEAD_MS = 60_000
 
 _logger = logging.getLogger(__name__)
 
@@ -166,18 +169,26 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
     """Delete the files that no version of the last five minutes needs, by the list of the folder.
 
     A checkpoint does not name files that were removed before that time, so the log alone forgets most of them. Files
-    that no commit names, which a process leaves that is killed before its commit, are deleted, too.
+    that no commit names, which a process leaves that is killed before its commit, are deleted, too. So are those of a
+    rewrite that takes longer than the five minutes: on a local disk nothing is deleted during one.
 
     Args:
         path: the table's folder.
         is_dry_run: only return the files that would be deleted.
 
+    Returns:
+        The deleted files; none while another process merges or prunes, and none on a store when this machine's clock is
+        a minute or more ahead of the store's: files of the last minutes would look as old as those.
+
     Raises:
         StateTableError: there is no table, or it cannot be read or written.
     """
-    with translated(path, "vacuumed"):
-        unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=True)}
+    open_table(path)
+    with translated(path, "vacuumed"), reorganizing(path) as is_mine:
         storage = storage_of(path)
+        if not is_mine or (is_in_store(path) and _is_clock_ahead(path, storage)):
+            return FileCount()
+        unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=True)}
         files = [file for file in storage.files("") if file.name in unneeded] if unneeded else []
         if is_in_store(path) and files and not is_dry_run:
             # The library deletes many objects with one request.
@@ -187,6 +198,19 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
             for file in files:
                 storage.delete(file.name)
     return _counted(files)
+
+
+def _is_clock_ahead(path: str, storage: TableStorage) -> bool:
+    # The library compares the times of the store with this machine's clock.
+    ahead_ms = time.time_ns() // 1_000_000 - storage.now_ms()
+    if ahead_ms < _MOST_AHEAD_MS:
+        return False
+    _logger.warning(
+        "No files of state table %s are deleted: the clock of this machine is %d s ahead of the store's. Set it right.",
+        path,
+        ahead_ms // 1_000,
+    )
+    return True
 
 
 def clean_log(path: str) -> None:

@@ -25,7 +25,7 @@ from sharegroup.config.table_location import (
     store_address,
 )
 from sharegroup.errors import ConfigurationError, StateTableError
-from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, StoredFile, reason_of
+from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, StoredFile, StoreError, reason_of
 
 try:
     import obstore
@@ -37,10 +37,6 @@ except ImportError as error:
     ) from error
 
 _CLOCK = "_sharegroup_clock"
-
-
-class StoreError(OSError):
-    """A request to an object store failed; after a put, the object may nevertheless be there."""
 
 
 class ObjectStorage:

@@ -66,7 +66,7 @@ def rows_by_partition(pieces: Iterable[pa.Table], size_bytes: int) -> Iterator[I
         size_bytes: size of the data files that they come from, at most.
 
     Raises:
-        OSError: the disk for temporary files is full, or failed.
+        TemporaryFilesError: the disk for temporary files is full, or failed.
     """
     count = 1
     while count < _MOST_BUCKETS and count * _FILE_BYTES_PER_BUCKET < size_bytes:

@@ -164,7 +164,8 @@ class StateTableReader:
 
     def lost_files(self) -> dict[str, tuple[int, int]]:
         """Return the data files that the table has and the disk does not: path → first and last commit id."""
-        lost = [file for file in self._files(self._newest()) if not self._is_present(file)]
+        with translated(self._path, "read"):
+            lost = [file for file in self._files(self._newest()) if not self._is_present(file)]
         return {file.path: (file.lowest_commit_id or NO_COMMIT, file.highest_commit_id) for file in lost}
 
     def files_without(self, lost: Collection[str]) -> list[str]:

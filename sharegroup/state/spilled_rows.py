@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, pairwise
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_MOST_BUFFERED_BYTES = 64 * 1024 * 1024
+from sharegroup.errors import TemporaryFilesError
+
+_MOST_BUFFERED_BYTES = 32 * 1024 * 1024
+_MOST_GROUPS = 64
+"""Groups in a file, which are read one by one."""
 _FACTOR = 104_729
 """A prime: keys that differ by a few have buckets that differ."""
 _MASK = (1 << 40) - 1
@@ -19,18 +26,36 @@ BucketOf = Callable[[pa.Table], pa.Array]
 """Returns the bucket of each row, from 0 on."""
 
 
+@contextmanager
+def temporary_files(folder: Path) -> Iterator[None]:
+    """Translate the errors of the disk with temporary files.
+
+    Raises:
+        TemporaryFilesError: the disk is full or failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise TemporaryFilesError(
+            f"Temporary files in {folder} cannot be written or read: {error.strerror or error}.",
+            "Free space there, or name a folder on a larger disk by the environment variable TMPDIR.",
+        ) from error
+
+
 class SpilledRows:
     """Rows in buckets; a few of them stay in memory.
 
     What does not stay is written in files that each have some rows of every bucket: so few files are open, however
-    many buckets there are.
+    many buckets there are. To read a few rows costs as much as to read a thousand, so a file divides them into a few
+    groups of neighbouring buckets, and a group is divided again when one of its buckets is taken. Take the buckets in
+    their order.
 
     Args:
         folder: the folder for the files.
         name: prefix of their names.
         bucket_count: number of buckets.
         bucket_of: divides the rows.
-        most_buffered_bytes: bytes of rows that stay in memory; None is 64 MiB.
+        most_buffered_bytes: bytes of rows that stay in memory; None is 32 MiB.
     """
 
     def __init__(
@@ -45,20 +70,23 @@ class SpilledRows:
         self._name = name
         self._bucket_of = bucket_of
         self._bucket_count = bucket_count
+        self._group_size = -(-bucket_count // _MOST_GROUPS)
         self._most_buffered_bytes = _MOST_BUFFERED_BYTES if most_buffered_bytes is None else most_buffered_bytes
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
-        self._bytes = [0] * bucket_count
+        self._bytes = np.zeros(bucket_count, np.int64)
         self._divided: list[tuple[pa.Table, list[int]]] = []
-        """Rows in memory in the order of their buckets, and where each bucket begins."""
-        self._files: list[tuple[Path, dict[int, int]]] = []
-        """Files, with the position of each bucket in them."""
+        """Rows in memory in the order of their buckets, and where each group begins."""
+        self._files: list[tuple[Path, list[int]]] = []
+        """Files, with the groups in them."""
+        self._open_group: tuple[int, SpilledRows] | None = None
+        """The group that was divided last."""
 
     def add(self, rows: pa.Table) -> None:
         """Add rows; all have the same columns.
 
         Raises:
-            OSError: the disk is full or failed.
+            TemporaryFilesError: the disk is full or failed.
         """
         if rows.num_rows:
             self._buffered.append(rows)
@@ -69,13 +97,13 @@ class SpilledRows:
     def size_bytes(self, bucket: int) -> int:
         """Return the bytes that the rows of a bucket take in memory, about; no rows are added any more."""
         self._divide()
-        return self._bytes[bucket]
+        return int(self._bytes[bucket])
 
     def take(self, bucket: int) -> pa.Table | None:
         """Return the rows of a bucket, None when it has none; no rows are added any more.
 
         Raises:
-            OSError: the disk failed.
+            TemporaryFilesError: the disk is full or failed.
         """
         pieces = list(self.taken(bucket))
         return pa.concat_tables(pieces) if pieces else None
@@ -84,47 +112,85 @@ class SpilledRows:
         """Yield the rows of a bucket piece by piece, in the order in which they were added.
 
         Raises:
-            OSError: the disk failed.
+            TemporaryFilesError: the disk is full or failed.
         """
         self._divide()
-        for path, positions in self._files:
-            if bucket in positions:
-                with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-                    yield pa.Table.from_batches([reader.get_batch(positions[bucket])])
+        if self._group_size == 1:
+            return self._taken_group(bucket)
+        group, bucket_of_group = divmod(bucket, self._group_size)
+        return self._divided_group(group).taken(bucket_of_group)
+
+    def _taken_group(self, group: int) -> Iterator[pa.Table]:
+        for path, groups in self._files:
+            position = bisect_left(groups, group)
+            if groups[position : position + 1] == [group]:
+                yield self._stored(path, position)
         for rows, begin in self._divided:
-            if begin[bucket] < begin[bucket + 1]:
-                yield rows.slice(begin[bucket], begin[bucket + 1] - begin[bucket])
+            if begin[group] < begin[group + 1]:
+                yield rows.slice(begin[group], begin[group + 1] - begin[group])
+
+    def _stored(self, path: Path, position: int) -> pa.Table:
+        with temporary_files(self._folder), pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
+            return pa.Table.from_batches([reader.get_batch(position)])
+
+    def _divided_group(self, group: int) -> SpilledRows:
+        if self._open_group is not None:
+            former, divided = self._open_group
+            if former == group:
+                return divided
+            divided.remove_files()
+        first = group * self._group_size
+        divided = SpilledRows(
+            self._folder,
+            f"{self._name}-{group}",
+            self._group_size,
+            lambda rows: pc.subtract(self._bucket_of(rows), first),
+            self._most_buffered_bytes,
+        )
+        for piece in self._taken_group(group):
+            divided.add(piece)
+        self._open_group = group, divided
+        return divided
+
+    def remove_files(self) -> None:
+        """Remove the files; no rows are taken any more."""
+        with temporary_files(self._folder):
+            for path, _ in self._files:
+                path.unlink()
 
     def _divide(self) -> None:
         if self._buffered:
-            self._divided.append(self._in_buckets())
+            self._divided.append(self._in_groups())
 
     def _flush(self) -> None:
-        rows, begin = self._in_buckets()
+        rows, begin = self._in_groups()
         path = self._folder / f"{self._name}-{len(self._files)}.arrow"
-        filled = [bucket for bucket in range(self._bucket_count) if begin[bucket] < begin[bucket + 1]]
+        filled = [group for group, (first, end) in enumerate(pairwise(begin)) if first < end]
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
-            for bucket in filled:
-                (batch,) = rows.slice(begin[bucket], begin[bucket + 1] - begin[bucket]).to_batches()
+        with (
+            temporary_files(self._folder),
+            pa.OSFile(str(path), "wb") as file,
+            pa.ipc.new_file(file, rows.schema, options=options) as writer,
+        ):
+            for group in filled:
+                (batch,) = rows.slice(begin[group], begin[group + 1] - begin[group]).to_batches()
                 writer.write_batch(batch)
-        self._files.append((path, {bucket: position for position, bucket in enumerate(filled)}))
+        self._files.append((path, filled))
 
-    def _in_buckets(self) -> tuple[pa.Table, list[int]]:
-        """Take what is buffered, in the order of the buckets, and where each one begins."""
+    def _in_groups(self) -> tuple[pa.Table, list[int]]:
+        """Take what is buffered, in the order of the buckets, and where each group begins."""
         rows = pa.concat_tables(self._buffered).combine_chunks()
         self._buffered, self._buffered_bytes = [], 0
         if self._bucket_count == 1:
-            begin = [0, rows.num_rows]
+            counts = np.array([rows.num_rows])
         else:
             buckets = self._bucket_of(rows)
             rows = rows.take(pc.array_sort_indices(buckets)).combine_chunks()
-            counts = dict.fromkeys(range(self._bucket_count), 0)
-            counts.update((counted["values"], counted["counts"]) for counted in pc.value_counts(buckets).to_pylist())
-            begin = [0, *accumulate(counts.values())]
-        for bucket, (first, end) in enumerate(pairwise(begin)):
-            self._bytes[bucket] += (end - first) * rows.nbytes // max(rows.num_rows, 1)
-        return rows, begin
+            counts = np.bincount(buckets.to_numpy(), minlength=self._bucket_count)
+        self._bytes += counts * rows.nbytes // max(rows.num_rows, 1)
+        # The last group may have fewer buckets.
+        last = [*range(self._group_size - 1, self._bucket_count - 1, self._group_size), self._bucket_count - 1]
+        return rows, [0, *np.cumsum(counts)[last].tolist()]
 
 
 def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:

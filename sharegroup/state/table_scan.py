@@ -7,6 +7,7 @@ its writer made some. A file that was lost or changed in place is reported by it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from sharegroup.state.data_files import FILE_SCHEMA
 from sharegroup.state.delta_table import data_files, open_table, translated
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
+from sharegroup.state.table_storage import StoreError
 
 _ROWS_AT_ONCE = 16_384
 
@@ -139,7 +141,8 @@ def damage_of(path: str, file: ScannedFile) -> str:
 def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator[pa.Table]:
     """Yield the rows of a file; it is compared with the Delta log on the way."""
     try:
-        size_bytes = storage_of(path).size_bytes(file.path)
+        with _only_damage(path):
+            size_bytes = storage_of(path).size_bytes(file.path)
     except OSError as error:
         raise _DamagedError(error.strerror or str(error)) from None
     if size_bytes != file.size_bytes:
@@ -148,7 +151,8 @@ def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator
     of_file = [field for field in FILE_SCHEMA if field.name in columns]
     stored = [field.name for field in of_file]
     try:
-        source = pa.BufferReader(storage_of(path).read(file.path)) if is_in_store(path) else Path(path, file.path)
+        with _only_damage(path):
+            source = pa.BufferReader(storage_of(path).read(file.path)) if is_in_store(path) else Path(path, file.path)
         with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
             for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=stored, use_threads=False):
                 rows = pa.Table.from_batches([batch]).select(stored).cast(pa.schema(of_file))
@@ -160,6 +164,21 @@ def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator
         raise _DamagedError(str(error).splitlines()[0]) from None
     if file.row_count not in (None, row_count):
         raise _DamagedError(f"it has {row_count} rows, the Delta log says {file.row_count}")
+
+
+@contextmanager
+def _only_damage(path: str) -> Iterator[None]:
+    """Translate failures of an object store that say nothing about the object.
+
+    Raises:
+        StateTableError: the store did not answer, or refused.
+        FileNotFoundError: it does not have the object.
+    """
+    try:
+        yield
+    except StoreError:
+        with translated(path, "read"):
+            raise
 
 
 def commits_of(scan: TableScan) -> Iterator[pa.Table]:

@@ -92,6 +92,10 @@ class TableStorage(Protocol):
         """Return the time by the clock that `StoredFile.modified_ms` has; epoch ms."""
 
 
+class StoreError(OSError):
+    """A request to an object store failed; after a put, the object may nevertheless be there."""
+
+
 def reason_of(error: Exception) -> str:
     """Return the text of a store's error in one line, without the colours and structures of the library."""
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]

@@ -3,9 +3,9 @@
     python -m sharegroup.state.upkeep PATH [--snapshot-interval-ms MS]
 
 The process prints a line of JSON for each round. It ends when its standard input is closed, so with its parent.
-A round is due after 500 commits; once no other follows for five seconds, after 20 of them or when a snapshot is due,
-so that a recovery from a quiet table reads next to nothing besides its snapshot; and after five minutes with any
-commit. A round, as far as it is due:
+A round is due after 500 commits; on a local disk, once no other follows for five seconds, after 20 of them or when a
+snapshot is due, so that a recovery from a quiet table reads next to nothing besides its snapshot; and after five
+minutes with any commit. A round, as far as it is due:
 
 1. Merge small files (`file_merge`).
 2. Write a checkpoint and clean up the log: it is opened once for both, and the next steps open it cheaply.
@@ -301,12 +301,19 @@ class UpkeepProcess:
             self._on_report(UpkeepReport(error=f"the upkeep's process ended with exit code {exit_code}"))
             if process.stdin is not None:
                 process.stdin.close()
-            if self._is_stopping.wait(_PAUSE_AFTER_FAILURE_S):
-                return
-            try:
-                self._start_process()
-            except OSError as error:
-                self._on_report(UpkeepReport(error=f"the upkeep's process cannot be started: {error}"))
+            while not self._is_started_again():
+                pass
+
+    def _is_started_again(self) -> bool:
+        """Return False if another try is due: the process cannot be started at the moment."""
+        if self._is_stopping.wait(_PAUSE_AFTER_FAILURE_S):
+            return True
+        try:
+            self._start_process()
+        except OSError as error:
+            self._on_report(UpkeepReport(error=f"the upkeep's process cannot be started: {error}"))
+            return False
+        return True
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -56,6 +56,9 @@ def test_values_of_a_file(cli: CommandLine) -> None:
     payload = ("--payload-file", str(file), "--payload-delimiter", ";")
     cli.out(*LOAD, "--num-records", "60", *payload, "--throughput", "-1")
     assert {value for of_partition in values(cli) for value in of_partition} == {b"a", b"b", b"c"}
+    file.write_text("déé\\xé", encoding="utf-8")
+    cli.out(*LOAD, "--num-records", "60", "--payload-file", str(file), "--payload-delimiter", "é", "--throughput", "-1")
+    assert {b"d", b"", b"\\x"} < {value for of_partition in values(cli) for value in of_partition}
     file.write_text("", encoding="utf-8")
     assert "is empty" in cli.error(*LOAD, "--num-records", "1", *payload, "--throughput", "-1", exit_code=2)
 

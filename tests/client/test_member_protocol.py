@@ -17,6 +17,7 @@ from sharegroup.errors import (
     ApiError,
     GroupMaxSizeReachedError,
     GroupQuarantinedError,
+    InvalidRecordStateError,
     InvalidRequestError,
     ShareSessionNotFoundError,
     UnknownMemberIdError,
@@ -82,6 +83,24 @@ class Driver:
         request = next(request for request in self.unanswered if request[1] == api_key)
         self.unanswered.remove(request)
         self.receives(request[0], api_key, body, leader_epoch)
+
+    def refuses(self, first: int | None = None, last: int = 0) -> None:
+        """Answer the oldest acknowledgement of "orders" with an error, and with acquired records."""
+        request = next(request for request in self.unanswered if ":0-9:" in _word(request[2]))
+        self.unanswered.remove(request)
+        acquired = [] if first is None else [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)]
+        partition = PartitionResponse(
+            partition_index=0,
+            is_acknowledged=True,
+            acknowledge_error_code=InvalidRecordStateError.code,
+            acquired_records=acquired,
+        )
+        response = ShareFetchResponse(
+            lock_deadline_ms=EPOCH_MS + self.now_ms + LOCK_MS,
+            acquisition_lock_timeout_ms=LOCK_MS,
+            responses=[TopicResponse(topic_id=TOPIC_IDS["orders"], partitions=[partition])],
+        )
+        self.receives(request[0], request[1], response)
 
     def announces(self, leader_epoch: int, state_id: str = "") -> None:
         """Announce a processor."""
@@ -475,6 +494,40 @@ class TestSignsOfLife:
         driver.sends()
         driver.answers(ApiKey.SHARE_FETCH, ACCEPTED)
         driver.now_ms = 6_000
+        assert "alive" not in driver.sends()
+
+    @pytest.mark.parametrize("looks_at_the_end", [True, False])
+    def test_records_whose_locks_ended_do_not_hide_those_that_came_with_the_refusal(
+        self, looks_at_the_end: bool
+    ) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        late = driver.protocol.take(driver.at)
+        assert late is not None
+        driver.now_ms = LOCK_MS + 1
+        if looks_at_the_end:
+            driver.sends()
+        driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in late.ranges])
+        driver.sends()
+        driver.refuses(first=10, last=19)
+        driver.sends()
+        driver.now_ms += 1_500
+        assert driver.sends() == ["alive"]
+
+    def test_a_refused_renewal_leaves_the_lock_to_its_end(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        taken = driver.protocol.take(driver.at)
+        assert taken is not None
+        driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.RENEW) for held in taken.ranges])
+        driver.sends()
+        driver.refuses()
+        driver.sends()
+        driver.now_ms += 1_500
+        assert driver.sends() == ["alive"]
+        driver.now_ms = LOCK_MS + 1
         assert "alive" not in driver.sends()
 
     def test_whoever_may_return_says_nothing(self) -> None:

@@ -101,6 +101,7 @@ def test_a_file_that_is_no_members_is_passed_over(log: LocalLog, locks: MemberLo
     folder = log.path.with_name(log.path.name + ".members")
     (folder / "strange").write_text("not JSON")
     (folder / "strange2").write_text('{"group_id": "orders"}')
+    (folder / "folder").mkdir()
     assert ended(locks) == []
 
 

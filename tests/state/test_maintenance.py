@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,19 @@ def test_upkeep_of_a_missing_table_is_an_error(table_path: str, upkeep: object) 
     assert callable(upkeep)
     with pytest.raises(StateTableError, match="no state table"):
         upkeep(table_path)
+
+
+def test_a_vacuum_leaves_the_files_of_a_rewrite_that_takes_long(table_path: str) -> None:
+    StateTableWriter.open(table_path, {}).append(batch_rows(0), 0)
+    unnamed = next(Path(table_path).glob("date=*")) / "rewritten.parquet"
+    unnamed.write_bytes(b"not committed yet")
+    long_ago_s = time.time() - 3_600
+    os.utime(unnamed, (long_ago_s, long_ago_s))
+    with reorganizing(table_path) as is_mine:
+        assert is_mine
+        assert vacuum(table_path).files == 0
+    assert vacuum(table_path).files == 1
+    assert not unnamed.exists()
 
 
 def test_two_never_merge_the_same_files(table_path: str, reader: StateTableReader) -> None:

@@ -23,6 +23,7 @@ from sharegroup.logs.port import LogRecord
 from sharegroup.protocol import share_group_records, share_state_records
 from sharegroup.protocol.share_group_records import OFFSETS_TOPIC, ShareGroupRecord, StatePartitionMetadata
 from sharegroup.protocol.share_state_records import STATE_TOPIC, ShareStateRecord
+from sharegroup.state.spilled_rows import temporary_files
 
 RUN_BYTES = 32 * 1024 * 1024
 """Bytes of a run."""
@@ -48,7 +49,11 @@ class SortedItems:
         self._folder: TemporaryDirectory[str] | None = None
 
     def add(self, item: tuple[Any, ...], size_bytes: int) -> None:
-        """Take an item, and how many bytes it counts for."""
+        """Take an item, and how many bytes it counts for.
+
+        Raises:
+            TemporaryFilesError: the disk is full or failed.
+        """
         self._run.append(item)
         self._size_bytes += size_bytes
         if self._size_bytes >= self._run_bytes:
@@ -62,7 +67,7 @@ class SortedItems:
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="sharegroup-import-")
         path = Path(self._folder.name) / str(len(self._paths))
-        with path.open("wb") as file:
+        with temporary_files(path.parent), path.open("wb") as file:
             for item in sorted(self._run):
                 pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
         self._paths.append(path)

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Protocol
 
 from sharegroup.audit.replay.request_log import RequestLog
+from sharegroup.audit.verification.verify_table import Progress
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.model import attribute_name
 from sharegroup.config.processor_config import ProcessorConfig
@@ -137,6 +138,7 @@ class RequestReplay:
         config: names and partition counts of the topics.
         broker: defaults and bounds that were in force, for processors whose Fence does not have them.
         editor: changes what is replayed; None replays it as it was.
+        progress: called now and then.
 
     A replay with changes continues over takeovers with its own state; else each takeover begins with the recorded one,
     as it does after a gap.
@@ -149,6 +151,7 @@ class RequestReplay:
         config: ProcessorConfig,
         broker: BrokerConfig,
         editor: CutEditor | None = None,
+        progress: Progress = lambda _: None,
     ) -> None:
         self.gaps: list[Gap] = []
         self._scan = TableScan(path)
@@ -166,6 +169,7 @@ class RequestReplay:
         self._answers = AnswerRecords(log, self._config)
         self._requests = RequestLog(log, config.request_topic_name)
         self._editor = editor
+        self._progress = progress
         self._state = FoldedState()
         self._own_state: FoldedState | None = None
         self._last: RecordedCommit | None = None
@@ -191,6 +195,7 @@ class RequestReplay:
             replayed = self._replayed(recorded)
             _advance(self._state, recorded.rows)
             self._last = recorded
+            self._progress((marker.commit_id + 1) / ((self._scan.last_commit_id or 0) + 1))
             if replayed is not None:
                 yield replayed
 

@@ -37,7 +37,8 @@ class RequestVerification:
         message_count: messages of the request log in them.
         row_count: rows compared.
         answer_count: answers compared.
-        findings: differences, in the order of the commits.
+        finding_count: differences.
+        findings: the first ones of each group and leader epoch, in the order of the commits.
         gaps: commits that could not be replayed; they are no findings.
     """
 
@@ -45,16 +46,16 @@ class RequestVerification:
     message_count: int = 0
     row_count: int = 0
     answer_count: int = 0
+    finding_count: int = 0
     findings: list[Finding] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
 
-def verify_requests(replay: RequestReplay, passed: Callable[[int], None] = lambda _: None) -> RequestVerification:
+def verify_requests(replay: RequestReplay) -> RequestVerification:
     """Compare each commit with the replay of its messages.
 
     Args:
         replay: the replay, without changes.
-        passed: called with the id of each commit that was compared.
     """
     result = RequestVerification()
     counts: Counter[tuple[int, str]] = Counter()
@@ -64,9 +65,9 @@ def verify_requests(replay: RequestReplay, passed: Callable[[int], None] = lambd
         for group_id, finding in _differences(commit, result):
             key = commit.recorded.marker.leader_epoch, group_id
             counts[key] += 1
+            result.finding_count += 1
             if counts[key] <= _MOST_OF_GROUP:
                 result.findings.append(finding)
-        passed(commit.recorded.marker.commit_id)
     result.gaps = list(replay.gaps)
     return result
 

@@ -19,6 +19,7 @@ from sharegroup.actor.effects import Wake
 from sharegroup.audit.history.extent import no_commit
 from sharegroup.audit.replay.delivery_figures import ACKNOWLEDGE_CAUSES, DeliveryFigures
 from sharegroup.audit.replay.request_replay import CutEditor, Gap, RequestReplay
+from sharegroup.audit.verification.verify_table import Progress
 from sharegroup.config.broker import DELIVERY_LIMIT, LOCK_DURATION, RECORD_LOCKS, BrokerConfig, LimitedSetting
 from sharegroup.config.group import GroupConfig
 from sharegroup.config.model import attribute_name
@@ -103,6 +104,7 @@ def what_if(
     broker: BrokerConfig,
     limits: Mapping[str, int],
     group_id: str | None = None,
+    progress: Progress = lambda _: None,
 ) -> WhatIf:
     """Replay the request log under other limits.
 
@@ -113,6 +115,7 @@ def what_if(
         broker: defaults and bounds that were in force.
         limits: group key → value; see `LIMITS`.
         group_id: only the figures of this group; None for all.
+        progress: called now and then.
 
     Raises:
         GroupIdNotFoundError: there was never such a group.
@@ -123,7 +126,7 @@ def what_if(
         raise GroupIdNotFoundError(f"Group {group_id} is not in the state table.", "Check its name.")
     result = WhatIf(limits)
     editor = _OtherLimits(limits)
-    replay = RequestReplay(path, log, config, broker, editor)
+    replay = RequestReplay(path, log, config, broker, editor, progress)
     gap_count = 0
     for commit in replay.commits():
         if len(replay.gaps) > gap_count:

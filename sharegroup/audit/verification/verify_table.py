@@ -171,7 +171,8 @@ class _TableVerification:
             divided = in_segments(piece)
             rows.segments.add(divided)
             is_marker = pc.equal(piece["record_type"], RecordType.COMMIT_MARKER.value)
-            rows.few.append(few_rows(piece))
+            few = few_rows(piece)
+            rows.few += [few] if few.num_rows else []
             rows.chains.add(chain_rows(piece))
             rows.counts.add(_with_bucket(counted_rows(piece)))
             markers = piece.filter(is_marker).select(["record_type", "commit_id", "leader_epoch", "payload"])

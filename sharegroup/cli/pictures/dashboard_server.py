@@ -8,6 +8,7 @@ elsewhere.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -58,7 +59,7 @@ class DashboardServer:
         pages = {path: (kind, text.encode()) for path, (kind, text) in files.items()}
         handler = type("DashboardHandler", (_Handler,), {"groups": groups, "pages": pages})
         try:
-            self._server = ThreadingHTTPServer((HOST, port), handler)
+            self._server = _Server((HOST, port), handler)
         except OSError as error:
             raise ConfigurationError(
                 f"Port {port} of {HOST} cannot be listened on: {error.strerror}.",
@@ -82,6 +83,13 @@ class DashboardServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A browser that leaves during an answer is no error.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -117,8 +117,11 @@ class LiveGroups:
 
     def history(self, group_id: str, topic: str, partition: int, offset: int) -> Document:
         """Return the transitions of one record, the last ones of very many."""
+        row_filter = RowFilter(
+            record_types=_HISTORY_TYPES, group_id=group_id, topic=topic, partition=partition, touching=(offset, offset)
+        )
         with self._lock:
-            rows = self._table.stored(RowFilter(record_types=_HISTORY_TYPES, group_id=group_id))
+            rows = self._table.stored(row_filter)
         transitions = record_transitions(rows, topic, partition, offset)
         return {
             "group_id": group_id,

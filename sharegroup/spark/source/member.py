@@ -124,7 +124,12 @@ class SourceMember:
             return None
         if acquisition is None:
             return None
-        ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
+        try:
+            ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
+        except ShareGroupError:
+            # The query ends; nothing has received these records, so that their delivery does not count.
+            self.return_unread(acquisition.ranges, "the log could not be read")
+            raise
         self.group_member.acknowledge(unreadable)
         return Acquisition(tuple(ranges), acquisition.lock_deadline_ms, acquisition.lock_timeout_ms)
 
