@@ -226,11 +226,18 @@ class KafkaTopics:
         """Return the first offset whose timestamp is at or after a time; None when there is no such record."""
         target = TopicPartition(topic, partition)
         spec = OffsetSpec.for_timestamp(max(timestamp_ms, 0))
-        (answer,) = self._clients.ask(
-            f"look up a time in partition {topic}-{partition}",
-            lambda admin: admin.list_offsets({target: spec}, request_timeout=_LEADER_TIMEOUT_S),
-        )
-        return None if answer.offset == _NO_RECORD else int(answer.offset)
+        action = f"look up a time in partition {topic}-{partition}"
+        deadline = self._clients.deadline()
+        while True:
+            (answer,) = self._clients.ask(
+                action, lambda admin: admin.list_offsets({target: spec}, request_timeout=_LEADER_TIMEOUT_S)
+            )
+            if answer.offset >= 0 or answer.offset == _NO_RECORD:
+                return None if answer.offset == _NO_RECORD else int(answer.offset)
+            # The client returns another negative offset for a leader that it lost meanwhile.
+            if time.monotonic() > deadline:
+                raise self._clients.timed_out(action)
+            self._clients.closed.wait(_PROPAGATION_PAUSE_S)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete the records below an offset; raises `OffsetOutOfRangeError`."""

@@ -207,8 +207,9 @@ class DeadLetterWriter:
     def write_due(self) -> float | None:
         """Append all records that are due; return the seconds until the next are, None when nothing waits."""
         while due := self._due():
-            for destination, parts in due.items():
-                self._write(destination, parts)
+            # Whatever came during the last append is among them: one that fails takes seconds.
+            destination = min(due, key=lambda each: (each.alone is not None, min(part.due_s for part in due[each])))
+            self._write(destination, due[destination])
             self._remove_done()
         with self._lock:
             waiting_groups = {group_id for group_id, queue in self._queues.items() if queue.waiting}

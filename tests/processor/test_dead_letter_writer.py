@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,12 +43,16 @@ class FailingLog(LocalLog):
     failing: frozenset[str] = frozenset()
     longest_value: int | None = None
     """Bytes of a value that the dead-letter topic takes."""
+    during_failure: Callable[[], None] | None = None
+    """What happens while an append fails."""
     appended = 0
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
         self.appended += 1
         for topic, partition, records in batches:
             if topic in self.failing:
+                if self.during_failure is not None:
+                    self.during_failure()
                 raise LogUnavailableError(f"The topic {topic} does not answer.")
             lengths = [len(record.value or b"") for record in records]
             if topic == DLQ and self.longest_value is not None and max(lengths) > self.longest_value:
@@ -361,6 +365,32 @@ class TestFailures:
         desk.write(dead_letters(log, 0, 0), group_id="bad", topic="failing")
         desk.write(dead_letters(log, 1, 1))
         assert desk.confirmed() == [("group-1", 0, 1, 1)]
+
+    def test_another_group_is_served_after_the_append_that_takes_long(self, desk: Desk, log: FailingLog) -> None:
+        log.create_topic("failing", 1)
+        log.failing = frozenset({"failing"})
+        desk.write(*(dead_letters(log, 0, 0, partition=p) for p in range(3)), group_id="bad", topic="failing")
+        failures: list[int] = []
+
+        def wait() -> None:
+            failures.append(len(desk.confirmed()))
+            desk.now_s += 5
+            if len(failures) == 1:
+                desk.writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 1, 1),))])
+
+        log.during_failure = wait
+        desk.now_s += 1
+        desk.writer.write_due()
+        # One try fails before the other group's record is there, and two after it is written.
+        assert failures[:3] == [0, 1, 1]
+
+    def test_a_stop_comes_after_the_append_under_way(self, desk: Desk, log: FailingLog) -> None:
+        log.failing = frozenset({DLQ})
+        desk.write(*(dead_letters(log, 0, 0, partition=p) for p in range(3)))
+        log.during_failure = desk.writer.stop
+        desk.now_s += 1
+        desk.writer.write_due()
+        assert log.appended == 2
 
     def test_what_failed_together_is_tried_by_share_partition(self, desk: Desk, log: FailingLog) -> None:
         log.failing = frozenset({DLQ})
