@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from zlib import crc32
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -74,7 +73,7 @@ class SpilledRows:
         self._most_buffered_bytes = _MOST_BUFFERED_BYTES if most_buffered_bytes is None else most_buffered_bytes
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
-        self._bytes = np.zeros(bucket_count, np.int64)
+        self._bytes = [0] * bucket_count
         self._divided: list[tuple[pa.Table, list[int]]] = []
         """Rows in memory in the order of their buckets, and where each group begins."""
         self._files: list[tuple[Path, list[int]]] = []
@@ -97,7 +96,7 @@ class SpilledRows:
     def size_bytes(self, bucket: int) -> int:
         """Return the bytes that the rows of a bucket take in memory, about; no rows are added any more."""
         self._divide()
-        return int(self._bytes[bucket])
+        return self._bytes[bucket]
 
     def take(self, bucket: int) -> pa.Table | None:
         """Return the rows of a bucket, None when it has none; no rows are added any more.
@@ -181,16 +180,19 @@ class SpilledRows:
         """Take what is buffered, in the order of the buckets, and where each group begins."""
         rows = pa.concat_tables(self._buffered).combine_chunks()
         self._buffered, self._buffered_bytes = [], 0
+        counts = [0] * self._bucket_count
         if self._bucket_count == 1:
-            counts = np.array([rows.num_rows])
+            counts[0] = rows.num_rows
         else:
             buckets = self._bucket_of(rows)
             rows = rows.take(pc.array_sort_indices(buckets)).combine_chunks()
-            counts = np.bincount(buckets.to_numpy(), minlength=self._bucket_count)
-        self._bytes += counts * rows.nbytes // max(rows.num_rows, 1)
+            for counted in pc.value_counts(buckets).to_pylist():
+                counts[counted["values"]] = counted["counts"]
+        for bucket, count in enumerate(counts):
+            self._bytes[bucket] += count * rows.nbytes // max(rows.num_rows, 1)
         # The last group may have fewer buckets.
-        last = [*range(self._group_size - 1, self._bucket_count - 1, self._group_size), self._bucket_count - 1]
-        return rows, [0, *np.cumsum(counts)[last].tolist()]
+        begin = range(0, self._bucket_count, self._group_size)
+        return rows, [0, *accumulate(sum(counts[first : first + self._group_size]) for first in begin)]
 
 
 def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
