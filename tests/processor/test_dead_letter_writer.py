@@ -44,7 +44,7 @@ class FailingLog(LocalLog):
     longest_value: int | None = None
     """Bytes of a value that the dead-letter topic takes."""
     during_failure: Callable[[], None] | None = None
-    """What happens while an append fails."""
+    """Called while an append fails."""
     appended = 0
 
     def append_all(self, batches: Sequence[tuple[str, int, Sequence[NewRecord]]]) -> list[int]:
