@@ -91,7 +91,7 @@ class LocalMemberLocks:
         for path in self._folder.iterdir():
             if path.name.startswith(_NEW):
                 continue
-            # What cannot be read now is no ended member: it may be another look's, and its locks end by time anyway.
+            # A file that cannot be read is passed over: the locks of its member end by their time.
             with suppress(OSError, ValueError, KeyError):
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
