@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from sharegroup.errors import StateTableError
-from sharegroup.state.data_files import Action, DataFile
+from sharegroup.state.data_files import Action, DataFile, deleted_files, restore_deleted
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN
 
@@ -252,7 +252,7 @@ def try_commit(
         transactions: application id → version.
 
     Returns:
-        False if the table has a newer version.
+        False if the table has a newer version, or a vacuum has deleted a file.
 
     Raises:
         OSError: the disk failed. The commit may nevertheless have succeeded.
@@ -261,7 +261,15 @@ def try_commit(
     if not has_commit(path, version):
         return False
     with prepared_commit(path, _actions(files, leader_epoch, transactions or {})) as put:
-        return put(version + 1) and has_commit(path, version)
+        return not deleted_files(path, files) and put(version + 1) and _is_kept(path, version, files)
+
+
+def _is_kept(path: str, version: int, files: Sequence[DataFile]) -> bool:
+    """Complete a commit that was put after a version; return False if a clean-up of the log has passed it."""
+    if not has_commit(path, version):
+        return False
+    restore_deleted(path, files)
+    return True
 
 
 def try_commit_merge(
@@ -282,8 +290,8 @@ def try_commit_merge(
         deletes_rows: True if the files do not have all rows of the merged ones.
 
     Returns:
-        False if another process has removed one of the files since, the log was cleaned up past the version, or others
-        commit without a pause.
+        False if another process has removed one of the files since, a vacuum has deleted a new one, the log was cleaned
+        up past the version, or others commit without a pause.
 
     Raises:
         StateTableError: a commit of another process cannot be read.
@@ -299,10 +307,10 @@ def try_commit_merge(
     paths = {file.path for file in merged}
     with prepared_commit(path, actions) as put:
         for _ in range(_TRIES):
-            if not has_commit(path, version):
+            if not has_commit(path, version) or deleted_files(path, files):
                 return False
             if put(version + 1):
-                return has_commit(path, version)
+                return _is_kept(path, version, files)
             others = list(commits_after(path, version))
             # Another process may have rewritten the same files: both results would have each row.
             if not others or any(not paths.isdisjoint(commit.removed) for commit in others):
@@ -353,7 +361,8 @@ def try_commit_snapshot(path: str, version: int, file: DataFile, leader_epoch: i
         time_ms: the snapshot's time; epoch ms.
 
     Returns:
-        False if another snapshot was taken since the version, or others commit without a pause.
+        False if another snapshot was taken since the version, a vacuum has deleted the file, or others commit without
+        a pause.
 
     Raises:
         StateTableError: a commit of another process cannot be read.
@@ -361,10 +370,10 @@ def try_commit_snapshot(path: str, version: int, file: DataFile, leader_epoch: i
     """
     with prepared_commit(path, _actions([file], leader_epoch, {SNAPSHOT_TRANSACTION: time_ms})) as put:
         for _ in range(_TRIES):
-            if not has_commit(path, version):
+            if not has_commit(path, version) or deleted_files(path, [file]):
                 return False
             if put(version + 1):
-                return has_commit(path, version)
+                return _is_kept(path, version, [file])
             others = list(commits_after(path, version))
             # Rows that an older snapshot needs may have been pruned with the younger one.
             if not others or any(SNAPSHOT_TRANSACTION in commit.transactions for commit in others):

@@ -3,14 +3,19 @@
 The file of a commit is made in memory and written at once, and its statistics come from Python's own minimum: each call
 into the operating system or into Arrow's functions releases the interpreter's lock, and beside a thread that applies
 messages it is acquired again only after a switch interval.
+
+A vacuum deletes the files that no commit names after five minutes. A process that stands still between writing its
+files and its commit, with its machine or without, would commit the names of files that are gone: so whoever commits
+looks at the age of its files, before and after.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Self
 from uuid import uuid4
@@ -37,6 +42,12 @@ STATISTICS_COLUMNS = (
 )
 """Columns whose statistics let a reader skip files."""
 
+FILE_RETENTION_MS = 300_000
+"""Age up to which files that were merged are kept, for readers that began before. Each checkpoint names them."""
+
+_SAFE_MS = FILE_RETENTION_MS // 2
+"""Age up to which no vacuum deletes a file, also one whose machine's clock is a minute ahead of the store's."""
+
 ROWS_PER_ROW_GROUP = 8_192
 """Rows are ordered by time: small row groups let a reader skip rows that are older than it needs."""
 
@@ -55,6 +66,8 @@ _SMALL = {
 }
 """Writer options of a commit's few rows: writing them takes 1.5 ms, and 3 ms with the options of a large file."""
 
+logger = logging.getLogger("sharegroup.state")
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -64,8 +77,9 @@ class DataFile:
         path: its path within the table.
         date: the value of the partition column.
         size_bytes: its size.
-        modified_ms: time of the write; epoch ms.
+        modified_ms: time at which its write began; epoch ms.
         statistics: minimum and maximum of some columns, JSON in Delta's form.
+        content: its bytes.
     """
 
     path: str
@@ -73,6 +87,7 @@ class DataFile:
     size_bytes: int
     modified_ms: int
     statistics: str
+    content: pa.Buffer = field(repr=False)
 
     def add_action(self, *, has_new_rows: bool = True) -> Action:
         """Return the action with which a commit adds the file.
@@ -111,11 +126,54 @@ def write_data_files(path: str, rows: pa.Table) -> list[DataFile]:
         content = pa.BufferOutputStream()
         pq.write_table(of_date.drop_columns([PARTITION_COLUMN]), content, **_SMALL)
         buffer = content.getvalue()
+        now_ms = time.time_ns() // 1_000_000
         storage.write(name, memoryview(buffer))
         statistics = _Statistics()
         statistics.add_few(of_date)
-        files.append(DataFile(name, date, buffer.size, time.time_ns() // 1_000_000, statistics.to_json()))
+        files.append(DataFile(name, date, buffer.size, now_ms, statistics.to_json(), buffer))
     return files
+
+
+def may_be_deleted(files: Sequence[DataFile]) -> bool:
+    """Return True if a vacuum may have deleted files, unless a commit named them before.
+
+    This machine's clock measures their age. On a local disk it is the clock of the vacuum, too; unlike a monotonic
+    clock it also counts the time of a suspended machine. On a store, a paused virtual machine whose clock was not set
+    right yet remains unnoticed.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    return any(not 0 <= now_ms - file.modified_ms <= _SAFE_MS for file in files)
+
+
+def deleted_files(path: str, files: Sequence[DataFile]) -> list[DataFile]:
+    """Return those of the files that a vacuum has deleted; only old ones are looked for.
+
+    Args:
+        path: the table's folder or address.
+        files: data files that were written.
+
+    Raises:
+        OSError: the disk or the store failed.
+    """
+    if not may_be_deleted(files):
+        return []
+    storage = storage_of(path)
+    return [file for file in files if not storage.exists(file.path)]
+
+
+def restore_deleted(path: str, files: Sequence[DataFile]) -> None:
+    """Write the files of a commit again that a vacuum deleted before the commit; it deletes no committed ones.
+
+    Args:
+        path: the table's folder or address.
+        files: the data files that the commit names.
+
+    Raises:
+        OSError: the disk or the store failed: the commit lacks its rows.
+    """
+    for file in deleted_files(path, files):
+        storage_of(path).write(file.path, memoryview(file.content))
+        logger.warning("This process stood still: file %s of its commit was deleted, and is written again.", file.path)
 
 
 def read_data_file(path: str, name: str) -> pa.Table:
@@ -186,9 +244,9 @@ class LargeDataFile:
         """
         self._writer.close()
         buffer = self._content.getvalue()
-        storage_of(self._path).write(self._name, memoryview(buffer))
         now_ms = time.time_ns() // 1_000_000
-        return DataFile(self._name, self._date, buffer.size, now_ms, self._statistics.to_json())
+        storage_of(self._path).write(self._name, memoryview(buffer))
+        return DataFile(self._name, self._date, buffer.size, now_ms, self._statistics.to_json(), buffer)
 
 
 class _Statistics:

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.state.commit_log import OWN_MARK, commits_after, has_commit, log_folder, sync_commits, version_of
-from sharegroup.state.data_files import STATISTICS_COLUMNS
+from sharegroup.state.data_files import FILE_RETENTION_MS, STATISTICS_COLUMNS
 from sharegroup.state.open_storage import storage_options
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, reason_of
@@ -23,9 +23,6 @@ NO_LEADER_EPOCH = 0
 
 LOG_RETENTION_MS = 40_000
 """Age up to which commit files are kept: at least twice the maximum duration of a commit."""
-
-FILE_RETENTION_MS = 300_000
-"""Age up to which files that were merged are kept, for readers that began before. Each checkpoint names them."""
 
 _LISTINGS = 10
 _GAP = "found gap"

@@ -118,7 +118,7 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     with translated(path, "written"):
         file, row_count = write_table_snapshot(path, recovery, marker, time_ms, leader_epoch)
         if not try_commit_snapshot(path, version, file, leader_epoch, time_ms):
-            _logger.info("Another process has taken the snapshot of state table %s.", path)
+            _logger.info("The snapshot of state table %s is taken another time.", path)
             return 0
     return row_count
 
@@ -170,7 +170,8 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
 
     A checkpoint does not name files that were removed before that time, so the log alone forgets most of them. Files
     that no commit names, which a process leaves that is killed before its commit, are deleted, too. So are those of a
-    rewrite that takes longer than the five minutes: on a local disk nothing is deleted during one.
+    rewrite that takes longer than the five minutes, which is then given up: on a local disk nothing is deleted during
+    one.
 
     Args:
         path: the table's folder.

@@ -38,7 +38,8 @@ from pathlib import Path
 from sharegroup.config.table_location import TableLocation, is_in_store, location_of
 from sharegroup.errors import ShareGroupError
 from sharegroup.state.commit_log import NO_VERSION, log_folder, versions
-from sharegroup.state.delta_table import FILE_RETENTION_MS, LOG_RETENTION_MS, translated
+from sharegroup.state.data_files import FILE_RETENTION_MS
+from sharegroup.state.delta_table import LOG_RETENTION_MS, translated
 from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
 

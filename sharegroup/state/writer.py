@@ -29,7 +29,7 @@ from sharegroup.state.commit_log import (
     sync_commits,
     try_commit,
 )
-from sharegroup.state.data_files import DataFile, write_data_files
+from sharegroup.state.data_files import DataFile, may_be_deleted, restore_deleted, write_data_files
 from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
     create_or_open_table,
@@ -174,14 +174,16 @@ class StateTableWriter:
             if self._monotonic_s() > deadline_s:
                 raise _too_slow(self._path, self._commit_timeout_ms)
         # A commit that paused until the log of its version was cleaned up would only seem to have succeeded.
-        if self._monotonic_s() > deadline_s and not self._is_there(commit_id):
+        if (self._monotonic_s() > deadline_s or may_be_deleted(files)) and not self._is_there(commit_id):
             raise _too_slow(self._path, self._commit_timeout_ms)
+        with translated(self._path, "written"):
+            restore_deleted(self._path, files)
 
     def _has_committed(self, data: pa.Table, files: list[DataFile], commit_id: int) -> bool:
         """Try once to commit; after a conflict, read the commits of others."""
         with translated(self._path, "written"):
-            if not files:
-                files += write_data_files(self._path, data)
+            if not files or may_be_deleted(files):
+                files[:] = write_data_files(self._path, data)
             if try_commit(self._path, self._version, files, self._leader_epoch, {COMMIT_TRANSACTION: commit_id}):
                 self._version += 1
                 return True

@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from sharegroup.errors import FencedProcessorError, StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold_order
-from sharegroup.state.maintenance import compact
+from sharegroup.state.local_storage import TEMPORARY_PREFIX
+from sharegroup.state.maintenance import compact, take_snapshot, vacuum
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import ANY_ROWS, BATCH_MS, batch_rows, marker_row
@@ -269,3 +272,102 @@ def test_a_table_that_an_older_processor_writes_all_the_time_is_taken_over(table
         thread.join(30)
     assert younger.leader_epoch == 2
     assert [type(failure) for failure in failures] == [FencedProcessorError]
+
+
+class StandStill:
+    """A pause of ten minutes, in which a vacuum deletes all files that no commit names.
+
+    Args:
+        table_path: the table's folder.
+        monkeypatch: sets the clock.
+    """
+
+    def __init__(self, table_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._table_path = table_path
+        self._monkeypatch = monkeypatch
+        self.deleted_files: list[int] = []
+
+    def pause(self, _: object = None) -> None:
+        pause_ns = 600 * 10**9
+        for file in Path(self._table_path).glob("date=*/*.parquet"):
+            modified_ns = file.stat().st_mtime_ns - pause_ns
+            os.utime(file, ns=(modified_ns, modified_ns))
+        self.deleted_files.append(vacuum(self._table_path).files)
+        time_ns = time.time_ns
+        self._monkeypatch.setattr(time, "time_ns", lambda: time_ns() + pause_ns)
+
+    def pause_once_before(self, function: str, part: str) -> None:
+        """Pause at the next call of a function of `os` for a file."""
+        called = getattr(os, function)
+
+        def paused(path: Any, *arguments: Any) -> Any:
+            if part in str(path) and not self.deleted_files:
+                self.pause()
+            return called(path, *arguments)
+
+        self._monkeypatch.setattr(os, function, paused)
+
+
+@pytest.fixture
+def stand_still(table_path: str, monkeypatch: pytest.MonkeyPatch) -> StandStill:
+    return StandStill(table_path, monkeypatch)
+
+
+MOMENTS = pytest.mark.parametrize("function", ["open", "link"])
+"""Before the commit is prepared, and when it gets its name."""
+
+
+@MOMENTS
+def test_a_commit_has_its_rows_although_the_writer_stood_still(
+    table_path: str, reader: StateTableReader, stand_still: StandStill, function: str
+) -> None:
+    writer = StateTableWriter.open(table_path, IDENTITY)
+    writer.append(batch_rows(0), 0)
+    stand_still.pause_once_before(function, TEMPORARY_PREFIX)
+    writer.append([marker_row(1, 1, time_ms=BATCH_MS - 1), marker_row(1, 2, time_ms=BATCH_MS)], 1)
+    writer.append(batch_rows(2), 2)
+    assert stand_still.deleted_files == [2]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 1, 2]
+    assert reader.lost_files() == {}
+
+
+def test_a_commit_is_tried_again_with_new_files_when_the_writer_stood_still(
+    table_path: str, reader: StateTableReader, stand_still: StandStill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = StateTableWriter.open(table_path, IDENTITY, sleep=stand_still.pause)
+    link = os.link
+    failures = [OSError(5, "Input/output error")]
+
+    def failing_link(*paths: str) -> None:
+        if failures:
+            raise failures.pop()
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", failing_link)
+    writer.append(batch_rows(0), 0)
+    assert stand_still.deleted_files == [1]
+    assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
+
+
+@MOMENTS
+def test_a_fence_has_its_row_although_the_processor_stood_still(
+    table_path: str, reader: StateTableReader, stand_still: StandStill, function: str
+) -> None:
+    StateTableWriter.open(table_path, IDENTITY)
+    stand_still.pause_once_before(function, TEMPORARY_PREFIX)
+    assert StateTableWriter.open(table_path, IDENTITY).leader_epoch == 2
+    assert stand_still.deleted_files == [1]
+    assert [fence.leader_epoch for fence in reader.rows([RecordType.FENCE])] == [1, 2]
+
+
+@MOMENTS
+def test_a_snapshot_has_its_rows_although_upkeep_stood_still(
+    table_path: str, reader: StateTableReader, stand_still: StandStill, function: str
+) -> None:
+    StateTableWriter.open(table_path, IDENTITY).append(batch_rows(0), 0)
+    stand_still.pause_once_before(function, TEMPORARY_PREFIX)
+    row_count = take_snapshot(table_path, BATCH_MS * 2) or take_snapshot(table_path, BATCH_MS * 2)
+    assert stand_still.deleted_files == [1]
+    recovery = reader.recovery()
+    assert recovery.snapshot_marker == recovery.last_marker
+    assert row_count > 0
