@@ -3,6 +3,10 @@
 An operating system lock on a file beside the log serves processes in about the order in which they came, and ends with
 its process. After each turn a byte is written to that file, which the kernel reports to its watchers: then they can see
 the commit of the turn (`local_file.py`).
+
+A turn that timed out leaves its thread waiting in the system's queue, and the next turn takes it over: so however long
+another process keeps the lock, one thread and one descriptor wait for it. A lock that comes while no turn needs it is
+given back at once.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ class WriteQueue:
         self._timeout_s = timeout_ms / 1_000
         self._own_threads = threading.Lock()
         self._descriptor: int | None = None
+        self._waiter: _Waiter | None = None
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -68,50 +73,95 @@ class WriteQueue:
         if self._own_threads.acquire(blocking=False):
             if self._descriptor is not None:
                 _report(self._descriptor)
-                os.close(self._descriptor)
-                self._descriptor = None
+                if self._waiter is None or not self._waiter.close_later():
+                    os.close(self._descriptor)
+                self._descriptor = self._waiter = None
             self._own_threads.release()
 
     def _lock(self, give_up_at_s: float) -> int:
-        if self._descriptor is None:
-            self._descriptor = self._opened()
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._wait(self._descriptor, give_up_at_s)
-        return self._descriptor
+        while True:
+            if self._descriptor is None:
+                self._descriptor = self._opened()
+            if self._waiter is None:
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return self._descriptor
+                except BlockingIOError:
+                    self._waiter = _Waiter(self._descriptor)
+            has_turn = self._waiter.take(max(give_up_at_s - time.monotonic(), 0.0))
+            if self._waiter.has_ended:
+                self._waiter = None
+            if has_turn:
+                return self._descriptor
+            if time.monotonic() >= give_up_at_s:
+                raise WriteQueueTimeoutError
 
     def _opened(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def _wait(self, descriptor: int, give_up_at_s: float) -> None:
-        """Wait in the system's queue, in a thread that may be abandoned; its lock ends with the descriptor."""
-        has_turn = threading.Event()
 
-        def wait() -> None:
+class _Waiter:
+    """A thread that waits in the system's queue for a lock, for one turn after the other until it comes.
+
+    While it waits nobody else may lock or close the descriptor: the lock belongs to the descriptor, whichever thread
+    asked for it.
+
+    Args:
+        descriptor: the descriptor to lock.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._changed = threading.Condition()
+        self._is_needed = True
+        self._has_lock = False
+        self._is_closing = False
+        self.has_ended = False
+        threading.Thread(target=self._run, name="local-log-queue", daemon=True).start()
+
+    def take(self, timeout_s: float) -> bool:
+        """Wait for the lock; return False if it does not come in time, or came while no turn needed it."""
+        with self._changed:
+            self._is_needed = True
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError:
-                return
-            has_turn.set()
+                self._changed.wait_for(lambda: self.has_ended, timeout_s)
+                is_taken, self._has_lock = self._has_lock, False
+                return is_taken
+            finally:
+                self._is_needed = False
+                if self._has_lock:
+                    # An interrupted turn must not keep it.
+                    self._unlock()
 
-        threading.Thread(target=wait, name="local-log-queue", daemon=True).start()
-        if not has_turn.wait(max(give_up_at_s - time.monotonic(), 0.0)):
-            # The thread continues to wait on the old descriptor, whose lock must not become this process's.
-            self._descriptor = None
-            threading.Thread(target=_release_later, args=(has_turn, descriptor), daemon=True).start()
-            raise WriteQueueTimeoutError
+    def close_later(self) -> bool:
+        """Close the descriptor once the lock came; return False if the thread has ended."""
+        with self._changed:
+            self._is_closing = not self.has_ended
+            return self._is_closing
+
+    def _run(self) -> None:
+        is_locked = False
+        # After an error the next turn meets it, too.
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            is_locked = True
+        with self._changed:
+            self._has_lock, self.has_ended = is_locked, True
+            if self._has_lock and not self._is_needed:
+                self._unlock()
+            if self._is_closing:
+                os.close(self._descriptor)
+            self._changed.notify()
+
+    def _unlock(self) -> None:
+        self._has_lock = False
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
 
 def _report(descriptor: int) -> None:
     # A watcher without a report, on a full disk perhaps, checks by itself a second later.
     with suppress(OSError):
         os.pwrite(descriptor, b"\0", 0)
-
-
-def _release_later(has_turn: threading.Event, descriptor: int) -> None:
-    has_turn.wait()
-    os.close(descriptor)
 
 
 _STOPPED_STATES = ("T", "t")

@@ -6,7 +6,9 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,6 +25,7 @@ from sharegroup.processor.publisher import LOCKED_ATTEMPTS, LogPublisher
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import request
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +80,54 @@ def test_the_error_names_the_process_and_says_that_it_is_stopped(site: Site) -> 
     assert f"kill -CONT {site.pid}" in str(refusal.value)
     site.resume()
     assert site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")]) == 0
+
+
+def _descriptors(path: Path) -> int:
+    """Return the number of descriptors of a file that this process has open."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        # That of the listing is closed by now, and threads close theirs.
+        with suppress(FileNotFoundError):
+            count += os.readlink(f"/proc/self/fd/{number}") == str(path)
+    return count
+
+
+def _waiting_threads() -> int:
+    return sum(thread.name == "local-log-queue" for thread in threading.enumerate())
+
+
+def test_tries_that_time_out_keep_one_thread_and_one_descriptor(site: Site, tmp_path: Path) -> None:
+    lock = tmp_path / "events.log-lock"
+    before = _descriptors(lock)
+    for _ in range(4):
+        with pytest.raises(LogLockedError):
+            site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")])
+    assert (_descriptors(lock), _waiting_threads()) == (before, 1)
+    site.resume()
+    assert site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")]) == 0
+    eventually(lambda: _waiting_threads() == 0, "the waiting thread has ended")
+    assert _descriptors(lock) == before
+
+
+def test_a_try_that_timed_out_keeps_nobody_else_waiting(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(LogLockedError):
+        site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")])
+    site.resume()
+    with LocalLog(tmp_path / "events.log", busy_timeout_ms=10_000) as other:
+        for offset in range(3):
+            assert other.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")]) == 2 * offset
+            assert site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")]) == 2 * offset + 1
+
+
+def test_a_log_that_is_closed_after_a_try_that_timed_out_keeps_nobody_waiting(site: Site, tmp_path: Path) -> None:
+    lock = tmp_path / "events.log-lock"
+    with pytest.raises(LogLockedError):
+        site.log.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")])
+    site.log.close()
+    site.resume()
+    eventually(lambda: (_waiting_threads(), _descriptors(lock)) == (0, 0), "thread and descriptor are gone")
+    with LocalLog(tmp_path / "events.log", busy_timeout_ms=10_000) as other:
+        assert other.append(CONFIG.request_topic_name, 0, [NewRecord(None, b"x")]) == 0
 
 
 class Resuming(logging.Handler):
