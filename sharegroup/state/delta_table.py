@@ -106,7 +106,7 @@ def newest(table: DeltaTable | None, path: str) -> DeltaTable:
     if table is not None:
         if _is_newest(path, table.version()):
             return table
-        with suppress(DeltaError):
+        with translated(path, "read"), suppress(DeltaError):
             table.update_incremental()
             return table
     return open_table(path)

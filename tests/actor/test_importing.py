@@ -108,6 +108,11 @@ def test_it_survives_a_takeover_before_and_after_the_leader_has_begun(group: Gro
     assert list(partition.share_partition.runs) == list(group.leader.partitions[ORDERS_0].share_partition.runs)
 
 
+def test_the_highest_offset_that_can_be_imported_is_followed_by_a_start_offset(group: Group) -> None:
+    imported(group, batches=[(10, 2**63 - 2, ACKNOWLEDGED, 1)])
+    assert group.leader.partitions[ORDERS_0].share_partition.start_offset == 2**63 - 1
+
+
 def test_what_waits_for_its_dead_letter_is_archived_where_there_is_no_queue(group: Group) -> None:
     imported(group, 10, [(11, 11, ARCHIVING, 5)])
     assert runs(group)[-1] == (11, 11, ARCHIVED, 5)
@@ -128,6 +133,7 @@ def test_what_waits_for_its_dead_letter_gets_it_where_there_is_a_queue(group: Gr
         ([(12, 11, AVAILABLE, 1)], r"12\.\.11 is not an ascending range"),
         ([(10, 10, RecordState.ACQUIRED, 1)], "locks cannot be imported"),
         ([(10, 10, AVAILABLE, 2**15)], "less than 32768"),
+        ([(10, 2**63 - 1, ACKNOWLEDGED, 1)], "less than 9223372036854775807"),
     ],
 )
 def test_a_state_that_no_system_has_is_refused(batches: list[Batch], text: str) -> None:

@@ -325,6 +325,33 @@ def test_a_failing_upkeep_is_reported_and_the_writer_goes_on(
 
 
 @pytest.mark.slow
+def test_upkeep_starts_again_after_a_start_that_failed(
+    table_path: str, reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    writer = StateTableWriter.open(table_path, {})
+    process = UpkeepProcess(table_path, commits_per_round=10, on_report=reports.add)
+    process.start()
+    try:
+        process_id = process.process_id
+        assert process_id is not None
+        away = interpreter.rename(tmp_path / "away")
+        os.kill(process_id, signal.SIGKILL)
+        assert "exit code -9" in reports.next().error
+        assert "cannot be started" in reports.next().error
+        away.rename(interpreter)
+        for commit_id in range(20):
+            writer.append(batch_rows(commit_id), commit_id)
+        report = reports.next()
+        assert (report.error, report.merged_files > 0) == ("", True)
+    finally:
+        process.stop()
+
+
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent(table_path: str) -> None:
     StateTableWriter.open(table_path, {})
     code = (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
@@ -15,8 +18,10 @@ from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.commit_log import commits_after, versions
 from sharegroup.state.maintenance import clean_log, compact, table_size, take_snapshot, vacuum
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
+from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.table_scan import TableScan, damage_of
 from sharegroup.state.upkeep import Upkeep
 from sharegroup.state.writer import StateTableWriter
@@ -123,6 +128,36 @@ def test_a_server_that_nobody_listens_at_is_named() -> None:
     table = TableLocation("s3://tables/state", s3_options(f"http://127.0.0.1:{free_port()}", **IMPATIENT))
     with pytest.raises(StateTableError, match="Check that the store can be reached"):
         StateTableWriter.open(table, {})
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [(Fault.REFUSED_503, "The store fails or is overloaded"), (Fault.AWAY, "Check that the store can be reached")],
+)
+def test_a_server_that_is_away_is_an_error_of_the_reader_and_no_damage(
+    fault: Fault, remedy: str, s3: S3Proxy, proxy: FaultyProxy
+) -> None:
+    table = s3.new_table(proxy.endpoint, **IMPATIENT)
+    append(StateTableWriter.open(table, {}), 1)
+    scan, reader = TableScan(table), StateTableReader(table, stays_open=True)
+    reader.version()
+    readings: list[Callable[[], object]] = [
+        lambda: damage_of(table, scan.files[0]),
+        lambda: list(scan.pieces()),
+        reader.rows,
+        lambda: list(reader.stored(RowFilter(), ())),
+        reader.recovery,
+        lambda: TableScan(table),
+    ]
+    # The first two ask for the size of a file before they read it; lost files are only looked for.
+    for method, asked in (("GET", readings), ("HEAD", [*readings[:2], reader.lost_files])):
+        proxy.fail(fault, method=method)
+        for reading in asked:
+            with pytest.raises(StateTableError, match=remedy):
+                reading()
+    assert scan.damaged == []
+    proxy.fail()
+    assert [damage_of(table, file) for file in scan.files] == ["", ""]
 
 
 class _Unconditional(BaseHTTPRequestHandler):
@@ -234,6 +269,24 @@ def test_racing_compactions_double_no_row(table: TableLocation) -> None:
     assert before.live.files < before.data.files
     assert vacuum(table).files == 0, "a vacuum deletes nothing of the last hour"
     assert table_size(table).data == before.data
+
+
+@pytest.mark.parametrize(("ahead_s", "deleted"), [(50, 1), (70, 0)])
+def test_a_vacuum_deletes_nothing_while_the_clock_is_a_minute_ahead_of_the_store(
+    ahead_s: int, deleted: int, s3: S3Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = s3.new_table()
+    append(StateTableWriter.open(table, {}), 1)
+    orphan = "date=2026-01-01/part-orphan.parquet"
+    storage_of(table).write(orphan, b"of a process that was killed before its commit")
+    time_ns = time.time_ns
+    written_ns = time_ns() - 600 * 10**9
+    os.utime(s3.objects(table) / orphan, ns=(written_ns, written_ns))
+    monkeypatch.setattr(time, "time_ns", lambda: time_ns() + ahead_s * 10**9)
+    assert vacuum(table).files == deleted
+    assert storage_of(table).exists(orphan) is not bool(deleted)
+    assert ("ahead of the store's" in caplog.text) is not bool(deleted)
+    assert marker_ids(table) == [0]
 
 
 def test_pruning_and_snapshots_work_beside_compactions(table: TableLocation) -> None:
