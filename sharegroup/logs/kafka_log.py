@@ -117,7 +117,12 @@ class KafkaLog:
         """Return the first offset whose timestamp is at or after a time; see `Log.offset_for_time`."""
         self._identified(topic, partition)
         offset = self._topics.offset_for_time(topic, partition, timestamp_ms)
-        return self._end_offset(topic, partition) if offset is None else offset
+        if offset is not None:
+            return offset
+        end_offset = self._end_offset(topic, partition)
+        # A record that was appended before the end was known may be as young: the end would pass it over.
+        offset = self._topics.offset_for_time(topic, partition, timestamp_ms)
+        return end_offset if offset is None else offset
 
     def group_config(self, group_id: str) -> dict[str, str]:
         """Return the configuration that a share group of the cluster's own brokers has; defaults are left out.

@@ -234,7 +234,7 @@ class KafkaTopics:
             )
             if answer.offset >= 0 or answer.offset == _NO_RECORD:
                 return None if answer.offset == _NO_RECORD else int(answer.offset)
-            # The client returns another negative offset for a leader that it lost meanwhile.
+            # The client returns -1001 for a leader that it lost meanwhile; -1 without an error is a broker's answer.
             if time.monotonic() > deadline:
                 raise self._clients.timed_out(action)
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)

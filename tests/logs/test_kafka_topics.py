@@ -1,0 +1,35 @@
+"""Offsets of partitions that others append to meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.logs.port import NewRecord
+
+
+def test_a_record_that_is_appended_during_the_look_up_of_a_time_is_not_passed_over(
+    kafka_log_4_3_1: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = kafka_log_4_3_1
+    topic = log.create_topic(f"events-{uuid4().hex[:8]}", 1).name
+    log.append(topic, 0, [NewRecord(None, b"old", timestamp_ms=1_000)])
+    list_offsets = AdminClient.list_offsets
+    new = [NewRecord(None, b"new", timestamp_ms=2_000)]
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        futures = list_offsets(*arguments, **options)
+        for future in futures.values():
+            future.result()
+        if new:
+            log.append(topic, 0, [new.pop()])
+        return futures
+
+    monkeypatch.setattr(AdminClient, "list_offsets", overtaken)
+    assert log.offset_for_time(topic, 0, 2_000) == 1
+    assert not new
+    assert log.offset_for_time(topic, 0, 3_000) == 2
