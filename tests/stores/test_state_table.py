@@ -10,7 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
+from typing import Any
 
+import obstore
 import pytest
 
 from sharegroup.config.table_location import TableLocation
@@ -287,6 +289,28 @@ def test_a_vacuum_deletes_nothing_while_the_clock_is_a_minute_ahead_of_the_store
     assert storage_of(table).exists(orphan) is not bool(deleted)
     assert ("ahead of the store's" in caplog.text) is not bool(deleted)
     assert marker_ids(table) == [0]
+
+
+def test_a_commit_has_its_rows_although_the_writer_stood_still(s3: S3Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = s3.new_table()
+    writer = StateTableWriter.open(table, {})
+    append(writer, 1)
+    put, time_ns, pause_ns = obstore.put, time.time_ns, 600 * 10**9
+    deleted: list[int] = []
+
+    def overtaken(store: Any, name: str, *arguments: Any, **options: Any) -> Any:
+        if name.startswith("_delta_log/") and not deleted:
+            for file in s3.objects(table).glob("date=*/*.parquet"):
+                modified_ns = file.stat().st_mtime_ns - pause_ns
+                os.utime(file, ns=(modified_ns, modified_ns))
+            deleted.append(vacuum(table).files)
+            monkeypatch.setattr(time, "time_ns", lambda: time_ns() + pause_ns)
+        return put(store, name, *arguments, **options)
+
+    monkeypatch.setattr(obstore, "put", overtaken)
+    append(writer, 2, first=1)
+    assert deleted == [1]
+    assert marker_ids(table) == [0, 1, 2]
 
 
 def test_pruning_and_snapshots_work_beside_compactions(table: TableLocation) -> None:
