@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -27,6 +28,11 @@ ACQUISITION_COLUMN = "acquisition"
 """Column with the folder of a batch's acknowledgements; only with explicit acknowledgement."""
 
 
+_MISSING_S = 3.0
+"""A broker may not know a new topic yet: one that is still missing after this time does not exist."""
+_LOOK_INTERVAL_S = 0.2
+
+
 class TaskPartition(InputPartition):
     """A Spark partition: the records that one task reads.
 
@@ -45,6 +51,8 @@ class TaskPartition(InputPartition):
 
 def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
     """Read the records of a task; leave out those that are no longer in the log, also those of a former topic.
+
+    Left-out records are accepted with the batch, so a topic counts as deleted only after some seconds of looks.
 
     Raises:
         UnknownTopicError: a topic was deleted, or created again, during the read: the next attempt leaves it out.
@@ -101,13 +109,19 @@ def _record_batch(records: Sequence[LogRecord]) -> pa.RecordBatch:
 
 
 def _topics(log: Log, ranges: Sequence[HeldRange]) -> dict[str, TopicDescription]:
-    """Return the topics of these names that there are now, by their ids."""
-    topics = {}
-    for name in {held.topic for held in ranges}:
-        with suppress(UnknownTopicError):
-            topic = log.describe_topic(name)
-            topics[topic.topic_id] = topic
-    return topics
+    """Return the topics of ranges that exist, by their ids; look for missing ones until they count as deleted."""
+    missing = {held.topic_id: held.topic for held in ranges}
+    topics: dict[str, TopicDescription] = {}
+    deadline_s = time.monotonic() + _MISSING_S
+    while True:
+        for name in set(missing.values()):
+            with suppress(UnknownTopicError):
+                topic = log.describe_topic(name)
+                topics[topic.topic_id] = topic
+        missing = {topic_id: name for topic_id, name in missing.items() if topic_id not in topics}
+        if not missing or time.monotonic() > deadline_s:
+            return topics
+        time.sleep(_LOOK_INTERVAL_S)
 
 
 def _timestamp_type(topic: TopicDescription) -> int:

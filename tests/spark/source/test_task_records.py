@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,12 @@ def values(log: LocalLog, *ranges: HeldRange) -> list[bytes]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
+def rename(log: LocalLog, topic: str, name: str) -> None:
+    """Make a topic unknown by its name, as one is to a Kafka broker that has not learned of it yet."""
+    with closing(sqlite3.connect(log.path)) as connection, connection:
+        connection.execute("UPDATE topics SET name = ? WHERE name = ?", (name, topic))
+
+
 def test_records_of_a_deleted_topic_are_left_out(log: LocalLog) -> None:
     ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
     assert values(log, *ranges) == [b"orders"] * 3 + [b"payments"] * 3
@@ -45,6 +54,17 @@ def test_records_of_a_topic_that_was_created_again_are_others(log: LocalLog) -> 
     present = held(log, "orders", 2)
     assert values(log, former) == []
     assert values(log, former, present) == [b"orders"] * 2
+
+
+def test_a_topic_that_one_look_misses_is_read(log: LocalLog) -> None:
+    ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
+    rename(log, "orders", "unknown-for-now")
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(values, log, *ranges)
+        # A task that gave up after its first look would be done by then.
+        wait([reading], timeout=0.5)
+        rename(log, "unknown-for-now", "orders")
+        assert reading.result() == [b"orders"] * 3 + [b"payments"] * 3
 
 
 def test_a_task_fails_when_a_topic_is_created_again_while_it_reads(log: LocalLog) -> None:
