@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
+from sharegroup.logs.port import NewRecord
 from sharegroup.processor.commit import CommitPace
+from sharegroup.processor.takeover import CAREFUL_AFTER_TAKEOVERS
+from sharegroup.protocol.rows import RecordType
+from sharegroup.state.writer import StateTableWriter
+from tests.support.site import REQUESTS, Site
+
+NewSite = Callable[..., Site]
 
 
 class RecordedWaits(threading.Condition):
@@ -35,3 +42,30 @@ def test_a_commit_waits_for_the_rest_of_the_interval(interval_ms: int, passed_s:
     now_s += passed_s
     pace.wait(changed, lambda: False)
     assert changed.waits_s == waits_s
+
+
+def test_messages_after_starts_that_failed_do_not_wait_for_the_interval(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        topic = site.new_topic(record_count=5)
+        with site.consumer(site.new_group(), topic) as consumer:
+            site.poll(consumer, 5)
+    # Messages that nobody has applied, and processors that ended before they applied one.
+    ends: dict[int, int] = {}
+    for partition, offsets in site.log.offsets(REQUESTS).items():
+        messages = site.log.read(REQUESTS, partition, offsets.start_offset, offsets.end_offset)
+        repeated = [NewRecord(message.key, message.value) for message in messages[-5:]]
+        ends[partition] = site.log.append(REQUESTS, partition, repeated) + len(repeated)
+    (fence,) = site.rows(None, RecordType.FENCE)
+    identity = {name: value for name, value in fence.payload.items() if name not in ("pid", "host")}
+    for _ in range(CAREFUL_AFTER_TAKEOVERS):
+        StateTableWriter.open(site.table_path, identity)
+    site.commit_interval_ms = 60_000
+    with site.running() as processor:
+        # Each message takes two commits: with the interval between them, a quarter of an hour.
+        site.until(
+            lambda: all(processor.processor.published_ends.get(p, 0) >= end for p, end in ends.items()),
+            "the messages are applied",
+        )
+    attempts = [row.payload.get("attempted_offset") for row in site.rows(None, RecordType.COMMIT_MARKER)]
+    assert sum(attempt is not None for attempt in attempts) >= 5
