@@ -10,6 +10,7 @@ with the checkpoint. The Java option spares a compilation that takes longer than
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -17,10 +18,13 @@ from pathlib import Path
 
 from sharegroup.config.loader import load_settings
 from sharegroup.errors import StateTableError
+from sharegroup.event_log import Event
 from sharegroup.metrics.live_audit_metrics import LiveAuditMetrics
 from sharegroup.spark.job import Job, end_process, job_parser
 from sharegroup.spark.live_audit import LiveAuditor
 from sharegroup.state.reader import StateTableReader
+
+logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,9 +62,13 @@ def await_table(job: Job, path: str, wait_s: float) -> bool:
         StateTableError: there is none in time.
     """
     give_up_at = time.monotonic() + wait_s
+    is_announced = False
     while not StateTableReader(path).exists():
         if time.monotonic() > give_up_at:
             raise StateTableError(f"There is no state table at {path}.", "Start the processor, which creates it.")
+        if not is_announced:
+            is_announced = True
+            logger.info(Event("waiting_for_state_table", path=path, seconds=wait_s))
         if job.stop.wait(0.5):
             return False
     return True

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,11 +125,43 @@ def test_what_a_member_holds_is_in_the_documents(cli: CommandLine, log: LocalLog
         assert (never["offset"], never["transition_count"], never["transitions"]) == (99, 0, [])
 
 
+def test_the_history_of_an_offset_is_that_of_its_partition(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
+    log.create_topic("orders", 2)
+    log.append("orders", 1, [NewRecord(None, b"v")] * 3)
+    admin.alter_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+    with ShareConsumer({"log.path": str(cli.folder / "events.log"), "group.id": GROUP}) as member:
+        member.subscribe(["orders"])
+        assert eventually(lambda: member.poll(1), "the records come")
+    with served(cli, log) as url:
+        history = f"/history?group={quote(GROUP)}&topic=orders&offset=0"
+        causes = [
+            [each["cause"] for each in document(url, f"{history}&partition={partition}")["transitions"]]
+            for partition in (0, 1)
+        ]
+    assert (causes[0], causes[1][:1]) == ([], ["acquire"])
+
+
 @pytest.fixture
 def empty(cli: CommandLine, log: LocalLog) -> CommandLine:
     """A state table without a group."""
     StateTableWriter.open(str(cli.folder / "state"), {})
     return cli
+
+
+def test_a_browser_that_leaves_during_an_answer_prints_nothing(
+    empty: CommandLine, log: LocalLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(empty, log) as url:
+        address = urlsplit(url)
+        threads = threading.active_count()
+        for _ in range(5):
+            with socket.create_connection((address.hostname, address.port or 0)) as browser:
+                # The connection is reset, not closed, when it ends with bytes that nobody has read.
+                browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                browser.sendall(f"GET /plotly.js HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+                assert browser.recv(15) == b"HTTP/1.1 200 OK"
+        eventually(lambda: threading.active_count() <= threads, "the server has ended the connections")
+    assert capsys.readouterr().err == ""
 
 
 def test_it_answers_only_get_and_only_its_own_address(empty: CommandLine, log: LocalLog) -> None:
