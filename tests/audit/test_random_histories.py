@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 from sharegroup.audit.history.deliveries import STATE_ENDED, Delivery, DeliveryTrace
@@ -89,7 +90,7 @@ class AuditedMachine(GroupMachine):
         assert min(longest, default=0) >= 0
 
 
-TestHistories = AuditedMachine.TestCase
+TestHistories = pytest.mark.slow(AuditedMachine.TestCase)
 TestHistories.settings = settings(max_examples=examples(15), stateful_step_count=40)
 
 

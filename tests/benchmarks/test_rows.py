@@ -83,6 +83,7 @@ def test_the_document_of_the_project_is_that_of_its_results(tmp_path: Path) -> N
     assert PAGE.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.slow
 def test_plots_are_the_same_for_the_same_result(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the group benchmarks of pyproject.toml is not installed")
     from benchmarks.plots import draw

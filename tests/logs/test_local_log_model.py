@@ -182,5 +182,5 @@ class LogModel(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestLogModel = LogModel.TestCase
+TestLogModel = pytest.mark.slow(LogModel.TestCase)
 TestLogModel.settings = settings(max_examples=examples(10), stateful_step_count=30)

@@ -12,6 +12,7 @@ _SEEDS_AT_ONCE = 10
 _MOST_SEEDS = 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, _SEEDS, _SEEDS_AT_ONCE))
 def test_schedules_are_well(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + _SEEDS_AT_ONCE):

@@ -41,6 +41,7 @@ def rename(log: LocalLog, topic: str, name: str) -> None:
         connection.execute("UPDATE topics SET name = ? WHERE name = ?", (name, topic))
 
 
+@pytest.mark.slow
 def test_records_of_a_deleted_topic_are_left_out(log: LocalLog) -> None:
     ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
     assert values(log, *ranges) == [b"orders"] * 3 + [b"payments"] * 3
@@ -48,6 +49,7 @@ def test_records_of_a_deleted_topic_are_left_out(log: LocalLog) -> None:
     assert values(log, *ranges) == [b"payments"] * 3
 
 
+@pytest.mark.slow
 def test_records_of_a_topic_that_was_created_again_are_others(log: LocalLog) -> None:
     former = held(log, "orders", 3)
     log.delete_topic("orders")
@@ -67,6 +69,7 @@ def test_a_topic_that_one_look_misses_is_read(log: LocalLog) -> None:
         assert reading.result() == [b"orders"] * 3 + [b"payments"] * 3
 
 
+@pytest.mark.slow
 def test_a_task_fails_when_a_topic_is_created_again_while_it_reads(log: LocalLog) -> None:
     ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
     batches = read_task(TaskPartition(str(log.path), ranges, None))
