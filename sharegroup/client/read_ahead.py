@@ -26,7 +26,7 @@ _CUT_PORTIONS = 2
 """Maximum number of portions in memory that reached the limit of bytes."""
 _JOIN_S = 0.5
 _RETRY_PAUSE_S = 0.5
-"""Pause after a read that failed with a retriable error."""
+"""Pause after a read that failed with a retriable error, or met ranges that cannot be read now."""
 
 _logger = logging.getLogger(__name__)
 
@@ -151,11 +151,20 @@ class ReadAhead:
             self._cause = ""
             ranges = chunk.rest
             count = sum(len(read_range.records) for read_range in chunk.ranges)
-            if chunk.ranges:
-                is_cut = bool(ranges) and count < _RECORDS_AT_ONCE
-                with self._changed:
-                    self._portions.append(_Portion(acquisition, deque(chunk.ranges), count, is_cut))
-                self.member.notify()
+            self._add(acquisition, chunk.ranges, count, is_cut=bool(ranges) and count < _RECORDS_AT_ONCE)
+            if chunk.unreadable:
+                # Returned at once, they would be acquired again at once.
+                self._pause()
+                self._add(acquisition, chunk.unreadable)
+
+    def _add(
+        self, acquisition: Acquisition, ranges: list[ReadRange], record_count: int = 0, is_cut: bool = False
+    ) -> None:
+        """Add a portion for the next polls."""
+        if ranges:
+            with self._changed:
+                self._portions.append(_Portion(acquisition, deque(ranges), record_count, is_cut))
+            self.member.notify()
 
     def _is_waiting(self, acquisition: Acquisition) -> bool:
         """Return True if a part of an acquisition waits to be delivered."""
@@ -188,6 +197,10 @@ class ReadAhead:
                     _logger.exception("The reader of member %s met an error.", self.member.member_id)
                 self._report(error)
                 return
+        self._pause()
+
+    def _pause(self) -> None:
+        """Wait before another attempt; less long once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed, _RETRY_PAUSE_S)
 

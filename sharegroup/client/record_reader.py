@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sharegroup.client.held_records import HeldRange, ReadRange, offset_of, split_after
+from sharegroup.client.held_records import HeldRange, ReadRange, offset_of, split_after, unread
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import consecutive, gaps
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import UnknownTopicError
+from sharegroup.errors import ShareGroupError, UnknownTopicError
 from sharegroup.logs.port import Log, LogMessage, OffsetSpan, PartitionOffsets, TopicIdentity
 
 MISSING_REASONS = {
@@ -27,16 +27,27 @@ MISSING_REASONS = {
 }
 """Reasons why an offset has no record, permanently and for now."""
 
+NO_TOPIC = "the topic does not exist, or was created again"
+"""Reason why ranges are returned unread."""
+_NO_LEADER = "the partition has no leader"
+
 _LARGEST_HOLE = 1_000
 """Offsets between two ranges that are read with them and dropped: other members hold them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The result of one read: ranges with their records, and the remaining ranges."""
+    """The result of one read.
+
+    Attributes:
+        ranges: ranges with their records.
+        rest: ranges for the next read.
+        unreadable: ranges to be returned unread: their topic or the leader of their partition is missing now.
+    """
 
     ranges: list[ReadRange]
     rest: tuple[HeldRange, ...]
+    unreadable: list[ReadRange] = field(default_factory=list)
 
     @property
     def missing(self) -> list[Acknowledgement]:
@@ -91,8 +102,7 @@ class RecordReader:
     def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
         """Read the first ranges, `max_records` offsets at most, all of their partitions at once.
 
-        A range of a topic that was deleted, or created again since, is dropped: the acquired records no longer
-        exist.
+        Partitions that do not answer while others do are left to the next read.
         """
         first, rest = split_after(ranges, max_records)
         by_topic: dict[tuple[str, str, IsolationLevel], dict[int, list[HeldRange]]] = {}
@@ -102,55 +112,80 @@ class RecordReader:
         partition_count = max(sum(map(len, by_topic.values())), 1)
         max_bytes = max(min(self._max_partition_bytes, self._max_bytes // partition_count), 1)
         read: list[ReadRange] = []
+        unreadable: list[ReadRange] = []
         for (topic_id, topic, isolation_level), partitions in by_topic.items():
             spans: dict[int, _Span] = {}
             for partition, of_partition in partitions.items():
                 spans[partition], later = _first_span(of_partition)
                 rest += later
             try:
-                read_spans = self._read(topic, topic_id, spans, max_bytes, isolation_level)
+                of_topic = self._read_topic(topic, topic_id, spans, max_bytes, isolation_level)
             except UnknownTopicError:
+                # One look proves nothing, since the metadata of brokers lags: the processor decides.
+                unreadable += [_unread(held, NO_TOPIC) for span in spans.values() for held in span.ranges]
                 continue
-            # Checked after the read, not before it: a topic id that still holds now held then, too.
-            if not self._is_topic(topic, topic_id):
-                continue
-            for partition, span in spans.items():
-                for held in span.ranges:
-                    if held.first_offset < read_spans[partition].seen_end:
-                        read.append(self._read_range(held, read_spans[partition]))
-                    if held.last_offset >= read_spans[partition].seen_end:
-                        rest.append(held.cut(max(held.first_offset, read_spans[partition].seen_end), held.last_offset))
-        return Chunk(read, tuple(rest))
+            read += of_topic.ranges
+            rest += of_topic.rest
+            unreadable += of_topic.unreadable
+        return Chunk(read, tuple(rest), unreadable)
 
-    def _read(
+    def _read_topic(
+        self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
+    ) -> Chunk:
+        """Read a span of each partition; raise `UnknownTopicError` if the topic is not the acquired one any more."""
+        read_spans = self._read_spans(topic, topic_id, spans, max_bytes, isolation_level)
+        read: list[ReadRange] = []
+        rest: list[HeldRange] = []
+        for partition, span in spans.items():
+            if (messages := read_spans.get(partition)) is None:
+                continue
+            for held in span.ranges:
+                if held.first_offset < messages.seen_end:
+                    read.append(self._read_range(held, messages))
+                if held.last_offset >= messages.seen_end:
+                    rest.append(held.cut(max(held.first_offset, messages.seen_end), held.last_offset))
+        # Looked at after the reads, not before them: a topic id that still holds now held then, too.
+        identity = self._identity(topic, topic_id)
+        unreadable: list[ReadRange] = []
+        for partition, span in spans.items():
+            if partition in read_spans:
+                continue
+            if partition in identity.leaderless:
+                unreadable += [_unread(held, _NO_LEADER) for held in span.ranges]
+            else:
+                rest += span.ranges
+        return Chunk(read, tuple(rest), unreadable)
+
+    def _read_spans(
         self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
     ) -> dict[int, _SpanMessages]:
+        """Return the messages of each partition that answers."""
         wanted = {partition: OffsetSpan(span.start_offset, span.end_offset) for partition, span in spans.items()}
         first = self._log.read_messages(topic, topic_id, wanted, max_bytes, isolation_level)
         read_spans = {partition: _seen(messages) for partition, messages in first.items() if messages}
-        if empty := [partition for partition in spans if partition not in read_spans]:
+        if empty := [partition for partition, messages in first.items() if not messages]:
             # Records may come between two reads of a log: only a read after that of the end offset shows holes.
-            offsets = self._log.offsets(topic)
+            offsets = self._log.offsets(topic, empty)
             again = {
                 partition: _existing(wanted[partition], offsets[partition], isolation_level) for partition in empty
             }
             asked = {partition: span for partition, span in again.items() if span.start_offset < span.end_offset}
             second = self._log.read_messages(topic, topic_id, asked, max_bytes, isolation_level) if asked else {}
             for partition in empty:
-                messages = second.get(partition)
-                end = offsets[partition].readable_end(isolation_level)
-                read_spans[partition] = (
-                    _seen(messages) if messages else _SpanMessages([], spans[partition].end_offset, end)
-                )
+                if messages := second.get(partition):
+                    read_spans[partition] = _seen(messages)
+                elif partition in second or partition not in asked:
+                    end = offsets[partition].readable_end(isolation_level)
+                    read_spans[partition] = _SpanMessages([], spans[partition].end_offset, end)
         return read_spans
 
-    def _is_topic(self, topic: str, topic_id: str) -> bool:
+    def _identity(self, topic: str, topic_id: str) -> TopicIdentity:
         identity = self._log.identify([topic])[topic]
-        if isinstance(identity, TopicIdentity):
-            return identity.topic_id == topic_id
-        if isinstance(identity, UnknownTopicError):
-            return False
-        raise identity
+        if isinstance(identity, ShareGroupError):
+            raise identity
+        if identity.topic_id != topic_id:
+            raise UnknownTopicError(f"The topic {topic} was deleted and created again.", "Read the new one.")
+        return identity
 
     def _read_range(self, held: HeldRange, span: _SpanMessages) -> ReadRange:
         seen = held.cut(held.first_offset, min(held.last_offset, span.seen_end - 1))
@@ -163,7 +198,7 @@ class RecordReader:
         return ReadRange(seen, messages, self._missing(seen, messages, span.settled_end))
 
     def _missing(self, held: HeldRange, messages: Sequence[LogMessage], settled_end: int) -> list[Acknowledgement]:
-        log_start = self._log.offsets(held.topic)[held.partition].start_offset
+        log_start = self._log.offsets(held.topic, [held.partition])[held.partition].start_offset
         end = max(settled_end, log_start)
         no_record, not_yet = MISSING_REASONS[held.isolation_level]
         kinds = (
@@ -177,6 +212,10 @@ class RecordReader:
             for low, high, kind, reason in kinds
             if max(first, low) <= min(last, high)
         ]
+
+
+def _unread(held: HeldRange, reason: str) -> ReadRange:
+    return ReadRange(held, [], unread([held], reason))
 
 
 def _first_span(ranges: list[HeldRange]) -> tuple[_Span, list[HeldRange]]:

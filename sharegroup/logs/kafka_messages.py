@@ -23,7 +23,8 @@ from sharegroup.logs.port import OffsetSpan
 _MESSAGES_AT_ONCE = 2_000
 """Messages taken at once: many, since the thread may have to wait for another one after each time, but few
 enough to be processed while they are in the CPU cache."""
-_TOPIC_CHECK_INTERVAL_S = 1.0
+_IDLE_S = 1.0
+"""Time without a record after which a read ends with what it has; if that is nothing, it looks at the topic."""
 _PARTITIONS_AHEAD = 64
 """Partitions whose messages beyond a read are kept; a fetch returns at most a megabyte of each."""
 
@@ -70,10 +71,10 @@ class MessageReader:
             for partition, span in spans.items()
         }
         try:
-            self._fill({partition: filling for partition, filling in fillings.items() if not filling.is_full})
+            self._fill(fillings)
         finally:
             self._consumer.unassign()
-        messages = {partition: filling.messages for partition, filling in fillings.items()}
+        messages = {partition: filling.messages for partition, filling in fillings.items() if filling.is_answered}
         for partition, filling in fillings.items():
             if rest := filling.cut():
                 ahead[partition] = rest
@@ -87,33 +88,38 @@ class MessageReader:
         self._consumer.close()
 
     def _fill(self, fillings: dict[int, _Filling]) -> None:
+        """Fetch until all partitions are full, or nothing more comes after some: the others may have no leader."""
         topic, _ = self._topic
         action = f"read topic {topic}"
         deadline = self._clients.deadline()
-        next_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
         self._connection.reset()
-        open_partitions = set(fillings)
-        if fillings:
-            self._consumer.assign([TopicPartition(topic, p, filling.position) for p, filling in fillings.items()])
+        fetched = {partition: filling for partition, filling in fillings.items() if not filling.is_full}
+        open_partitions = set(fetched)
+        if fetched:
+            self._consumer.assign([TopicPartition(topic, p, filling.position) for p, filling in fetched.items()])
+        idle_at_s = time.monotonic() + _IDLE_S
         while open_partitions:
             self._clients.check_connection(action, self._connection, deadline)
             first = self._consumer.poll(LOOK_S)
-            if first is None:
-                if time.monotonic() >= next_check_s:
-                    self._check_topic()
-                    next_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
-                continue
-            messages = [first]
+            messages = [] if first is None else [first]
+            has_records = False
             while messages:
-                self._sort(fillings, messages, action)
+                has_records |= self._sort(fetched, messages, action)
                 messages = self._consumer.consume(_MESSAGES_AT_ONCE, 0)
-            done = [partition for partition in open_partitions if fillings[partition].is_full]
+            done = [partition for partition in open_partitions if fetched[partition].is_full]
             open_partitions.difference_update(done)
             if done and open_partitions:
                 self._consumer.incremental_unassign([TopicPartition(topic, partition) for partition in done])
+            if done or has_records:
+                idle_at_s = time.monotonic() + _IDLE_S
+            elif time.monotonic() >= idle_at_s:
+                if any(filling.is_answered for filling in fillings.values()):
+                    return
+                open_partitions -= self._leaderless()
+                idle_at_s = time.monotonic() + _IDLE_S
 
-    def _sort(self, fillings: Mapping[int, _Filling], messages: list[Message], action: str) -> None:
-        """Pass each message to its partition; errors end or delay the reading of theirs."""
+    def _sort(self, fillings: Mapping[int, _Filling], messages: list[Message], action: str) -> bool:
+        """Pass each message to its partition; errors end or delay the reading of theirs. Return True with records."""
         if any(map(_error, messages)):
             for message in messages:
                 if (error := message.error()) is not None:
@@ -122,10 +128,11 @@ class MessageReader:
         if len(fillings) == 1:
             for filling in fillings.values():
                 filling.add(messages)
-            return
+            return bool(messages)
         for partition, group in groupby(messages, key=_partition):
             if partition in fillings:
                 fillings[partition].add(list(group))
+        return bool(messages)
 
     def _handle(self, fillings: Mapping[int, _Filling], message: Message, error: KafkaError, action: str) -> None:
         filling = fillings.get(message.partition() or 0)
@@ -133,21 +140,23 @@ class MessageReader:
             if filling is not None:
                 filling.end(message.offset() or 0)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            # Records at the position were deleted meanwhile: the caller reads the offsets again.
             if filling is not None:
-                filling.is_full = True
+                filling.end_below_start()
         elif is_transient(error) or message.topic() is None:
             # An error without a partition is about the consumer group, which is not used.
             self._connection.failed(error)
         else:
             raise self._clients.error(action, error, self._connection)
 
-    def _check_topic(self) -> None:
+    def _leaderless(self) -> frozenset[int]:
+        """Return the partitions without a leader; raise `UnknownTopicError` if the topic is not the same any more."""
         topic, topic_id = self._topic
-        if self._topics.identity(topic).topic_id != topic_id:
+        identity = self._topics.identity(topic)
+        if identity.topic_id != topic_id:
             raise UnknownTopicError(
                 f"The topic {topic} of {self._clients.name} was deleted and created again.", "Read the new one."
             )
+        return identity.leaderless
 
     def _note_time(self, messages: Mapping[int, list[Message]]) -> None:
         for span_messages in messages.values():
@@ -158,15 +167,21 @@ class MessageReader:
 class _Filling:
     """The messages of a span so far, and those fetched beyond it."""
 
-    __slots__ = ("_max_bytes", "_size", "_span", "is_full", "messages")
+    __slots__ = ("_is_outdated", "_max_bytes", "_size", "_span", "is_full", "messages")
 
     def __init__(self, span: OffsetSpan, messages: list[Message], max_bytes: int) -> None:
         self.messages: list[Message] = []
         self.is_full = False
+        self._is_outdated = False
         self._span = span
         self._max_bytes = max_bytes
         self._size = 0
         self.add(messages)
+
+    @property
+    def is_answered(self) -> bool:
+        """Return True if it has messages, or the broker has shown that there are none."""
+        return bool(self.messages) or (self.is_full and not self._is_outdated)
 
     @property
     def position(self) -> int:
@@ -182,6 +197,14 @@ class _Filling:
     def end(self, end_offset: int) -> None:
         """Record the end of the partition; an end that was reached before the log grew to a known end is ignored."""
         self.is_full |= end_offset >= self._span.known_end_offset
+
+    def end_below_start(self) -> None:
+        """End at a position whose records were deleted meanwhile.
+
+        A caller that knew the bounds of the log has to read them again: there may be records above the new start.
+        """
+        self.is_full = True
+        self._is_outdated = self._span.known_end_offset > 0
 
     def cut(self) -> list[Message]:
         """Keep the messages within the span; return those beyond it."""

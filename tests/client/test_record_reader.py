@@ -236,15 +236,21 @@ def test_offsets_past_the_end_of_the_log_are_returned_unread(log: LocalLog, held
 
 
 @pytest.mark.parametrize("is_created_again", [True, False])
-def test_a_topic_that_is_not_the_same_any_more_is_dropped(
+def test_records_of_a_topic_that_is_not_the_same_any_more_are_returned_unread(
     log: LocalLog, held: HeldRange, is_created_again: bool
 ) -> None:
     log.delete_topic("orders")
     if is_created_again:
         log.create_topic("orders", 1, {})
         log.append("orders", 0, [NewRecord(None, b"another")] * 10)
-    chunk = RecordReader(log, UNLIMITED).read([held], UNLIMITED)
-    assert (chunk.ranges, chunk.missing, chunk.rest) == ([], [], ())
+    other = log.create_topic("other", 1, {})
+    log.append("other", 0, [NewRecord(None, b"v")])
+    chunk = RecordReader(log, UNLIMITED).read([held, HeldRange(other.topic_id, "other", 0, 0, 0, 1)], UNLIMITED)
+    assert ([read.held.topic for read in chunk.ranges], chunk.missing, chunk.rest) == (["other"], [], ())
+    reason = "the topic does not exist, or was created again"
+    assert [(read.held, read.records, list(read.missing)) for read in chunk.unreadable] == [
+        (held, [], [held.acknowledgement(AcknowledgeType.UNREAD, reason)])
+    ]
 
 
 @pytest.mark.parametrize(("config", "kind"), [({}, 1), ({TIMESTAMP_TYPE_CONFIG: LOG_APPEND_TIME}, 2)])

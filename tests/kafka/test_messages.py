@@ -1,16 +1,21 @@
-"""Acquired ranges read from a real broker: several partitions at once, deletion, another topic of the name."""
+"""Acquired ranges read from a real broker: several partitions, deletion, another topic of the name, no leader."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.client.held_records import HeldRange, offset_of
 from sharegroup.client.record_reader import Chunk, RecordReader
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.kafka_log import KafkaLog
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import NewRecord, OffsetSpan, TopicIdentity
+from tests.support.eventually import eventually
+from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -36,6 +41,13 @@ def held(log: KafkaLog, topic: str, *ranges: tuple[int, int, int]) -> list[HeldR
 
 def offsets(chunk: Chunk) -> list[tuple[int, int]]:
     return [(read.held.partition, offset_of(record)) for read in chunk.ranges for record in read.records]
+
+
+def unreadable(chunk: Chunk) -> list[tuple[int, int, int, str]]:
+    """Partition, first and last offset and reason of the ranges that are returned unread."""
+    returned = [missing for read in chunk.unreadable for missing in read.missing]
+    assert all(ack.acknowledge_type is AcknowledgeType.UNREAD for ack in returned)
+    return [(ack.partition, ack.first_offset, ack.last_offset, ack.reason) for ack in returned]
 
 
 def test_everything_is_read_once_in_reads_that_end_at_the_bound(log: KafkaLog, topic: str) -> None:
@@ -86,4 +98,57 @@ def test_a_topic_that_was_created_again_is_not_read(log: KafkaLog, topic: str) -
     log.delete_topic(topic)
     log.create_topic(topic, 2)
     log.append(topic, 0, [NewRecord(None, b"new")] * 20)
-    assert reader.read(ranges, 100) == Chunk([], ())
+    chunk = reader.read(ranges, 100)
+    assert (chunk.ranges, chunk.rest) == ([], ())
+    assert unreadable(chunk) == [(0, 0, 9, "the topic does not exist, or was created again")]
+
+
+def test_a_partition_whose_first_records_are_deleted_meanwhile_has_no_hole(log: KafkaLog, topic: str) -> None:
+    topic_id = log.describe_topic(topic).topic_id
+    log.delete_records(topic, 0, 200)
+    # The bounds of the log were read before the deletion.
+    spans = {0: OffsetSpan(150, 210, known_end_offset=210), 1: OffsetSpan(0, 1, known_end_offset=1)}
+    assert set(log.read_messages(topic, topic_id, spans, 1_000_000)) == {1}
+
+
+@pytest.fixture
+def second_broker(broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
+    with KafkaBroker("4.3.1", tmp_path / "second", joins=broker) as second:
+        yield second
+
+
+@pytest.mark.slow
+def test_a_partition_without_a_leader_holds_up_no_other(
+    broker: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog
+) -> None:
+    topic = f"messages-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, 3, replica_assignment=[[1], [2], [1]])]).values():
+        future.result()
+
+    def leaderless() -> frozenset[int]:
+        identity = log.identify([topic])[topic]
+        return identity.leaderless if isinstance(identity, TopicIdentity) else frozenset(range(3))
+
+    eventually(lambda: not leaderless(), "all partitions have leaders")
+    for partition in range(2):
+        log.append(topic, partition, [NewRecord(None, b"v")] * 10)
+    # The third partition has no records.
+    ranges = held(log, topic, (0, 0, 9), (1, 0, 9), (2, 0, 9))
+    reader = RecordReader(log, 50_000_000)
+    second_broker.kill()
+    # The metadata may still name the broker that is gone.
+    first = reader.read(ranges, 100)
+    assert offsets(first) == [(0, offset) for offset in range(10)]
+    assert {missing.partition for missing in first.missing} == {2}
+    left = [held.partition for held in first.rest] + [read.held.partition for read in first.unreadable]
+    assert left == [1]
+    eventually(lambda: leaderless() == {1}, "the cluster knows that the partition has no leader")
+    second = reader.read(ranges, 100)
+    assert offsets(second) == offsets(first)
+    assert unreadable(second) == [(1, 0, 9, "the partition has no leader")]
+    alone = reader.read(ranges[1:2], 100)
+    assert (alone.ranges, alone.rest, unreadable(alone)) == ([], (), unreadable(second))
+    second_broker.start()
+    eventually(lambda: not leaderless(), "the partition has a leader again", 60)
+    assert offsets(reader.read(ranges[1:2], 100)) == [(1, offset) for offset in range(10)]
