@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from sharegroup.client.held_records import HeldRange
+from sharegroup.client.held_records import HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledgement
-from sharegroup.client.record_reader import MISSING_REASONS
+from sharegroup.client.record_reader import MISSING_REASONS, NO_TOPIC
 from sharegroup.core.offset_ranges import consecutive, gaps, intersect
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, PartitionOffsets
 
+_NO_TOPIC_PAUSE_S = 0.5
+
 
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
     """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
 
-    Ranges of a topic that was deleted, or created again, are left out: their records do not exist any more.
+    Ranges of a topic that was deleted, or created again, are returned unread: one look proves nothing, since the
+    metadata of brokers lags, and the processor decides. That takes a pause, for they may be acquired again at once.
 
     Returns:
         The readable ranges, and acknowledgements of the other offsets.
@@ -25,11 +29,13 @@ def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[Held
     ranges = list(ranges)
     topics = _existing_topics(log, ranges)
     readable: list[HeldRange] = []
-    unreadable: list[Acknowledgement] = []
+    unreadable = unread((held for held in ranges if held.topic_id not in topics), NO_TOPIC)
+    if unreadable:
+        threading.Event().wait(_NO_TOPIC_PAUSE_S)
     for held in ranges:
-        if held.topic not in topics:
+        if held.topic_id not in topics:
             continue
-        offsets = topics[held.topic][held.partition]
+        offsets = topics[held.topic_id][held.partition]
         start = offsets.start_offset
         end = max(start, offsets.readable_end(held.isolation_level))
         for deleted in intersect([held], 0, start - 1):
@@ -88,7 +94,7 @@ def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[Hel
 
 
 def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[int, PartitionOffsets]]:
-    """Return the offsets of the partitions of ranges whose topics still exist.
+    """Return the offsets of the partitions of ranges whose topics still exist, by topic id.
 
     Only these partitions are asked for: another one of the topic may have no leader.
     """
@@ -99,7 +105,7 @@ def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[in
     for (topic, topic_id), of_topic in partitions.items():
         try:
             if log.describe_topic(topic).topic_id == topic_id:
-                offsets[topic] = log.offsets(topic, of_topic)
+                offsets[topic_id] = log.offsets(topic, of_topic)
         except UnknownTopicError:
             continue
     return offsets

@@ -1,6 +1,8 @@
-"""Held ranges: even shares, and gaps."""
+"""Held ranges: even shares, gaps, and topics that do not exist any more."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from hypothesis import strategies as st
 
 from sharegroup.client.held_records import HeldRange
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.spark.held_ranges import split_evenly, without_gaps
+from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
+from sharegroup.spark.held_ranges import split_evenly, without_gaps, without_unreadable
 
 range_lists = st.lists(
     st.builds(
@@ -54,3 +58,21 @@ def test_gaps_are_cut_out(present: list[int], parts: list[tuple[int, int]], gaps
     assert [(part.first_offset, part.last_offset, part.acknowledge_type) for part in missing] == [
         (first, last, AcknowledgeType.GAP) for first, last in gaps
     ]
+
+
+@pytest.mark.parametrize("is_created_again", [True, False])
+def test_records_of_a_topic_that_is_not_the_same_any_more_are_returned_unread(
+    tmp_path: Path, is_created_again: bool
+) -> None:
+    with LocalLog(tmp_path / "events.log") as log:
+        deleted = HeldRange(log.create_topic("orders", 1).topic_id, "orders", 0, 0, 9, 1)
+        log.delete_topic("orders")
+        present = [HeldRange(log.create_topic("other", 1).topic_id, "other", 0, 0, 1, 1)]
+        if is_created_again:
+            present.append(HeldRange(log.create_topic("orders", 1).topic_id, "orders", 0, 0, 1, 1))
+        for held in present:
+            log.append(held.topic, 0, [NewRecord(None, b"v")] * 2)
+        readable, unreadable = without_unreadable(log, [deleted, *present])
+    assert readable == present
+    reason = "the topic does not exist, or was created again"
+    assert unreadable == [deleted.acknowledgement(AcknowledgeType.UNREAD, reason)]
