@@ -58,8 +58,12 @@ class GroupMember:
         self.member_id = settings.member_id or new_topic_id()
         self._log = log
         self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
-        # The end of its process does not end a member that may return.
-        self._lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
+        try:
+            # The end of its process does not end a member that may return.
+            self._lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
+        except BaseException:
+            self._channel.close()
+            raise
         self._protocol = MemberProtocol(settings, self._instant().now_ms)
         self._measurements = RequestMeasurements()
         self._woken = woken or threading.Event()

@@ -50,12 +50,17 @@ class LocalMemberLock:
         try:
             folder.mkdir(exist_ok=True)
             self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            # The processor may be another user's, whatever this one's umask is.
-            os.fchmod(self._descriptor, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            os.write(self._descriptor, json.dumps({"group_id": group_id, "member_id": member_id}).encode())
-            # Other processes take it for a member's file only now that it is locked.
-            os.replace(new, self._path)
+            try:
+                # The processor may be another user's, whatever this one's umask is.
+                os.fchmod(self._descriptor, 0o644)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                os.write(self._descriptor, json.dumps({"group_id": group_id, "member_id": member_id}).encode())
+                # Other processes take it for a member's file only now that it is locked.
+                os.replace(new, self._path)
+            except BaseException:
+                os.close(self._descriptor)
+                new.unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise LogUnavailableError(
                 f"The file {self._path} of member {member_id} cannot be made: {error.strerror}.",

@@ -29,7 +29,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_follower import LocalFollower
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer
+from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
 from tests.support.eventually import eventually
 
 ACCEPT, RELEASE, UNREAD = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.UNREAD
@@ -479,3 +479,18 @@ def test_a_topic_without_room_for_more_members_is_no_error(log: LocalLog) -> Non
         again.subscribe(["orders"])
         assert span(taken(again)) == (0, 2, 2)
         again.close(TIMEOUT_MS)
+
+
+def test_a_member_that_cannot_be_locked_leaves_nothing_open(log: LocalLog) -> None:
+    for topic in (REQUESTS, RESPONSES):
+        log.create_topic(topic, 1)
+    log.path.with_name(f"{log.path.name}.members").write_text("not a folder")
+    threads, watches = threading.active_count(), watch_count()
+    with pytest.raises(LogUnavailableError, match="cannot be made"):
+        GroupMember(log, SETTINGS)
+    assert (threading.active_count(), watch_count()) == (threads, watches)
+
+
+def watch_count() -> int:
+    """The watches of files that this process has open."""
+    return sum("inotify" in str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())

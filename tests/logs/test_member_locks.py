@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import MemberLocks
 from tests.support.eventually import eventually
@@ -112,3 +113,18 @@ def test_threads_that_close_a_lock_at_once_close_it_once(log: LocalLog, locks: M
             for closed in [threads.submit(lock.close) for _ in range(4)]:
                 closed.result()
     assert ended(locks) == []
+
+
+def test_a_lock_that_cannot_be_taken_leaves_nothing(log: LocalLog) -> None:
+    folder = log.path.with_name(log.path.name + ".members")
+    (folder / "anna" / "inside").mkdir(parents=True)
+    descriptors = open_descriptors()
+    with pytest.raises(LogUnavailableError, match="anna"):
+        log.lock_member("orders", "anna")
+    assert open_descriptors() == descriptors
+    assert [path.name for path in folder.iterdir()] == ["anna"]
+
+
+def open_descriptors() -> dict[str, str]:
+    """Descriptors of this process, and what they are of, without the one that the look takes."""
+    return {path.name: str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists()}
