@@ -49,8 +49,9 @@ class ProcessorChannel:
         self._response_partition = partition_for(member_id, response_partition_count)
         self._lock = threading.Lock()
         self._is_closed = False
-        end_offset = log.offsets(self._response_topic)[self._response_partition].end_offset
-        self._follower: Follower | None = self._follow(end_offset)
+        # Another partition may have no leader.
+        offsets = log.offsets(self._response_topic, [self._response_partition])
+        self._follower: Follower | None = self._follow(offsets[self._response_partition].end_offset)
 
     @property
     def request_partition_count(self) -> int:

@@ -1,16 +1,22 @@
-"""A share consumer on a topic of which a partition has no leader, with a processor and real brokers."""
+"""Share consumers beside partitions without a leader, with real brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sharegroup.client.processor_channel import ProcessorChannel
+from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.logs.port import NewRecord, TopicIdentity
+from sharegroup.logs.kafka_log import KafkaLog
+from sharegroup.logs.partitioner import partition_for
+from sharegroup.logs.port import Log, NewRecord, TopicIdentity
 from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
@@ -27,6 +33,20 @@ def site(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
     site.close()
 
 
+def leaderless(log: Log, topic: str) -> frozenset[int]:
+    """The partitions of a topic of two that have no leader; both, while a broker does not know it."""
+    identity = log.identify([topic])[topic]
+    return identity.leaderless if isinstance(identity, TopicIdentity) else frozenset((0, 1))
+
+
+def create_topic(broker: KafkaBroker, log: Log, topic: str) -> None:
+    """Create a topic of two partitions: the first broker has the one, the second broker the other."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])]).values():
+        future.result()
+    eventually(lambda: not leaderless(log, topic), "the partitions have leaders")
+
+
 def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
     kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
 ) -> None:
@@ -36,15 +56,7 @@ def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
     # Waiting records are returned after half of the lock's duration: no read may wait for so long.
     group_id = site.new_group(share_record_lock_duration_ms="60000")
     with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
-        admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
-        for future in admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])]).values():
-            future.result()
-
-        def leaderless() -> frozenset[int]:
-            identity = site.log.identify([topic])[topic]
-            return identity.leaderless if isinstance(identity, TopicIdentity) else frozenset((0, 1))
-
-        eventually(lambda: not leaderless(), "the partitions have leaders")
+        create_topic(kafka_to_kill, site.log, topic)
         for partition in range(2):
             site.log.append(topic, partition, [NewRecord(None, b"v")] * RECORDS)
         counts: dict[tuple[int | None, int | None], int | None] = {}
@@ -65,3 +77,20 @@ def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
             second.start()
             site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once it has a leader")
     assert set(counts.values()) == {1}
+
+
+def test_a_member_joins_beside_a_response_partition_without_a_leader(
+    kafka_to_kill: KafkaBroker, tmp_path: Path
+) -> None:
+    names = ChannelTopics(request_topic_name=f"requests-{uuid4().hex[:8]}", response_topic_name=f"r-{uuid4().hex[:8]}")
+    member_id = next(name for name in map(str, range(100)) if partition_for(name, 2) == 0)
+    with (
+        KafkaLog(KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers), timeout_ms=10_000) as log,
+        KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second,
+    ):
+        for topic in (names.request_topic_name, names.response_topic_name):
+            create_topic(kafka_to_kill, log, topic)
+        second.kill()
+        eventually(lambda: leaderless(log, names.response_topic_name) == {1}, "the partition has no leader")
+        with closing(ProcessorChannel(log, "g", member_id, topics=names)) as channel:
+            assert channel.receive(0) == []
