@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.client.held_records import Acquisition, HeldRange, split_after, unread
+from sharegroup.client.held_records import HeldRange, split_after, unread
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import AcknowledgeType
@@ -193,20 +193,20 @@ class HandlerCalls:
         self._metrics = metrics
         self._event = event
 
-    def process(self, acquisition: Acquisition, is_cancelled: Callable[[], bool]) -> Outcome:
-        """Call the handler with an acquisition, and return the outcome.
+    def process(self, acquired: Sequence[HeldRange], is_cancelled: Callable[[], bool]) -> Outcome:
+        """Call the handler with the records of an acquisition, and return the outcome.
 
         Args:
-            acquisition: the records.
+            acquired: the records.
             is_cancelled: True if no further call should be made.
         """
         # 1. Leave out records that are not in the log.
         try:
-            ranges, unreadable = without_unreadable(self._log, acquisition.ranges)
+            ranges, unreadable = without_unreadable(self._log, acquired)
         except ShareGroupError as error:
             # The log is unavailable or denies access. No handler has received these records.
-            logger.error(self._event("records_not_readable", ranges=len(acquisition.ranges)), exc_info=error)
-            return Outcome(unread(acquisition.ranges, "the log could not be read"), error, is_broken=True)
+            logger.error(self._event("records_not_readable", ranges=len(acquired)), exc_info=error)
+            return Outcome(unread(acquired, "the log could not be read"), error, is_broken=True)
         # 2. Call the handler, after a failure with parts of the records.
         outcome = Bisection(self._call, self._without_gaps, self._bisects, is_cancelled).run(ranges)
         outcome.acknowledgements += unreadable

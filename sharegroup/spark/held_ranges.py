@@ -1,4 +1,4 @@
-"""Held ranges as work for Spark: without offsets that cannot be read, without gaps, and in even shares for tasks."""
+"""Held ranges as work for Spark: without records that cannot be read or were lost, without gaps, in even shares."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 from sharegroup.client.held_records import HeldRange, unread
-from sharegroup.client.pending_acknowledgements import Acknowledgement
+from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.record_reader import MISSING_REASONS, NO_TOPIC
-from sharegroup.core.offset_ranges import consecutive, gaps, intersect
+from sharegroup.core.offset_ranges import OffsetRange, consecutive, gaps, intersect, subtract
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, PartitionOffsets
 
@@ -72,6 +73,16 @@ def without_gaps(
             reason = MISSING_REASONS[held.isolation_level][0]
             missing.append(held.cut(first, last).acknowledgement(AcknowledgeType.GAP, reason))
     return parts, missing
+
+
+def without_refused(ranges: Iterable[HeldRange], results: Iterable[Acknowledged]) -> list[HeldRange]:
+    """Leave out the records whose renewal was refused: their locks have ended, or end without another renewal."""
+    refused: dict[PartitionKey, list[OffsetRange]] = {}
+    for result in results:
+        for ack in result.acknowledgements if result.error is not None else ():
+            if ack.acknowledge_type is AcknowledgeType.RENEW:
+                refused.setdefault(ack.key, []).append((ack.first_offset, ack.last_offset))
+    return [part for held in ranges for part in subtract(held, sorted(refused.get(held.key, ())))]
 
 
 def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[HeldRange]]:

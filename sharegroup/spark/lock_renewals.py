@@ -1,28 +1,38 @@
-"""Renews the locks of records while a handler processes them, for a limited time."""
+"""Renews the locks of records: while a handler processes them, and from its `renew` until it receives them again.
+
+Renewals and acknowledgements are sent under one lock: of two unsent acknowledgements of a record the later counts, so a
+renewal after the handler's final acknowledgement would replace it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.client.held_records import Acquisition, HeldRange
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
+from sharegroup.core.offset_ranges import intersect
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.spark.held_ranges import without_refused
+
+RENEWED_DELAY_MS = 1_000
+"""After this time the handler receives records again that it renewed."""
 
 
 @dataclass(eq=False, slots=True)
-class ActiveAcquisition:
-    """An acquisition that a handler processes.
+class LockedRecords:
+    """Records of one acquisition: a handler processes them, or they wait until it receives them again.
 
     Attributes:
         job_tag: tag of the handler's Spark jobs.
-        ranges: its records.
+        ranges: the records, without those whose renewal was refused.
         lock_timeout_ms: duration of a lock from its renewal on.
         renew_at_ms: time of the next renewal, when half of the locks' duration is over; epoch ms.
         give_up_at_ms: time at which the handler has had `worker.renew.max.ms`; epoch ms.
-        is_given_up: True if its records were released because the handler took too long.
-        is_refused: True if a renewal was refused: the locks have ended.
+        is_given_up: True if the records were released because the handler took too long.
+        is_waiting: True if the handler renewed the records, and has not received them again.
+        due_at_ms: time at which the handler receives waiting records again; epoch ms.
     """
 
     job_tag: str
@@ -31,78 +41,112 @@ class ActiveAcquisition:
     renew_at_ms: int
     give_up_at_ms: int
     is_given_up: bool = False
-    is_refused: bool = False
+    is_waiting: bool = False
+    due_at_ms: int = 0
 
-    def acknowledgements(self, acknowledge_type: AcknowledgeType, reason: str = "") -> list[Acknowledgement]:
-        """Return acknowledgements of all its records."""
-        return [held.acknowledgement(acknowledge_type, reason) for held in self.ranges]
+    def acknowledgements(self, acknowledge_type: AcknowledgeType) -> list[Acknowledgement]:
+        """Return acknowledgements of all the records."""
+        return [held.acknowledgement(acknowledge_type) for held in self.ranges]
 
 
 class LockRenewals:
-    """The active acquisitions, and the times of their renewals; any thread may use it.
+    """The records whose locks are renewed, and the times of the renewals; any thread may use it. Times are epoch ms.
 
     Args:
-        renew_max_ms: how long a handler may process an acquisition.
+        renew_max_ms: how long a handler may process an acquisition, with the time that records wait for it again.
+        acknowledge: sends acknowledgements.
     """
 
-    def __init__(self, renew_max_ms: int) -> None:
+    def __init__(self, renew_max_ms: int, acknowledge: Callable[[Iterable[Acknowledgement]], None]) -> None:
         self._renew_max_ms = renew_max_ms
+        self._acknowledge = acknowledge
         self._lock = threading.Lock()
-        self._active: list[ActiveAcquisition] = []
+        self._locked: list[LockedRecords] = []
 
-    def begin(
-        self, acquisition: Acquisition, job_tag: str, now_ms: int, give_up_at_ms: int | None = None
-    ) -> ActiveAcquisition:
-        """Add an acquisition that a handler begins to process; times are epoch ms."""
-        active = ActiveAcquisition(
+    @property
+    def has_waiting(self) -> bool:
+        """True if renewed records wait for the handler."""
+        with self._lock:
+            return any(locked.is_waiting for locked in self._locked)
+
+    def begin(self, acquisition: Acquisition, job_tag: str, now_ms: int) -> LockedRecords:
+        """Add an acquisition that a handler begins to process."""
+        locked = LockedRecords(
             job_tag,
             acquisition.ranges,
             acquisition.lock_timeout_ms,
             renew_at_ms=acquisition.stale_at_ms,
-            give_up_at_ms=now_ms + self._renew_max_ms if give_up_at_ms is None else give_up_at_ms,
+            give_up_at_ms=now_ms + self._renew_max_ms,
         )
         with self._lock:
-            self._active.append(active)
-        return active
+            self._locked.append(locked)
+        return locked
 
-    def end(self, active: ActiveAcquisition) -> bool:
-        """Remove an acquisition; return False if it was given up, and its acknowledgements no longer count."""
+    def resume(self, now_ms: int) -> LockedRecords | None:
+        """Return the renewed records that the handler should receive again now; None if there are none."""
         with self._lock:
-            if active in self._active:
-                self._active.remove(active)
-            return not active.is_given_up
+            due = [locked for locked in self._locked if locked.is_waiting and now_ms >= locked.due_at_ms]
+            first = min(due, key=lambda locked: locked.due_at_ms, default=None)
+            if first is not None:
+                first.is_waiting = False
+            return first
 
-    def take_due(self, now_ms: int) -> list[Acknowledgement]:
-        """Return renewals of the locks whose duration is half over; epoch ms."""
-        renewals: list[Acknowledgement] = []
-        with self._lock:
-            for active in self._active:
-                if now_ms >= active.renew_at_ms and not (active.is_refused or active.is_given_up):
-                    active.renew_at_ms = now_ms + active.lock_timeout_ms // 2
-                    renewals += active.acknowledgements(AcknowledgeType.RENEW)
-        return renewals
+    def end(self, locked: LockedRecords, acknowledgements: Sequence[Acknowledgement], now_ms: int) -> bool:
+        """Send the acknowledgements of processed records, and keep those that the handler renewed.
 
-    def take_overdue(self, now_ms: int) -> list[ActiveAcquisition]:
-        """Give up the acquisitions whose handler has taken too long, and return each once; epoch ms."""
+        Returns:
+            False if the records were given up: the acknowledgements no longer count.
+        """
         with self._lock:
-            overdue = [a for a in self._active if now_ms >= a.give_up_at_ms and not a.is_given_up]
-            for active in overdue:
-                active.is_given_up = True
+            if locked.is_given_up:
+                return False
+            locked.ranges = _renewed(locked.ranges, acknowledgements)
+            if locked.ranges:
+                locked.is_waiting, locked.due_at_ms = True, now_ms + RENEWED_DELAY_MS
+                locked.renew_at_ms = now_ms + locked.lock_timeout_ms // 2
+            else:
+                self._locked.remove(locked)
+            self._acknowledge(acknowledgements)
+            return True
+
+    def renew(self, now_ms: int) -> None:
+        """Renew the locks whose duration is half over."""
+        with self._lock:
+            renewals: list[Acknowledgement] = []
+            for locked in self._locked:
+                if now_ms >= locked.renew_at_ms:
+                    locked.renew_at_ms = now_ms + locked.lock_timeout_ms // 2
+                    renewals += locked.acknowledgements(AcknowledgeType.RENEW)
+            if renewals:
+                self._acknowledge(renewals)
+
+    def take_overdue(self, now_ms: int) -> list[LockedRecords]:
+        """Give up the records with which the handler has taken too long, and return them."""
+        with self._lock:
+            overdue = [locked for locked in self._locked if now_ms >= locked.give_up_at_ms]
+            for locked in overdue:
+                locked.is_given_up = True
+                self._locked.remove(locked)
             return overdue
 
-    def settle(self, results: Iterable[Acknowledged]) -> None:
-        """Handle the answers to acknowledgements: locks whose renewal was refused have ended."""
-        refused = [
-            (renewal.key, renewal.first_offset)
-            for result in results
-            if result.error is not None
-            for renewal in result.acknowledgements
-            if renewal.acknowledge_type is AcknowledgeType.RENEW
-        ]
+    def settle(self, results: Sequence[Acknowledged]) -> None:
+        """Handle the answers to acknowledgements: locks whose renewal was refused are not renewed any more.
+
+        Waiting records without a lock are dropped: they will be delivered again.
+        """
         with self._lock:
-            for active in self._active:
-                active.is_refused |= any(
-                    held.key == key and held.first_offset <= offset <= held.last_offset
-                    for key, offset in refused
-                    for held in active.ranges
-                )
+            for locked in self._locked:
+                locked.ranges = without_refused(locked.ranges, results)
+            self._locked = [locked for locked in self._locked if locked.ranges or not locked.is_waiting]
+
+
+def _renewed(ranges: Iterable[HeldRange], acknowledgements: Iterable[Acknowledgement]) -> list[HeldRange]:
+    """Return the parts of ranges that acknowledgements renew."""
+    ranges = list(ranges)
+    return [
+        part
+        for renewal in acknowledgements
+        if renewal.acknowledge_type is AcknowledgeType.RENEW
+        for part in intersect(ranges, renewal.first_offset, renewal.last_offset)
+        if part.key == renewal.key
+    ]

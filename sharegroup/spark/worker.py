@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -29,7 +28,6 @@ from sharegroup.client.settings import (
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
-from sharegroup.core.offset_ranges import intersect
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, UnknownTopicError
 from sharegroup.event_log import Event
@@ -38,7 +36,7 @@ from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import CANCELLED, PAUSES, WorkerMetrics
 from sharegroup.spark.acquired_records import acquired_records
 from sharegroup.spark.handler_calls import Handler, HandlerCalls, Outcome
-from sharegroup.spark.lock_renewals import LockRenewals
+from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
 from sharegroup.spark.session import WORKER_POOL, check_log, check_running, is_running
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
 
@@ -58,8 +56,6 @@ _CANCEL_TIMEOUT_S = 2
 _CLOSE_TIMEOUT_MS = 10_000
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-_RENEWED_DELAY_S = 1.0
-"""After this time the handler receives records again that it renewed."""
 
 
 def process(
@@ -75,7 +71,7 @@ def process(
     returns a DataFrame (topic, partition, offset, acknowledge_type) with `accept`, `release`, `reject` or `renew`;
     records that it leaves out are accepted, and so are all if it returns None. An optional column redelivery_delay_ms
     sets how long a released record stays unavailable. Renewed records stay locked by this worker, and the handler
-    receives them again about a second later.
+    receives them again a second later, or when a thread is free.
 
     A handler that raises is called again with halves of its records, down to single ones, in at most 64 calls
     (`worker.bisect.on.error`): it may see a record several times in one delivery. Single records with which it fails
@@ -146,21 +142,6 @@ def _join(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _RenewedRecords:
-    """Records that the handler renewed.
-
-    Attributes:
-        acquisition: the records.
-        due_s: time at which the handler receives them again, on the monotonic clock.
-        give_up_at_ms: time at which the handler has had `worker.renew.max.ms`; epoch ms.
-    """
-
-    acquisition: Acquisition
-    due_s: float
-    give_up_at_ms: int
-
-
 class _Worker:
     """One membership and the threads that call the handler; `run` works in the caller's thread."""
 
@@ -186,11 +167,10 @@ class _Worker:
         self._calls = HandlerCalls(
             spark, log, log_address, handler, config.worker_bisect_on_error, metrics, self._event
         )
-        self._renewals = LockRenewals(config.worker_renew_max_ms)
-        self._renewed: list[_RenewedRecords] = []
+        self._renewals = LockRenewals(config.worker_renew_max_ms, member.acknowledge)
         self._running: set[Future[Outcome]] = set()
         self._job_tag = f"share-worker-{member.member_id}"
-        self._call_numbers = itertools.count(1)
+        self._acquisition_numbers = itertools.count(1)
         self._pause_s = 0.0
         self._paused_until_s = 0.0
 
@@ -202,7 +182,7 @@ class _Worker:
             acquired_records(self._spark, self._log_address, []).count()
             self._member.subscribe(self._config.topics)
             logger.info(self._event("started", topics=",".join(self._config.topics)))
-            while not self._stop_condition.is_reached(self._member, is_busy=bool(self._running or self._renewed)):
+            while not self._stop_condition.is_reached(self._member, self._is_busy):
                 check_running(self._spark)
                 self._dispatch(threads)
                 self._collect_outcomes()
@@ -215,17 +195,24 @@ class _Worker:
 
     # The steps of the loop, in the caller's thread.
 
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._running) or self._renewals.has_waiting
+
     def _dispatch(self, threads: ThreadPoolExecutor) -> None:
         """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
         if len(self._running) >= self._config.worker_ranges_in_flight:
             wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
-        elif self._renewed and time.monotonic() >= self._renewed[0].due_s:
-            renewed = self._renewed.pop(0)
-            self._running.add(threads.submit(self._process, renewed.acquisition, renewed.give_up_at_ms))
+        elif renewed := self._renewals.resume(self._log.now_ms()):
+            self._running.add(threads.submit(self._process, renewed))
         elif self._is_paused:
             self._stop_condition.wait(_POLL_TIMEOUT_MS / 1000)
         elif acquisition := self._next_acquisition():
-            self._running.add(threads.submit(self._process, acquisition))
+            # Refusals so far concern earlier deliveries of its records.
+            self._settle_results()
+            job_tag = f"{self._job_tag}-{next(self._acquisition_numbers)}"
+            active = self._renewals.begin(acquisition, job_tag, self._log.now_ms())
+            self._running.add(threads.submit(self._process, active))
 
     def _next_acquisition(self) -> Acquisition | None:
         try:
@@ -267,23 +254,25 @@ class _Worker:
         self._metrics.count(PAUSES)
         self._member.return_waiting("the handler fails for a cause that no record has")
 
-    def _renew_locks(self) -> None:
-        """Renew the locks of active acquisitions, and cancel handlers that have taken too long."""
-        # 1. Refused renewals end the locks of their acquisition.
+    def _settle_results(self) -> None:
+        """End the renewals of locks whose renewal was refused."""
         results = self._member.take_results()
         self._renewals.settle(results)
         self._log_refusals(results)
-        # 2. Renew.
+
+    def _renew_locks(self) -> None:
+        """Renew the locks of acquisitions, cancel handlers that have taken too long, and release their records."""
+        self._settle_results()
         now_ms = self._log.now_ms()
-        if renewals := self._renewals.take_due(now_ms):
-            self._member.acknowledge(renewals)
-        # 3. Cancel, and release the records.
+        self._renewals.renew(now_ms)
         for overdue in self._renewals.take_overdue(now_ms):
-            self._spark.sparkContext.cancelJobsWithTag(overdue.job_tag)
+            if not overdue.is_waiting:
+                self._spark.sparkContext.cancelJobsWithTag(overdue.job_tag)
+                self._metrics.count(CANCELLED)
             self._member.acknowledge(overdue.acknowledgements(AcknowledgeType.RELEASE))
-            self._metrics.count(CANCELLED)
+            name = "renewed_records_released" if overdue.is_waiting else "handler_cancelled"
             fields = {"ranges": len(overdue.ranges), "ms": self._config.worker_renew_max_ms}
-            logger.warning(self._event("handler_cancelled", **fields))
+            logger.warning(self._event(name, **fields))
 
     def _finish_handlers(self) -> None:
         """Let handlers finish, cancel the jobs of slow ones, and abandon those that do not end even so."""
@@ -298,42 +287,24 @@ class _Worker:
 
     # The work of a handler's thread.
 
-    def _process(self, acquisition: Acquisition, give_up_at_ms: int | None = None) -> Outcome:
-        """Call the handler with an acquisition while its locks are renewed, and acknowledge its records."""
+    def _process(self, active: LockedRecords) -> Outcome:
+        """Call the handler with records whose locks are renewed, and acknowledge them."""
         started_s = time.monotonic()
         # 1. Tag the handler's Spark jobs, so that they can be cancelled.
         context = self._spark.sparkContext
-        job_tag = f"{self._job_tag}-{next(self._call_numbers)}"
         context.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
         context.addJobTag(self._job_tag)
-        context.addJobTag(job_tag)
+        context.addJobTag(active.job_tag)
         # 2. Call it.
-        active = self._renewals.begin(acquisition, job_tag, self._log.now_ms(), give_up_at_ms)
         outcome = self._calls.process(
-            acquisition, is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested
+            active.ranges, is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested
         )
-        context.removeJobTag(job_tag)
-        if not self._renewals.end(active):
-            return Outcome(error=outcome.error)
+        context.removeJobTag(active.job_tag)
         # 3. Acknowledge.
-        self._keep_renewed(outcome, acquisition, active.give_up_at_ms)
-        self._member.acknowledge(outcome.acknowledgements)
+        if not self._renewals.end(active, outcome.acknowledgements, self._log.now_ms()):
+            return Outcome(error=outcome.error)
         self._log_acknowledgements(outcome.acknowledgements, time.monotonic() - started_s)
         return outcome
-
-    def _keep_renewed(self, outcome: Outcome, acquisition: Acquisition, give_up_at_ms: int) -> None:
-        """Keep the records that the handler renewed for another call."""
-        ranges = tuple(
-            part
-            for renewal in outcome.acknowledgements
-            if renewal.acknowledge_type is AcknowledgeType.RENEW
-            for part in intersect(acquisition.ranges, renewal.first_offset, renewal.last_offset)
-            if part.key == renewal.key
-        )
-        if ranges:
-            deadline_ms = self._log.now_ms() + acquisition.lock_timeout_ms
-            renewed = Acquisition(ranges, deadline_ms, acquisition.lock_timeout_ms)
-            self._renewed.append(_RenewedRecords(renewed, time.monotonic() + _RENEWED_DELAY_S, give_up_at_ms))
 
     # Log events.
 

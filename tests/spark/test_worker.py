@@ -367,6 +367,49 @@ def test_renewed_records_come_again_to_the_same_worker_in_the_same_delivery(site
     assert offsets(transitions(site, group_id, Cause.RENEW)) == [2]
 
 
+def test_renewed_records_stay_locked_until_a_thread_is_free(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group(share_record_lock_duration_ms="6000")
+
+    class RenewsAtFirstThenIsBusy(Seen):
+        def answer(self, records: DataFrame) -> DataFrame | None:
+            if self.calls == 1:
+                return acknowledged(records.where("offset = 2"), "renew")
+            if self.calls == 2:
+                site.until(
+                    lambda: offsets(transitions(site, group_id, Cause.RENEW)).count(2) >= 4, "2 is renewed again"
+                )
+            return None
+
+    seen = RenewsAtFirstThenIsBusy()
+    config = {"max.poll.records": 5, "share.acquire.mode": "record_limit", "worker.ranges.in.flight": 1}
+    drain(site, group_id, topic, seen, **config)
+    assert seen.delivery_counts == {(0, offset): [1, 1] if offset == 2 else [1] for offset in range(10)}
+    assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
+
+
+def test_renewed_records_that_wait_for_too_long_are_released(site: SparkSite, caplog: pytest.LogCaptureFixture) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+
+    class RenewsAtFirstThenIsBusy(Seen):
+        def answer(self, records: DataFrame) -> DataFrame | None:
+            if self.calls == 1:
+                return acknowledged(records.where("offset = 2"), "renew")
+            if self.calls == 2:
+                site.until(lambda: 2 in offsets(transitions(site, group_id, Cause.RELEASE)), "2 is released")
+            return None
+
+    seen = RenewsAtFirstThenIsBusy()
+    config = {"max.poll.records": 5, "share.acquire.mode": "record_limit", "worker.ranges.in.flight": 1}
+    with caplog.at_level(logging.WARNING, "sharegroup.spark.worker"):
+        drain(
+            site, group_id, topic, seen, **config, **{"worker.renew.max.ms": 5_000, "worker.bisect.on.error": "false"}
+        )
+    assert seen.delivery_counts[0, 2] == [1, 2]
+    assert [str(r.msg).split()[0] for r in caplog.records].count("event=renewed_records_released") == 1
+
+
 def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
     topic = site.new_topic(partition_count=2, record_count=50)
     group_id = site.new_group()
