@@ -24,7 +24,7 @@ from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log
-from sharegroup.spark.held_ranges import without_unreadable
+from sharegroup.spark.held_ranges import without_refused, without_unreadable
 from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of
 from sharegroup.spark.source.folder import MemberFolder
 from sharegroup.spark.source.offset import AcquiredOffset
@@ -74,6 +74,7 @@ class SourceMember:
         self._acknowledged_number = 0
         self._lost_partitions: set[PartitionKey] = set()
         self._unanswered_batches: list[AcquiredOffset] = []
+        self._renewed_ranges: list[HeldRange] = []
         self._next_renewal_s = 0.0
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -172,7 +173,7 @@ class SourceMember:
         with self._lock:
             self._activate(batch)
             # 2. Renew the locks of the active one, and wait for the answers: they show which records are still held.
-            self.group_member.acknowledge(_renewals(batch))
+            self._renew()
             for result in self.group_member.flush(_ANSWER_TIMEOUT_MS):
                 if result.error is not None:
                     self._handle_lost_locks(result, result.error)
@@ -211,10 +212,17 @@ class SourceMember:
 
     def _activate(self, batch: AcquiredOffset) -> None:
         with self._lock:
+            # Refusals so far concern earlier deliveries of its records.
+            self._handle_results(self.group_member.take_results())
             if batch.folder is not None:
                 batch.folder.create()
             self._active_batch = batch
+            self._renewed_ranges = list(batch.ranges)
             self._next_renewal_s = _next_renewal_s(batch)
+
+    def _renew(self) -> None:
+        """Renew the locks of the active batch."""
+        self.group_member.acknowledge(held.acknowledgement(AcknowledgeType.RENEW) for held in self._renewed_ranges)
 
     def _run(self) -> None:
         """Renew the locks of the active batch, and handle the results of acknowledgements, until the member closes."""
@@ -224,7 +232,7 @@ class SourceMember:
                     self._handle_results(self.group_member.take_results())
                     if self._active_batch is not None and time.monotonic() >= self._next_renewal_s:
                         self._next_renewal_s = _next_renewal_s(self._active_batch)
-                        self.group_member.acknowledge(_renewals(self._active_batch))
+                        self._renew()
             except ShareGroupError as error:
                 # The next fetch of the query raises the error.
                 logger.warning(self._event("renewals_ended", reason=error))
@@ -244,9 +252,8 @@ class SourceMember:
         types = {ack.acknowledge_type for ack in result.acknowledgements}
         final = [ack for ack in result.acknowledgements if ack.acknowledge_type in _FINAL_TYPES]
         self._refused_record_count += _record_count(final)
-        if AcknowledgeType.RENEW in types and self._active_batch is not None:
-            # Renewals of records that are no longer held would have other acknowledgements refused.
-            self._next_renewal_s = float("inf")
+        # Renewals of records that are no longer held would have other acknowledgements of the partition refused.
+        self._renewed_ranges = without_refused(self._renewed_ranges, [result])
         event = self._event(
             "acknowledgement_failed",
             share_partition=f"{result.topic}-{result.partition}",
@@ -259,7 +266,8 @@ class SourceMember:
         logger.warning(event)
 
     def _handle_lost_locks(self, result: Acknowledged, error: ShareGroupError) -> None:
-        """Exclude a partition from acknowledgement: its locks ended before they were renewed."""
+        """Exclude a partition from acknowledgement and renewal: its locks ended before they were renewed."""
+        self._renewed_ranges = without_refused(self._renewed_ranges, [result])
         self._lost_partitions.update(ack.key for ack in result.acknowledgements)
         lost_count = _record_count(result.acknowledgements)
         self._refused_record_count += lost_count
@@ -288,10 +296,6 @@ def _member_settings(options: SourceOptions, member_id: str, max_fetch_wait_ms: 
         member_id=member_id,
         first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
     )
-
-
-def _renewals(batch: AcquiredOffset) -> list[Acknowledgement]:
-    return [held.acknowledgement(AcknowledgeType.RENEW) for held in batch.ranges]
 
 
 def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:

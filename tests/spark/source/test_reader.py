@@ -7,6 +7,7 @@ import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from pyspark.sql.types import StructType
 
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.held_records import HeldRange
 from sharegroup.core.record_state import Cause
 from sharegroup.errors import ConfigurationError, UnsupportedFormatVersionError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.source import stream_reader
+from sharegroup.spark.source.member import SourceMember
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import ShareGroupSourceConfig, source_options
 from sharegroup.spark.source.stream_reader import ShareGroupDataSource, ShareGroupStreamReader
@@ -274,6 +277,35 @@ def test_the_locks_of_a_batch_that_takes_long_are_renewed(group: Group, start: S
     assert query.latest() is None
     group.until(Cause.ACCEPT, list(range(10)))
     assert group.offsets(Cause.LOCK_TIMEOUT) == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+def test_a_refused_renewal_ends_only_the_renewals_of_its_records(group: Group, is_restarted: bool) -> None:
+    group.set(share_record_lock_duration_ms=str(6 * LOCK_MS))
+    group.log.create_topic("returns", 1, {})
+    group.log.append("returns", 0, [NewRecord(b"key", b"value")])
+    group.produce(9)
+    options = source_options({"log.path": str(group.log.path), "group.id": "g", "subscribe": "orders,returns"})
+    member = SourceMember(group.log, options, AcquiredOffset(), max_fetch_wait_ms=200)
+    try:
+        # One fetch need not acquire the records of both topics.
+        ranges: tuple[HeldRange, ...] = ()
+        while len(ranges) < 2:
+            acquisition = eventually(lambda: member.acquire(200), "an acquisition")
+            ranges += acquisition.ranges
+        batch = member.begin_batch(AcquiredOffset(), replace(acquisition, ranges=ranges))
+        group.log.delete_topic("returns")
+        if is_restarted:
+            member.close()
+            member = SourceMember(group.log, options, batch, max_fetch_wait_ms=200)
+            member.resume_batch(AcquiredOffset(), batch)
+        # Only the topic that stays has this offset.
+        eventually(lambda: Counter(group.offsets(Cause.RENEW))[8] >= 6, "renewals for more than a lock", pause_s=LOOK_S)
+        member.acknowledge_batch(batch)
+        group.until(Cause.ACCEPT, list(range(9)))
+        assert 8 not in group.offsets(Cause.LOCK_TIMEOUT)
+    finally:
+        member.close()
 
 
 def test_a_stopped_query_gives_back_at_once_what_it_fetched_ahead(group: Group, start: Start) -> None:
