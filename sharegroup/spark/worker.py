@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, UnknownTopicError
+from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -275,8 +276,13 @@ class _Worker:
             logger.warning(self._event(name, **fields))
 
     def _finish_handlers(self) -> None:
-        """Let handlers finish, cancel the jobs of slow ones, and abandon those that do not end even so."""
-        wait(self._running, _HANDLER_TIMEOUT_S)
+        """Let handlers finish under renewed locks, cancel the jobs of slow ones, and abandon those that go on."""
+        give_up_at_s = time.monotonic() + _HANDLER_TIMEOUT_S
+        while wait(self._running, _POLL_TIMEOUT_MS / 1000).not_done and time.monotonic() < give_up_at_s:
+            # A membership that has ended has no locks.
+            with suppress(ShareGroupError):
+                self._settle_results()
+                self._renewals.renew(self._log.now_ms())
         if any(not future.done() for future in self._running) and is_running(self._spark):
             self._spark.sparkContext.cancelJobsWithTag(self._job_tag)
             abandoned = wait(self._running, _CANCEL_TIMEOUT_S).not_done

@@ -296,6 +296,36 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Spark
     assert list(seen.delivery_counts) == [(0, offset) for offset in range(10)]
 
 
+def test_locks_are_renewed_while_the_last_handler_ends(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=5)
+    group_id = site.new_group(share_record_lock_duration_ms="1500")
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Waits(Seen):
+        def answer(self, records: DataFrame) -> None:
+            begun.set()
+            go_on.wait(60)
+
+    def ends_after_two_renewals() -> None:
+        before = len(transitions(site, group_id, Cause.RENEW))
+        site.until(
+            lambda: (
+                len(transitions(site, group_id, Cause.RENEW)) > before + 1
+                or transitions(site, group_id, Cause.LOCK_TIMEOUT)
+            ),
+            "the locks are renewed, or end",
+        )
+        go_on.set()
+
+    with working(site, group_id, topic, Waits()):
+        assert begun.wait(60)
+        watcher = threading.Timer(0.0, ends_after_two_renewals)
+        watcher.start()
+    watcher.join()
+    assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
+    assert offsets(transitions(site, group_id, Cause.ACCEPT)) == list(range(5))
+
+
 def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_released(
     site: SparkSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
