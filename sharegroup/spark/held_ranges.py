@@ -15,28 +15,32 @@ from sharegroup.core.records import PartitionKey
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, PartitionOffsets
 
-_NO_TOPIC_PAUSE_S = 0.5
+_UNREADABLE_PAUSE_S = 0.5
+_OFFSETS_TIMEOUT_MS = 5_000
+_NO_ANSWER = "the partition does not answer"
 
 
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
     """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
 
     Ranges of a topic that was deleted, or created again, are returned unread: one look proves nothing, since the
-    metadata of brokers lags, and the processor decides. That takes a pause, for they may be acquired again at once.
+    metadata of brokers lags, and the processor decides. So are those of a partition that does not answer for some
+    seconds, as one without a leader. That takes a pause, for they may be acquired again at once.
 
     Returns:
         The readable ranges, and acknowledgements of the other offsets.
     """
     ranges = list(ranges)
     topics = _existing_topics(log, ranges)
-    readable: list[HeldRange] = []
     unreadable = unread((held for held in ranges if held.topic_id not in topics), NO_TOPIC)
+    existing = [held for held in ranges if held.topic_id in topics]
+    unreadable += unread((held for held in existing if held.partition not in topics[held.topic_id]), _NO_ANSWER)
     if unreadable:
-        threading.Event().wait(_NO_TOPIC_PAUSE_S)
-    for held in ranges:
-        if held.topic_id not in topics:
+        threading.Event().wait(_UNREADABLE_PAUSE_S)
+    readable: list[HeldRange] = []
+    for held in existing:
+        if (offsets := topics[held.topic_id].get(held.partition)) is None:
             continue
-        offsets = topics[held.topic_id][held.partition]
         start = offsets.start_offset
         end = max(start, offsets.readable_end(held.isolation_level))
         for deleted in intersect([held], 0, start - 1):
@@ -105,7 +109,7 @@ def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[Hel
 
 
 def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[int, PartitionOffsets]]:
-    """Return the offsets of the partitions of ranges whose topics still exist, by topic id.
+    """Return the offsets of the partitions of ranges that answer and whose topics still exist, by topic id.
 
     Only these partitions are asked for: another one of the topic may have no leader.
     """
@@ -116,7 +120,7 @@ def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[in
     for (topic, topic_id), of_topic in partitions.items():
         try:
             if log.describe_topic(topic).topic_id == topic_id:
-                offsets[topic_id] = log.offsets(topic, of_topic)
+                offsets[topic_id] = log.offsets(topic, of_topic, _OFFSETS_TIMEOUT_MS)
         except UnknownTopicError:
             continue
     return offsets

@@ -10,13 +10,16 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sharegroup.client.held_records import HeldRange
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
+from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord, TopicIdentity
+from sharegroup.spark.held_ranges import without_unreadable
 from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
@@ -94,3 +97,26 @@ def test_a_member_joins_beside_a_response_partition_without_a_leader(
         eventually(lambda: leaderless(log, names.response_topic_name) == {1}, "the partition has no leader")
         with closing(ProcessorChannel(log, "g", member_id, topics=names)) as channel:
             assert channel.receive(0) == []
+
+
+def test_a_spark_member_returns_the_records_of_a_partition_without_a_leader_unread(
+    kafka_to_kill: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = f"records-{uuid4().hex[:8]}"
+    with (
+        KafkaLog(KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers)) as log,
+        KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second,
+    ):
+        create_topic(kafka_to_kill, log, topic)
+        for partition in range(2):
+            log.append(topic, partition, [NewRecord(None, b"v")] * RECORDS)
+        topic_id = log.describe_topic(topic).topic_id
+        held = [HeldRange(topic_id, topic, partition, 0, RECORDS - 1, 1) for partition in range(2)]
+        assert without_unreadable(log, held) == (held, [])
+        second.kill()
+        eventually(lambda: leaderless(log, topic) == {1}, "the partition has no leader")
+        readable, unreadable = without_unreadable(log, held)
+    assert readable == held[:1]
+    assert [(ack.partition, ack.offsets, ack.acknowledge_type) for ack in unreadable] == [
+        (1, range(RECORDS), AcknowledgeType.UNREAD)
+    ]
