@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from sharegroup.actor.context import LoggedRequest
-from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
+from sharegroup.actor.effects import DeadLetterReason, DeadLetters, DropDeadLetters, WriteDeadLetters
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.config.group import GroupConfig
 from sharegroup.core.offset_ranges import merge
@@ -60,8 +60,15 @@ def new_dead_letters(group_id: str, config: GroupConfig, rows: Iterable[StateRow
     return [_effect(group_id, config, dead_letters)] if dead_letters else []
 
 
-def queue_changed(group_id: str, before: GroupConfig, after: GroupConfig) -> list[WriteDeadLetters]:
-    """Return the effect of a changed dead-letter queue on waiting records; none when the queue is the same."""
+def queue_changed(
+    group_id: str, before: GroupConfig, after: GroupConfig, is_removed: bool
+) -> list[WriteDeadLetters | DropDeadLetters]:
+    """Return the effect of a changed dead-letter queue on waiting records; none when the queue is the same.
+
+    Those of a removed group are dropped: else they would go to the topic of a later group of its name.
+    """
+    if is_removed:
+        return [DropDeadLetters(group_id)]
     effect = _effect(group_id, after, ())
     return [effect] if effect != _effect(group_id, before, ()) else []
 

@@ -176,6 +176,12 @@ class WriteDeadLetters:
     replaces_waiting: bool = False
 
 
+class DropDeadLetters(NamedTuple):
+    """Effect: drop the dead-letter records of a removed group that wait to be written."""
+
+    group_id: str
+
+
 class ShareSessionsCounted(NamedTuple):
     """Effect: report the share sessions of a group after a cut in which they changed; for metrics only.
 
@@ -195,5 +201,14 @@ class ShareSessionsCounted(NamedTuple):
 
 
 Effect = (
-    Persist | Respond | Send | WatchTopics | WatchLog | Wake | WriteDeadLetters | Undecodable | ShareSessionsCounted
+    Persist
+    | Respond
+    | Send
+    | WatchTopics
+    | WatchLog
+    | Wake
+    | WriteDeadLetters
+    | DropDeadLetters
+    | Undecodable
+    | ShareSessionsCounted
 )

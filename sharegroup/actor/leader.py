@@ -289,7 +289,7 @@ class Leader:
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
             self._watches.reset()
-        self._effects += queue_changed(self._context.group_id, before, self._config)
+        self._effects += queue_changed(self._context.group_id, before, self._config, body.removed_at_offset >= 0)
 
     def _configure(self, overrides: dict[str, str]) -> None:
         self._overrides = overrides

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sharegroup.actor.dead_letters import all_waiting
-from sharegroup.actor.effects import DeadLetters, WriteDeadLetters
+from sharegroup.actor.effects import DeadLetters, DropDeadLetters, WriteDeadLetters
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.errors import ConfigurationError, LogError
@@ -179,16 +179,22 @@ class DeadLetterWriter:
                 self._send_status(group.group_id, "")
 
     def published(self, commit: Commit) -> None:
-        """Queue the dead-letter records that the groups of a published commit request."""
-        effects = [effect for effect in commit.effects() if isinstance(effect, WriteDeadLetters)]
+        """Queue the dead-letter records that the groups of a published commit request; drop those of removed groups."""
+        effects = [effect for effect in commit.effects() if isinstance(effect, WriteDeadLetters | DropDeadLetters)]
         if effects:
             self.enqueue(effects)
 
-    def enqueue(self, effects: Iterable[WriteDeadLetters]) -> None:
-        """Queue dead-letter records that groups request; after a configuration change all are tried at once."""
+    def enqueue(self, effects: Iterable[WriteDeadLetters | DropDeadLetters]) -> None:
+        """Queue dead-letter records that groups request, or drop them.
+
+        After a configuration change all of the group are tried at once.
+        """
         now_s = self._clock_s()
         with self._lock:
             for effect in effects:
+                if isinstance(effect, DropDeadLetters):
+                    self._queues.pop(effect.group_id, None)
+                    continue
                 queue = self._queues[effect.group_id]
                 queue.dlq_topic, queue.copies_records = effect.dlq_topic, effect.copies_records
                 if effect.replaces_waiting:
@@ -213,7 +219,8 @@ class DeadLetterWriter:
             self._remove_done()
         with self._lock:
             waiting_groups = {group_id for group_id, queue in self._queues.items() if queue.waiting}
-            idle = self._unaware_groups - waiting_groups
+            # A removed group may have failed.
+            idle = (self._unaware_groups | self.metrics.failures.keys()) - waiting_groups
         for group_id in sorted(idle):
             self._send_status(group_id, "")
         with self._lock:

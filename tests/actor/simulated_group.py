@@ -15,6 +15,7 @@ from sharegroup.actor.coordinator import Coordinator
 from sharegroup.actor.decoding import decoded_message
 from sharegroup.actor.effects import (
     DeadLetters,
+    DropDeadLetters,
     Effect,
     Persist,
     Respond,
@@ -130,7 +131,7 @@ class Group:
         """(topic, topic id, partition) → offset above which the leader is to be woken."""
         self.watched_level = IsolationLevel.READ_UNCOMMITTED
         self.dead_letters: list[WriteDeadLetters] = []
-        """The dead-letter records that the leader requested, in order."""
+        """The dead-letter records that the leader requested and did not drop, in order."""
         self.after_batch: list[Callable[[Batch], None]] = []
         """Called with each batch once it is done."""
         self._applied = 0
@@ -355,6 +356,8 @@ class Group:
                 self.watched_level = effect.isolation_level
             case WriteDeadLetters():
                 self.dead_letters.append(effect)
+            case DropDeadLetters():
+                self.dead_letters.clear()
             case Undecodable():
                 outcome.undecodable.append(effect)
 

@@ -11,6 +11,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_administration import DeleteGroupsRequest
 from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     DlqStatusChanged,
@@ -303,6 +304,40 @@ class TestConfiguration:
         assert states(group)[:2] == [(0, 4, RecordState.ARCHIVING), (5, 9, RecordState.ARCHIVED)]
         assert [effect.dlq_topic for effect in group.dead_letters] == ["dlq", ""]
         assert findings(group) == []
+
+
+class TestRemovedGroup:
+    def test_its_waiting_records_are_dropped(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT), (5, 9, ACCEPT)]})
+        anna.leave()
+        assert group.dead_letters
+        assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == 0
+        assert group.dead_letters == []
+        assert findings(group) == []
+
+    def test_those_of_a_later_group_of_its_name_are_not(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        anna.leave()
+        asked = group.send_as_admin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest())
+        while not group.answers_to_admin(asked):
+            group.run_batch()
+        # The leader has not heard of the removal yet.
+        assert group.pending_count
+        values = {"errors_deadletterqueue_topic_name": "other", "share_auto_offset_reset": "earliest"}
+        assert group.alter_config(**values) == 0
+        (ben,) = joined(group, "ben")
+        ben.fetch(max_records=10)
+        ben.acknowledge({ORDERS_0: [(5, 5, REJECT)]})
+        assert {effect.dlq_topic for effect in group.dead_letters} == {"other"}
+        assert dead_letter_requests(group) == [(0, 5, 5, 1, REJECTED)]
+
+    def test_records_of_a_topic_whose_state_is_deleted_are_still_written(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
+        asked = dead_letter_requests(group)
+        group.delete_topic("orders")
+        group.settle()
+        assert not group.leader.partitions
+        assert dead_letter_requests(group) == asked
 
 
 class TestStatus:

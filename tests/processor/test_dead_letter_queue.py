@@ -109,3 +109,29 @@ def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site
         )
     assert [headers["offset"] for _, headers in dead_letter_records(site, "dlq")] == ["0", "1", "2", "3", "4"]
     assert verify(site.rows(), BROKER).findings == []
+
+
+def test_a_later_group_of_a_deleted_groups_name_gets_none_of_its_dead_letter_records(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        topic = site.new_topic(record_count=5)
+        site.log.create_topic("dlq", 1)
+
+        def reject(group_id: str, count: int) -> None:
+            with site.consumer(
+                group_id, topic, share_acknowledgement_mode="explicit", max_poll_records=count
+            ) as member:
+                for message in site.poll(member, count)[:count]:
+                    member.acknowledge(message, AcknowledgeType.REJECT)
+                member.commit_sync()
+
+        group_id = site.new_group(errors_deadletterqueue_topic_name="missing")
+        reject(group_id, 5)
+        site.until(lambda: site.rows(group_id, RecordType.GROUP_STATUS), "the table says that the topic is missing")
+        assert site.admin.delete_share_groups([group_id]) == {group_id: None}
+        site.until(lambda: not verify(site.rows(), BROKER).degraded, "the deleted group fails no more")
+        site.new_group(group_id, errors_deadletterqueue_topic_name="dlq")
+        reject(group_id, 1)
+        site.until(lambda: dead_letter_causes(site, group_id), "the later group's record is archived")
+        assert [headers["offset"] for _, headers in dead_letter_records(site, "dlq")] == ["0"]
+    assert verify(site.rows(), BROKER).findings == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.actor.effects import DeadLetterReason, DeadLetters, WriteDeadLetters
+from sharegroup.actor.effects import DeadLetterReason, DeadLetters, DropDeadLetters, WriteDeadLetters
 from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause
@@ -444,6 +444,43 @@ def test_a_log_that_does_not_know_the_key_of_dead_letter_topics_has_them_without
         topic = dead_letter_topic(log, "dlq.new", (), may_create=True)
         assert (topic.partition_count, topic.config) == (1, {"message.timestamp.type": "CreateTime"})
         assert dead_letter_topic(log, "dlq.new", (), may_create=False) == topic
+
+
+class TestRemovedGroup:
+    def test_its_records_are_not_written_and_its_failure_ends(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 0, 1), topic="missing")
+        desk.advance(20)
+        desk.writer.published(published(DropDeadLetters("group-1"), group_id="group-1"))
+        log.create_topic("missing", 1)
+        desk.advance(100)
+        assert (desk.records("missing"), desk.confirmed()) == ([], [])
+        assert [failure != "" for _, failure in desk.statuses()] == [True, False]
+        assert (desk.writer.metrics.failures, desk.writer.metrics.waiting_records) == ({}, 0)
+
+    def test_a_later_group_of_its_name_gets_none_of_them(self, desk: Desk, log: FailingLog) -> None:
+        log.create_topic("other", 1)
+        desk.write(dead_letters(log, 0, 1), topic="missing")
+        later = WriteDeadLetters("group-1", "other", False, (dead_letters(log, 5, 5),))
+        desk.writer.enqueue([DropDeadLetters("group-1"), later])
+        desk.advance(100)
+        assert desk.offsets("other") == [5]
+        assert desk.confirmed() == [("group-1", 0, 5, 5)]
+
+    def test_one_that_is_removed_while_an_append_fails_fails_no_more(self, desk: Desk, log: FailingLog) -> None:
+        log.failing = frozenset({DLQ})
+        desk.write(dead_letters(log, 0, 0))
+        desk.advance(14)
+        log.during_failure = lambda: desk.writer.enqueue([DropDeadLetters("group-1")])
+        desk.advance(100)
+        assert desk.writer.metrics.failures == {}
+        assert [failure for _, failure in desk.statuses()][-1:] in ([], [""])
+
+    def test_nothing_is_sent_to_one_whose_records_were_written(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 0, 1))
+        desk.sent.clear()
+        desk.writer.enqueue([DropDeadLetters("group-1")])
+        desk.advance(100)
+        assert desk.sent == []
 
 
 class TestThread:
