@@ -14,7 +14,7 @@ from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import log_record
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import LogRecord
+from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, LogRecord
 
 _SETTINGS = {
     "auto.offset.reset": "error",
@@ -33,7 +33,6 @@ _SETTINGS = {
 _RECORDS_AT_ONCE = 1_000
 _TOPIC_CHECK_INTERVAL_S = 1.0
 _MISSING_CHECK_INTERVAL_S = 0.2
-"""A broker may not know a new topic yet: an unknown topic is an error only the second time."""
 
 _MOVED = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 """Codes of a position that is outside of the partition's offsets."""
@@ -57,7 +56,8 @@ class KafkaTail:
         self._clock = clock
         self._topic = topic
         self._topic_id = identity.topic_id
-        self._is_missing = False
+        self._missing_looks = 0
+        self._missing_since_s = 0.0
         self._next_topic_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
         self._positions = dict(positions)
         self._misplaced: set[int] = set()
@@ -69,7 +69,8 @@ class KafkaTail:
         """Return the next records; wait a short time for them.
 
         Raises:
-            UnknownTopicError: the topic was deleted, or created again; noticed within about a second.
+            UnknownTopicError: the topic was created again, noticed within about a second, or deleted, noticed after
+                some seconds without it.
             LogUnavailableError: Kafka cannot be reached; the next fetch retries.
         """
         self._clients.check_usable()
@@ -122,16 +123,19 @@ class KafkaTail:
             raise self._clients.error(f"follow partition {self._topic}-{message.partition()}", error, self._connection)
 
     def _check_topic(self) -> None:
-        self._next_topic_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
+        now_s = time.monotonic()
+        self._next_topic_check_s = now_s + _TOPIC_CHECK_INTERVAL_S
         try:
             identity = self._topics.identity(self._topic)
         except UnknownTopicError:
-            if self._is_missing:
+            if not self._missing_looks:
+                self._missing_since_s = now_s
+            self._missing_looks += 1
+            if self._missing_looks >= MISSING_LOOKS and now_s - self._missing_since_s >= MISSING_S:
                 raise
-            self._is_missing = True
-            self._next_topic_check_s = time.monotonic() + _MISSING_CHECK_INTERVAL_S
+            self._next_topic_check_s = now_s + _MISSING_CHECK_INTERVAL_S
             return
-        self._is_missing = False
+        self._missing_looks = 0
         if identity.topic_id != self._topic_id:
             raise UnknownTopicError(
                 f"The topic {self._topic} of {self._clients.name} was deleted and created again.", "Follow the new one."
@@ -139,7 +143,7 @@ class KafkaTail:
 
     def _reposition(self) -> None:
         """Move positions whose records were deleted to the start offset; wait where a log ends before its position."""
-        if self._is_missing or not self._misplaced:
+        if self._missing_looks or not self._misplaced:
             return
         for partition, offsets in self._topics.offsets(self._topic, sorted(self._misplaced)).items():
             position = max(self._positions[partition], offsets.start_offset)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 
 from sharegroup.actor.effects import WatchTopics
-from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
+from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, Log, PartitionOffsets, TopicIdentity
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
@@ -35,8 +35,6 @@ PARTITIONS_PER_MESSAGE = 50_000
 
 INTERVAL_S = 0.5
 _CONFIRMATION_S = 0.1
-_MISSING_LOOKS = 3
-_MISSING_S = 3.0
 _FIRST_BACK_OFF_S = 1.0
 _LONGEST_BACK_OFF_S = 30.0
 
@@ -110,7 +108,7 @@ class TopicView:
         self._missing_count += 1
         self._seen_count = 0
         self.is_failing = False
-        if self._missing_count >= _MISSING_LOOKS and now_s - self._missing_since_s >= _MISSING_S:
+        if self._missing_count >= MISSING_LOOKS and now_s - self._missing_since_s >= MISSING_S:
             self.identity, self.sequence, self._is_deleted, self.silent = None, sequence, True, frozenset()
         self.next_look_s = now_s + INTERVAL_S
 

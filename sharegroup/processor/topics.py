@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import Log, TopicDescription
+from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, Log, TopicDescription
 from sharegroup.logs.topic_properties import (
     CLEANUP_POLICY_CONFIG,
     LOG_APPEND_TIME,
@@ -17,6 +18,7 @@ from sharegroup.logs.topic_properties import (
     TIMESTAMP_TYPE_CONFIG,
 )
 from sharegroup.processor.message_retention import SHORTEST_RETENTION_MS
+from sharegroup.processor.topic_view import INTERVAL_S
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A large acknowledgement or group description exceeds Kafka's default of a megabyte."""
@@ -57,23 +59,43 @@ def ensure_response_topic(log: Log, config: ProcessorConfig) -> None:
     _ensured(log, config, config.response_topic_name, "response.topic.partitions")
 
 
-def check_request_topic(log: Log, config: ProcessorConfig, topic_id: str) -> None:
+def check_request_topic(
+    log: Log, config: ProcessorConfig, topic_id: str, pause: Callable[[float], None] = time.sleep
+) -> None:
     """Check that the request topic is still the one that the processor reads.
+
+    One look without the topic proves nothing, since brokers' metadata lags: the look is repeated for some seconds.
+
+    Args:
+        log: the log.
+        config: name of the topic.
+        topic_id: id of the topic that the processor reads.
+        pause: waits for some seconds before the next look.
 
     Raises:
         UnknownTopicError: it is another topic; a restarted processor continues from the state table.
         LogError: the log cannot be read.
     """
-    try:
-        present_id = log.describe_topic(config.request_topic_name).topic_id
-    except UnknownTopicError:
-        present_id = ""
+    present_id = _present_id(log, config)
+    missing_looks, missing_s = 1, 0.0
+    while not present_id and (missing_looks < MISSING_LOOKS or missing_s < MISSING_S):
+        pause(INTERVAL_S)
+        missing_looks, missing_s = missing_looks + 1, missing_s + INTERVAL_S
+        present_id = _present_id(log, config)
     if present_id != topic_id:
         raise UnknownTopicError(
             f"The request topic {config.request_topic_name} was deleted"
             f"{' and created again' if present_id else ''} while the processor ran.",
             "Start the processor again: it goes on from the state table, and members send again what was lost.",
         )
+
+
+def _present_id(log: Log, config: ProcessorConfig) -> str:
+    """Return the id of the request topic that one look finds; "" when it finds none."""
+    try:
+        return log.describe_topic(config.request_topic_name).topic_id
+    except UnknownTopicError:
+        return ""
 
 
 def _ensured(log: Log, config: ProcessorConfig, name: str, count_key: str) -> TopicDescription:

@@ -10,6 +10,7 @@ import pytest
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, TopicDescription
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic, ensure_topics
 
 
@@ -53,17 +54,57 @@ def test_a_deleted_response_topic_is_created_again(log: LocalLog, config: Proces
     assert log.describe_topic(config.response_topic_name).partition_count == 4
 
 
+class StaleLog(LocalLog):
+    """A log whose next looks at a topic do not find it, as at a broker whose metadata lags."""
+
+    stale_looks = 0
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        if self.stale_looks:
+            self.stale_looks -= 1
+            raise UnknownTopicError(f"There is no topic {name}.")
+        return super().describe_topic(name)
+
+
 def test_the_request_topic_that_is_still_there_passes(log: LocalLog, config: ProcessorConfig) -> None:
     check_request_topic(log, config, ensure_topics(log, config).topic_id)
 
 
-@pytest.mark.parametrize(("is_created_again", "words"), [(False, "was deleted while"), (True, "and created again")])
-def test_a_deleted_request_topic_is_an_error(
-    log: LocalLog, config: ProcessorConfig, is_created_again: bool, words: str
+def test_looks_that_miss_the_request_topic_prove_nothing_before_some_in_a_row_over_seconds(
+    tmp_path: Path, config: ProcessorConfig
+) -> None:
+    pauses_s: list[float] = []
+    with StaleLog(tmp_path / "log.db") as log:
+        topic_id = ensure_topics(log, config).topic_id
+        for _ in range(2):
+            log.stale_looks = MISSING_LOOKS - 1
+            check_request_topic(log, config, topic_id, pauses_s.append)
+        assert len(pauses_s) == 2 * (MISSING_LOOKS - 1)
+        pauses_s.clear()
+        log.stale_looks = 1_000
+        with pytest.raises(UnknownTopicError, match="was deleted while"):
+            check_request_topic(log, config, topic_id, pauses_s.append)
+    assert sum(pauses_s) >= MISSING_S
+
+
+def test_another_request_topic_of_the_name_is_certain_at_once(log: LocalLog, config: ProcessorConfig) -> None:
+    topic_id = ensure_topics(log, config).topic_id
+    log.delete_topic(config.request_topic_name)
+    ensure_topics(log, config)
+    pauses_s: list[float] = []
+    with pytest.raises(UnknownTopicError, match="and created again"):
+        check_request_topic(log, config, topic_id, pauses_s.append)
+    assert pauses_s == []
+
+
+def test_a_request_topic_that_is_created_again_while_it_is_missed_is_another_one(
+    log: LocalLog, config: ProcessorConfig
 ) -> None:
     topic_id = ensure_topics(log, config).topic_id
     log.delete_topic(config.request_topic_name)
-    if is_created_again:
+
+    def create_again(_: float) -> None:
         ensure_topics(log, config)
-    with pytest.raises(UnknownTopicError, match=words):
-        check_request_topic(log, config, topic_id)
+
+    with pytest.raises(UnknownTopicError, match="and created again"):
+        check_request_topic(log, config, topic_id, create_again)
