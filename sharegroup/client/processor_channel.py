@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sharegroup.client.exchange import Request
 from sharegroup.client.settings import ChannelTopics
-from sharegroup.errors import InvalidRequestError, LogUnavailableError, UnknownTopicError
+from sharegroup.errors import InvalidRequestError, LogError, LogUnavailableError, UnknownTopicError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 class ProcessorChannel:
     """Sends requests of one member and receives its responses.
 
-    One thread at a time may send, and one receive; any thread may wake and close it.
+    One thread at a time may send, and one receive; any thread may close it.
 
     Args:
         member_id: id of the member; responses have it as their key.
@@ -92,7 +92,7 @@ class ProcessorChannel:
     def receive(self, timeout_ms: int) -> list[ResponseEnvelope]:
         """Return the next responses of its group to this member, and announcements of processors.
 
-        Blocks until something is appended to the response partition, `wake` or `close` is called, or the time is over.
+        Blocks until something is appended to the response partition, `close` is called, or the time is over.
         Responses to others are skipped, also those of another group whose request named this member.
 
         Raises:
@@ -107,14 +107,12 @@ class ProcessorChannel:
         except UnknownTopicError:
             self._detach_follower()
             return []
+        except LogError:
+            if self._is_closed:
+                # Another thread closed the follower before this one waited.
+                return []
+            raise
         return [answer for record in records for answer in self._answers(record)]
-
-    def wake(self) -> None:
-        """End the current or the next `receive` early."""
-        with self._lock:
-            follower = self._follower
-        if follower is not None:
-            follower.wake()
 
     def close(self) -> None:
         """End a waiting `receive`, and release all resources; requests can still be sent."""
