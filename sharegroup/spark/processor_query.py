@@ -193,16 +193,20 @@ class ProcessorQuery:
             self.stop()
 
     def start(self) -> None:
-        """Take over, and start the query.
+        """Take over, and start the query; if Spark cannot start it, stop again.
 
         Raises:
             ShareGroupError: as `Processor.start`.
         """
         self._processor.start()
         self._early_loop.start()
-        if self._create_session is not None:
-            self._session = _check_classic(self._create_session())
-        self._query = self._start_query()
+        try:
+            if self._create_session is not None:
+                self._session = _check_classic(self._create_session())
+            self._query = self._start_query()
+        except BaseException:
+            self.stop()
+            raise
         threading.Thread(target=self._watch_query, name="sharegroup-query-watch", daemon=True).start()
 
     def await_termination(self, timeout_s: float | None = None) -> bool:

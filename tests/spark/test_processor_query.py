@@ -67,6 +67,24 @@ def drain(site: Site, record_count: int = 20) -> None:
         site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
 
 
+def test_a_start_that_gets_no_session_leaves_no_loop_behind(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> SparkSession:
+        raise RuntimeError("no session")
+
+    before = set(threading.enumerate())
+    query = ProcessorQuery(fail, settings_with(site, LONG_MS))
+    with pytest.raises(RuntimeError, match="no session"):
+        query.start()
+    eventually(
+        lambda: not any(thread.name.startswith("sharegroup-") for thread in set(threading.enumerate()) - before),
+        "all threads of the processor end",
+        deadline_s=30,
+    )
+    query.stop()
+    query.raise_failure()
+    assert [record.message for record in caplog.records if record.levelname != "INFO"] == []
+
+
 def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
         drain(site)
