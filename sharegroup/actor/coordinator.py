@@ -291,7 +291,7 @@ class Coordinator:
             (ApiKey.INITIALIZE_SHARE_GROUP_STATE, body, _initialization_keys(body))
             for body in state_topics.initializations(state)
         ]
-        if (deletion := state_topics.deletion(state)) is not None:
+        for deletion in state_topics.deletions(state):
             keys = {(topic_id, _WHOLE_TOPIC, 0) for topic_id in deletion.topic_ids}
             requests.append((ApiKey.DELETE_SHARE_GROUP_STATE, deletion, keys))
         for api_key, body, keys in requests:

@@ -18,6 +18,7 @@ from sharegroup.protocol.internal_messages import (
     StatePartition,
 )
 from sharegroup.protocol.internal_messages import StateTopic as StateTopicMessage
+from sharegroup.protocol.message_portions import topic_id_portions, topic_portions
 
 
 def newly_seen(
@@ -100,7 +101,7 @@ def deleted(state: GroupState, topic_ids: Iterable[str]) -> list[GroupRecord]:
 
 
 def initializations(state: GroupState) -> list[InitializeShareGroupState]:
-    """Return the initialisation requests for the leader, one for each epoch, lowest first."""
+    """Return the initialisation requests for the leader, by epoch, lowest first."""
     asked: dict[int, list[StateTopicMessage]] = {}
     for topic_id in sorted(state.changing_topic_ids):
         topic = state.topics[topic_id]
@@ -115,10 +116,17 @@ def initializations(state: GroupState) -> list[InitializeShareGroupState]:
         for epoch, partitions in by_epoch.items():
             message = StateTopicMessage(topic_id=topic.topic_id, topic=topic.topic, partitions=partitions)
             asked.setdefault(epoch, []).append(message)
-    return [InitializeShareGroupState(state_epoch=epoch, topics=topics) for epoch, topics in sorted(asked.items())]
+    return [
+        InitializeShareGroupState(state_epoch=epoch, topics=portion)
+        for epoch, topics in sorted(asked.items())
+        for portion in topic_portions(topics)
+    ]
 
 
-def deletion(state: GroupState) -> DeleteShareGroupState | None:
-    """Return the deletion request for the leader; None when there is nothing to delete."""
+def deletions(state: GroupState) -> list[DeleteShareGroupState]:
+    """Return the deletion requests for the leader."""
     topic_ids = sorted(topic_id for topic_id in state.changing_topic_ids if state.topics[topic_id].deleting)
-    return DeleteShareGroupState(state_epoch=state.group_epoch, topic_ids=topic_ids) if topic_ids else None
+    return [
+        DeleteShareGroupState(state_epoch=state.group_epoch, topic_ids=portion)
+        for portion in topic_id_portions(topic_ids)
+    ]

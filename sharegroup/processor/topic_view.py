@@ -11,7 +11,7 @@ topic changes by these rules:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass, replace
 
 from sharegroup.actor.effects import WatchTopics
@@ -23,15 +23,13 @@ from sharegroup.protocol.internal_messages import (
     PartitionLogOffsets,
     TopicLogOffsets,
 )
+from sharegroup.protocol.message_portions import topic_portions
 from sharegroup.protocol.messages import RequestEnvelope, request
 
 KnownTopic = tuple[str, int]
 """Topic id and partition count that a group knows; "" without a topic, count -1 before the first read."""
 
 NO_TOPIC: KnownTopic = ("", 0)
-
-PARTITIONS_PER_MESSAGE = 50_000
-"""Partitions of a message: 9 MB at most, less than the request topic's 16 MiB."""
 
 INTERVAL_S = 0.5
 _CONFIRMATION_S = 0.1
@@ -202,7 +200,7 @@ def log_offsets_messages(
     group_ids: Iterable[str], leader_epoch: int, topics: Iterable[TopicLogOffsets]
 ) -> list[RequestEnvelope]:
     """Build the messages that send the same offsets to several groups; they share their bodies."""
-    bodies = [LogOffsets(topics=portion) for portion in _portions(topics)]
+    bodies = [LogOffsets(topics=portion) for portion in topic_portions(topics)]
     first_of = [request(ApiKey.LOG_OFFSETS, "", body, leader_epoch=leader_epoch) for body in bodies]
     return [first.model_copy(update={"group_id": group_id}) for group_id in group_ids for first in first_of]
 
@@ -232,21 +230,6 @@ def topic_log_offsets(
         ],
         sequence=sequence,
     )
-
-
-def _portions(topics: Iterable[TopicLogOffsets]) -> Iterator[list[TopicLogOffsets]]:
-    """Yield the topics in portions of one message each; large topics are divided."""
-    portion: list[TopicLogOffsets] = []
-    room = PARTITIONS_PER_MESSAGE
-    for topic in topics:
-        rest = topic.partitions
-        while len(rest) > room:
-            yield [*portion, topic.model_copy(update={"partitions": rest[:room]})]
-            portion, rest, room = [], rest[room:], PARTITIONS_PER_MESSAGE
-        portion.append(topic.model_copy(update={"partitions": rest}))
-        room -= len(rest)
-    if portion:
-        yield portion
 
 
 def reset_offsets(log: Log, topic: str, partitions: Iterable[int], duration_ms: int | None) -> dict[int, int]:

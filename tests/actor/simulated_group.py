@@ -30,6 +30,7 @@ from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.processor.groups import leader_of
+from sharegroup.processor.topic_view import log_offsets_messages
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_messages import (
     AlterGroupConfigRequest,
@@ -364,8 +365,8 @@ class Group:
     def _append_internal_messages(self) -> None:
         """Answer watches, each once, as the driver does."""
         news = [*self._grown(), *self._changed()]
-        if news:
-            self.tell(ApiKey.LOG_OFFSETS, LogOffsets(topics=news))
+        for envelope in log_offsets_messages([self.group_id], self.context.leader_epoch, news):
+            self.append(envelope)
 
     def _grown(self) -> Iterator[TopicLogOffsets]:
         watched = self.log_watch

@@ -1,4 +1,4 @@
-"""A thousand members join a group: bounds on batches and on assignments, not on time."""
+"""A thousand members, or many share-partitions: bounds on batches, assignments and messages, not on time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from collections import Counter
 
 import pytest
 
+from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.protocol import message_portions
+from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_administration import DeleteGroupsRequest
 from sharegroup.protocol.group_messages import JOIN_EPOCH
+from sharegroup.protocol.message_portions import LOG_OFFSETS_BYTES, TOPIC_BYTES
+from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import RecordType
-from tests.actor.group_harness import Batch, Group, Member, group_with
+from tests.actor.group_harness import Batch, Group, LogPartition, Member, group_with, joined
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +88,41 @@ def test_one_more_is_refused_and_the_others_do_not_notice() -> None:
     refused = Member(group, "one-more").join()
     assert refused.error_message == "The share group has reached its maximum capacity of 1000 members."
     assert len(group.rows) == rows
+
+
+def test_no_internal_message_of_a_group_with_many_share_partitions_is_near_a_megabyte() -> None:
+    partition_count = 25_000
+    group = group_with(*[1] * partition_count)
+    (anna,) = joined(group, "anna")
+    assert len(group.leader.partitions) == len(anna.assigned) == partition_count
+    group.restart()
+    group.settle()
+    anna.leave()
+    assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == 0
+    assert not group.leader.partitions
+    assert max(len(record.value) for record in group.log) < 800_000
+
+
+def test_share_partitions_are_initialised_and_deleted_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_portions, "MAX_PORTION_BYTES", TOPIC_BYTES + 2 * LOG_OFFSETS_BYTES)
+    topics = {f"topic-{number}": (f"id-{number}", [LogPartition(end=1)] * number) for number in range(1, 30)}
+    group = Group(topics=topics)
+    group.alter_config(share_auto_offset_reset="earliest")
+    anna = Member(group, "anna", sorted(topics))
+    anna.send_heartbeat(JOIN_EPOCH, anna.topics)
+    for _ in range(3):
+        group.run_batch()
+    # Whatever was not initialised yet is asked for again.
+    group.restart()
+    group.settle()
+    expected = {(f"id-{number}", partition) for number in range(1, 30) for partition in range(number)}
+    assert group.leader.partitions.keys() == expected
+    anna.join()
+    assert anna.assigned == expected
+    counts = Counter(decoded_request(record.value).api_key for record in group.log)
+    assert counts[ApiKey.INITIALIZE_SHARE_GROUP_STATE] > 50
+    anna.leave()
+    assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == 0
+    assert [decoded_request(record.value).api_key for record in group.log].count(ApiKey.DELETE_SHARE_GROUP_STATE) == 2
+    assert not group.leader.partitions
+    assert [str(finding) for finding in verify(group.rows, BrokerConfig()).findings] == []

@@ -11,7 +11,8 @@ import pytest
 from sharegroup.actor.effects import WatchTopics
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor import topic_view
+from sharegroup.protocol import message_portions
+from sharegroup.protocol.message_portions import LOG_OFFSETS_BYTES, TOPIC_BYTES
 from tests.processor.watching import EPOCH, Watching, ends, produce, topics_of
 from tests.support.eventually import eventually
 
@@ -153,7 +154,7 @@ def test_a_topic_that_is_deleted_while_a_reset_is_resolved_harms_nobody(tmp_path
 def test_offsets_of_many_partitions_are_several_messages(
     log: LocalLog, watching: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_view, "PARTITIONS_PER_MESSAGE", 2)
+    monkeypatch.setattr(message_portions, "MAX_PORTION_BYTES", TOPIC_BYTES + 2 * LOG_OFFSETS_BYTES)
     log.create_topic("orders", 5)
     watching.update(WatchTopics("group", {"orders": ("", 0)}))
     eventually(watching.topics, "the topic is sent")
