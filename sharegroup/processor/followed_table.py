@@ -74,8 +74,7 @@ class FollowedTable(DeltaStateTable):
         self._rows, self._folds = None, []
         marker = self.last_marker()
         recovery_rows = self.recovery_rows
-        takeovers = self.leader_epoch() - (marker.leader_epoch if marker is not None else NO_LEADER_EPOCH)
-        return PresentState(folded, lambda: others[0] if others else fold(recovery_rows()), marker, takeovers)
+        return PresentState(folded, lambda: others[0] if others else fold(recovery_rows()), marker)
 
     def _begin(self) -> None:
         self._rows, self._folds, self._commit_id = None, [], NO_COMMIT

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import InvalidRequestError, OlderStateError
@@ -41,20 +41,28 @@ class PresentState:
         folded: all groups; they change with the processor.
         fold_again: returns the same groups as separate objects.
         last_marker: marker of the last commit; None when there is none yet.
-        takeovers_since_marker: fences after it; all fences when there is none.
     """
 
     folded: FoldedState
     fold_again: Callable[[], FoldedState]
     last_marker: CommitMarkerInfo | None
-    takeovers_since_marker: int
+
+
+class CheckedState(NamedTuple):
+    """A state table that is no older copy, or is accepted as one.
+
+    Attributes:
+        state_id: id of the state if it differs from the table's own, else "".
+        announced_epochs: leader epochs of the processors that were announced after the last marker.
+    """
+
+    state_id: str
+    announced_epochs: frozenset[int]
 
 
 def folded_recovery(recovery: Recovery) -> PresentState:
     """Return the state of the groups by the rows that decide it."""
-    return PresentState(
-        fold(recovery.rows), lambda: fold(recovery.rows), recovery.last_marker, recovery.takeovers_since_marker
-    )
+    return PresentState(fold(recovery.rows), lambda: fold(recovery.rows), recovery.last_marker)
 
 
 class StateTable(Protocol):
@@ -92,10 +100,10 @@ class StateTable(Protocol):
         ...
 
 
-def checked_state_id(
+def checked_state(
     log: Log, config: ProcessorConfig, table: StateTable, fence: StateRow | None, accepts_older_state: bool
-) -> str:
-    """Check the age of the state table; return the id of the state if it differs from the table's own, else "".
+) -> CheckedState:
+    """Check the age of the state table.
 
     The earlier processor may still commit, publish and announce: so each log is read before the table, which must
     contain all of it.
@@ -112,24 +120,26 @@ def checked_state_id(
     """
     state_id = str(fence.payload.get("state_id", "")) if fence is not None else ""
     try:
-        _check_age(log, config, table, state_id)
+        announced = _check_age(log, config, table, state_id)
     except OlderStateError:
         if not accepts_older_state:
             raise
-        return str(uuid.uuid4())
-    return state_id
+        return CheckedState(str(uuid.uuid4()), frozenset())
+    return CheckedState(state_id, announced)
 
 
-def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: str) -> None:
+def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: str) -> frozenset[int]:
+    """Check that the table has what the logs depend on; return the leader epochs announced after its last marker."""
     published = _last_published_commit_id(log, config, state_id)
     marker = table.last_marker() if table.exists() else None
     commit_id = marker.commit_id if marker else -1
     if published > commit_id:
         raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
-    announced = _last_announced_epoch(log, config, marker.end_offsets if marker else {}, state_id)
+    announced = _announced_epochs(log, config, marker.end_offsets if marker else {}, state_id)
     leader_epoch = table.leader_epoch() if table.exists() else 0
-    if announced > leader_epoch:
-        raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {announced} was announced")
+    if (last := max(announced, default=0)) > leader_epoch:
+        raise _older_state(config, f"it ends with leader epoch {leader_epoch}, and epoch {last} was announced")
+    return announced
 
 
 def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
@@ -157,9 +167,11 @@ def _last_published_commit_id(log: Log, config: ProcessorConfig, state_id: str) 
     return highest
 
 
-def _last_announced_epoch(log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int], state_id: str) -> int:
-    """Return the highest leader epoch that was announced after these offsets; of this state, if it has its own id."""
-    highest = 0
+def _announced_epochs(
+    log: Log, config: ProcessorConfig, end_offsets: Mapping[int, int], state_id: str
+) -> frozenset[int]:
+    """Return the leader epochs that were announced after these offsets; of this state, if it has its own id."""
+    epochs: set[int] = set()
     topic = config.request_topic_name
     for partition, offsets in log.offsets(topic).items():
         position = max(offsets.start_offset, end_offsets.get(partition, 0))
@@ -167,9 +179,10 @@ def _last_announced_epoch(log: Log, config: ProcessorConfig, end_offsets: Mappin
             records = log.read(topic, partition, position, offsets.end_offset, _READ_AT_ONCE, _MOST_BYTES)
             for record in records:
                 announcement = _announced(record, decoded_request, state_id)
-                highest = max(highest, announcement.leader_epoch if announcement is not None else 0)
+                if announcement is not None:
+                    epochs.add(announcement.leader_epoch)
             position = records[-1].offset + 1 if records else offsets.end_offset
-    return highest
+    return frozenset(epochs)
 
 
 def _announced(

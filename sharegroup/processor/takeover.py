@@ -35,7 +35,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.processor.commit import FencedTable, Position
-from sharegroup.processor.older_state import PresentState, StateTable, checked_state_id, folded_recovery
+from sharegroup.processor.older_state import PresentState, StateTable, checked_state, folded_recovery
 from sharegroup.processor.publisher import LogPublisher
 from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.served_groups import ServedGroups
@@ -53,7 +53,7 @@ from sharegroup.state.writer import StateTableWriter
 logger = logging.getLogger("sharegroup.processor")
 
 CAREFUL_AFTER_TAKEOVERS = 2
-"""Takeovers at one marker after which messages are applied one per commit."""
+"""Announced takeovers at one marker after which messages are applied one per commit."""
 
 _FILLERS_AT_ONCE = 100_000
 
@@ -75,7 +75,8 @@ class Takeover:
         leads_ms: request partition → lead of that time over the stamp of this processor's announcement.
         state_id: id of the state.
         announced_offsets: request partition → offset of this processor's announcement.
-        takeovers_since_marker: processors that have taken over since the last marker, before this one.
+        announced_since_marker: processors that came to apply messages since the last marker, before this one. One that
+            ended earlier, for example while it folded the state, has no message that could have ended it.
     """
 
     writer: FencedTable
@@ -90,12 +91,12 @@ class Takeover:
     leads_ms: Mapping[int, int]
     state_id: str
     announced_offsets: Mapping[int, int]
-    takeovers_since_marker: int
+    announced_since_marker: int
 
     @property
     def is_careful(self) -> bool:
         """Return True if a message after the marker may have ended the earlier processors."""
-        return self.takeovers_since_marker >= CAREFUL_AFTER_TAKEOVERS
+        return self.announced_since_marker >= CAREFUL_AFTER_TAKEOVERS
 
     def clocks(self, monotonic_s: Callable[[], float] = time.monotonic) -> PartitionClocks:
         """Return the clocks of the request partitions, which begin at the announcement and never before a message."""
@@ -180,9 +181,9 @@ def take_over(
     _check_is_own(fence, config)
     _check_counts(fence, config)
     request_topic = ensure_topics(log, config)
-    new_state_id = checked_state_id(log, config, table, fence, accepts_older_state)
+    checked = checked_state(log, config, table, fence, accepts_older_state)
     # 2. Fence.
-    writer = table.fence(_identity(config, request_topic, new_state_id, broker), after_epoch)
+    writer = table.fence(_identity(config, request_topic, checked.state_id, broker), after_epoch)
     fenced(writer.leader_epoch)
     # 3. Fold.
     present = table.present_state()
@@ -194,7 +195,7 @@ def take_over(
     _log_not_served(folded, served)
     # 4. Announce to processors.
     publisher = LogPublisher(log, config, request_topic.topic_id, writer.leader_epoch)
-    state_id = new_state_id or table.state_id()
+    state_id = checked.state_id or table.state_id()
     announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
     announced = publisher.announce_to_processors(announcement)
     # 5. Publish the outbox.
@@ -219,7 +220,7 @@ def take_over(
         leads_ms={partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()},
         state_id=state_id,
         announced_offsets=announced,
-        takeovers_since_marker=present.takeovers_since_marker - 1,
+        announced_since_marker=sum(epoch > (last.leader_epoch if last else 0) for epoch in checked.announced_epochs),
     )
 
 

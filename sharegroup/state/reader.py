@@ -19,7 +19,6 @@ from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT, SNAPSHOT_TRANSACTION
 from sharegroup.state.delta_table import (
-    NO_LEADER_EPOCH,
     data_files,
     highest_leader_epoch,
     newest,
@@ -71,7 +70,6 @@ class Recovery:
         rows: the last table snapshot and what follows it, in fold order; their fold equals the fold of all rows.
         last_marker: marker of the last commit; None when there is none yet.
         snapshot_marker: marker of the last commit in the table snapshot; None when there is no snapshot yet.
-        takeovers_since_marker: Fence rows after the last marker; all Fence rows when there is no marker.
         files: paths of the data files that had to be read.
         file_count: data files of the whole table.
     """
@@ -79,7 +77,6 @@ class Recovery:
     rows: StoredRows
     last_marker: CommitMarkerInfo | None
     snapshot_marker: CommitMarkerInfo | None
-    takeovers_since_marker: int
     files: tuple[str, ...]
     file_count: int
 
@@ -195,7 +192,6 @@ class StateTableReader:
             rows=decisive.rows,
             last_marker=decisive.last_marker,
             snapshot_marker=decisive.snapshot_marker,
-            takeovers_since_marker=self._takeovers_since(table, decisive.last_marker),
             files=tuple(file.path for file in decisive_files),
             file_count=len(files),
         )
@@ -326,11 +322,6 @@ class StateTableReader:
                 least = pc.max(markers["commit_id"]).as_py()
                 (*_, last) = decoded(markers.filter(pc.field("commit_id") == least))
         return before if last is None else self._parsed(last, _marker_info)
-
-    def _takeovers_since(self, table: DeltaTable, marker: CommitMarkerInfo | None) -> int:
-        """Return the number of Fences after a marker: each has the leader epoch above the one before."""
-        with translated(self._path, "read"):
-            return highest_leader_epoch(table) - (marker.leader_epoch if marker is not None else NO_LEADER_EPOCH)
 
     def _parsed(self, row: StateRow, parse: Callable[[StateRow], CommitMarkerInfo]) -> CommitMarkerInfo:
         try:

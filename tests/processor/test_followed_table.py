@@ -54,7 +54,6 @@ def test_the_followed_state_is_the_fold_of_all_rows(new_site: MakeSite) -> None:
     assert shown(present.folded) == shown(present.fold_again()) == shown(expected)
     assert present.fold_again() is not present.folded
     assert present.last_marker == site.reader.last_marker()
-    assert present.takeovers_since_marker == 0
     assert table.followed_epoch == 1
 
 

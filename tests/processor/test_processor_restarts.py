@@ -15,6 +15,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import FencedProcessorError, OlderStateError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.processor.takeover import DeltaStateTable, take_over
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.marker import CommitMarkerPayload
@@ -173,6 +174,29 @@ def test_a_processor_without_its_request_topic_stops(new_site: NewSite) -> None:
         processor.await_failure()
     with pytest.raises(UnknownTopicError):
         processor.raise_failure()
+
+
+class EndedError(Exception):
+    """The end of a processor."""
+
+
+def end(_: int) -> None:
+    raise EndedError
+
+
+def test_only_processors_that_came_to_apply_messages_make_the_next_ones_careful(new_site: NewSite) -> None:
+    site = new_site()
+    with site.running():
+        site.new_group()
+    config = site.settings.processor
+    for _ in range(3):
+        with pytest.raises(EndedError):
+            take_over(site.log, DeltaStateTable(site.table_path), config, fenced=end)
+    careful = [take_over(site.log, DeltaStateTable(site.table_path), config).is_careful for _ in range(4)]
+    assert careful == [False, False, True, True]
+    with site.running():
+        site.new_group()
+    assert not take_over(site.log, DeltaStateTable(site.table_path), config).is_careful
 
 
 def test_an_older_copy_of_the_state_table_is_refused(new_site: NewSite, tmp_path: Path) -> None:

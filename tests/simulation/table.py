@@ -46,14 +46,12 @@ class StoredTable:
         self._since_snapshot: list[StateRow] = []
         self._last_marker: StateRow | None = None
         self._fence: StateRow | None = None
-        self._takeovers_since_marker = 0
 
     def fence(self, payload: dict[str, Any]) -> int:
         """Commit a fence with the next leader epoch."""
         self.leader_epoch += 1
         self._fence = StateRow(record_type=RecordType.FENCE, leader_epoch=self.leader_epoch, payload=payload)
         self.rows.append(self._fence)
-        self._takeovers_since_marker += 1
         return self.leader_epoch
 
     def commit(self, rows: Sequence[StateRow], leader_epoch: int, commit_id: int) -> None:
@@ -68,7 +66,6 @@ class StoredTable:
             self.rows.append(stored)
             if stored.record_type is RecordType.COMMIT_MARKER:
                 self._last_marker = stored
-                self._takeovers_since_marker = 0
             self._committed(stored)
             self._since_snapshot.append(stored)
 
@@ -109,7 +106,6 @@ class StoredTable:
             rows=cast(StoredRows, sorted(rows, key=fold_order)),
             last_marker=self.last_marker(),
             snapshot_marker=self._snapshot_marker,
-            takeovers_since_marker=self._takeovers_since_marker,
             files=(),
             file_count=0,
         )

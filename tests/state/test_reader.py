@@ -121,22 +121,6 @@ def test_the_last_marker_is_whole_also_where_a_snapshot_covers_it(
     assert recovery.last_marker == reader.last_marker() == expected
 
 
-@pytest.mark.parametrize("is_in_a_snapshot", [False, True])
-def test_takeovers_since_the_last_marker_are_counted(
-    table_path: str, reader: StateTableReader, is_in_a_snapshot: bool
-) -> None:
-    for _ in range(2):
-        writer = StateTableWriter.open(table_path, {})
-    assert reader.recovery().takeovers_since_marker == 2
-    writer.append(batch_rows(0), 0)
-    if is_in_a_snapshot:
-        keep_up(table_path)
-    assert reader.recovery().takeovers_since_marker == 0
-    for _ in range(3):
-        StateTableWriter.open(table_path, {})
-    assert reader.recovery().takeovers_since_marker == 3
-
-
 def test_a_marker_without_its_fields_is_refused(table_path: str, reader: StateTableReader) -> None:
     StateTableWriter.open(table_path, {}).append([StateRow(record_type=RecordType.COMMIT_MARKER)], 3)
     with pytest.raises(UnsupportedFormatVersionError, match="marker of commit 3 of leader epoch 1"):
