@@ -315,6 +315,13 @@ class TestRemovedGroup:
         assert group.dead_letters == []
         assert findings(group) == []
 
+    def test_it_is_no_longer_degraded_whatever_its_writer_reports(self, group: Group, anna: Member) -> None:
+        group.tell(ApiKey.DLQ_STATUS_CHANGED, DlqStatusChanged(failure="no such topic"))
+        anna.leave()
+        assert verify(group.rows, BrokerConfig()).degraded
+        assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == 0
+        assert verify(group.rows, BrokerConfig()).degraded == {}
+
     def test_those_of_a_later_group_of_its_name_are_not(self, group: Group, anna: Member) -> None:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
         anna.leave()

@@ -174,6 +174,7 @@ class GroupRows:
                     detail = f"it has {len(group.state.members)} members still"
                     self._report(row, Violation("only_an_empty_group_is_dead", detail))
                 group.removed_epoch = record.epoch
+                self.degraded.pop(row.group_id, None)
         try:
             group.state.apply(record)
         except KeyError as error:
