@@ -10,9 +10,8 @@ import pytest
 
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.commit import CommitPace
-from sharegroup.processor.takeover import CAREFUL_AFTER_TAKEOVERS
+from sharegroup.processor.takeover import CAREFUL_AFTER_TAKEOVERS, DeltaStateTable, take_over
 from sharegroup.protocol.rows import RecordType
-from sharegroup.state.writer import StateTableWriter
 from tests.support.site import REQUESTS, Site
 
 NewSite = Callable[..., Site]
@@ -56,10 +55,8 @@ def test_messages_after_starts_that_failed_do_not_wait_for_the_interval(new_site
         messages = site.log.read(REQUESTS, partition, offsets.start_offset, offsets.end_offset)
         repeated = [NewRecord(message.key, message.value) for message in messages[-5:]]
         ends[partition] = site.log.append(REQUESTS, partition, repeated) + len(repeated)
-    (fence,) = site.rows(None, RecordType.FENCE)
-    identity = {name: value for name, value in fence.payload.items() if name not in ("pid", "host")}
     for _ in range(CAREFUL_AFTER_TAKEOVERS):
-        StateTableWriter.open(site.table_path, identity)
+        take_over(site.log, DeltaStateTable(site.table_path), site.settings.processor)
     site.commit_interval_ms = 60_000
     with site.running() as processor:
         # Each message takes two commits: with the interval between them, a quarter of an hour.

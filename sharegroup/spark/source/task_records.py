@@ -15,7 +15,7 @@ from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, RECORD_SCHEMA, read_arrow
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import Log, LogRecord, TopicDescription
+from sharegroup.logs.port import MISSING_S, Log, LogRecord, TopicDescription
 from sharegroup.logs.topic_properties import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
 
 COLUMNS = (
@@ -27,9 +27,6 @@ COLUMNS = (
 ACQUISITION_COLUMN = "acquisition"
 """Column with the folder of a batch's acknowledgements; only with explicit acknowledgement."""
 
-
-_MISSING_S = 3.0
-"""A broker may not know a new topic yet: one that is still missing after this time does not exist."""
 _LOOK_INTERVAL_S = 0.2
 
 
@@ -112,7 +109,7 @@ def _topics(log: Log, ranges: Sequence[HeldRange]) -> dict[str, TopicDescription
     """Return the topics of ranges that exist, by their ids; look for missing ones until they count as deleted."""
     missing = {held.topic_id: held.topic for held in ranges}
     topics: dict[str, TopicDescription] = {}
-    deadline_s = time.monotonic() + _MISSING_S
+    deadline_s = time.monotonic() + MISSING_S
     while True:
         for name in set(missing.values()):
             with suppress(UnknownTopicError):
