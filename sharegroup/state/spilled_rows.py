@@ -74,7 +74,7 @@ class SpilledRows:
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
         self._bytes = [0] * bucket_count
-        self._divided: list[tuple[pa.Table, list[int]]] = []
+        self._divided: tuple[pa.Table, list[int]] | None = None
         """Rows in memory in the order of their buckets, and where each group begins."""
         self._files: list[tuple[Path, list[int]]] = []
         """Files, with the groups in them."""
@@ -124,7 +124,8 @@ class SpilledRows:
             position = bisect_left(groups, group)
             if groups[position : position + 1] == [group]:
                 yield self._stored(path, position)
-        for rows, begin in self._divided:
+        if self._divided is not None:
+            rows, begin = self._divided
             if begin[group] < begin[group + 1]:
                 yield rows.slice(begin[group], begin[group + 1] - begin[group])
 
@@ -133,11 +134,9 @@ class SpilledRows:
             return pa.Table.from_batches([reader.get_batch(position)])
 
     def _divided_group(self, group: int) -> SpilledRows:
-        if self._open_group is not None:
-            former, divided = self._open_group
-            if former == group:
-                return divided
-            divided.remove_files()
+        if self._open_group is not None and self._open_group[0] == group:
+            return self._open_group[1]
+        self._close_group()
         first = group * self._group_size
         divided = SpilledRows(
             self._folder,
@@ -151,15 +150,30 @@ class SpilledRows:
         self._open_group = group, divided
         return divided
 
-    def remove_files(self) -> None:
-        """Remove the files; no rows are taken any more."""
+    def close(self) -> None:
+        """Remove the files, and free the memory; no rows are taken any more.
+
+        Raises:
+            TemporaryFilesError: the disk failed.
+        """
+        self._close_group()
+        self._buffered, self._divided = [], None
         with temporary_files(self._folder):
             for path, _ in self._files:
                 path.unlink()
+        self._files = []
+
+    def _close_group(self) -> None:
+        if self._open_group is not None:
+            self._open_group[1].close()
+            self._open_group = None
 
     def _divide(self) -> None:
-        if self._buffered:
-            self._divided.append(self._in_groups())
+        if self._buffered and self._files:
+            # Many rows: those that are left would only take memory while the others are checked.
+            self._flush()
+        elif self._buffered:
+            self._divided = self._in_groups()
 
     def _flush(self) -> None:
         rows, begin = self._in_groups()
@@ -178,16 +192,21 @@ class SpilledRows:
 
     def _in_groups(self) -> tuple[pa.Table, list[int]]:
         """Take what is buffered, in the order of the buckets, and where each group begins."""
-        rows = pa.concat_tables(self._buffered).combine_chunks()
+        rows = pa.concat_tables(self._buffered)
         self._buffered, self._buffered_bytes = [], 0
         counts = [0] * self._bucket_count
+        order: pa.Array | None = None
         if self._bucket_count == 1:
             counts[0] = rows.num_rows
         else:
             buckets = self._bucket_of(rows)
-            rows = rows.take(pc.array_sort_indices(buckets)).combine_chunks()
+            order = pc.array_sort_indices(buckets)
             for counted in pc.value_counts(buckets).to_pylist():
                 counts[counted["values"]] = counted["counts"]
+        schema, columns = rows.schema, rows.columns
+        # The columns are the only reference now, and free their memory one by one.
+        del rows
+        rows = pa.Table.from_arrays(_moved(columns, order), schema=schema)
         for bucket, count in enumerate(counts):
             self._bytes[bucket] += count * rows.nbytes // max(rows.num_rows, 1)
         # The last group may have fewer buckets.
@@ -214,8 +233,22 @@ def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
     return bucket_of
 
 
+def _moved(columns: list[pa.ChunkedArray], order: pa.Array | None) -> list[pa.Array]:
+    """Move columns out of a list, each in one piece and in an order: a single one is in memory twice at a time."""
+    moved: list[pa.Array] = []
+    columns.reverse()
+    while columns:
+        column = _in_one_piece(columns.pop())
+        moved.append(column if order is None else column.take(order))
+    return moved
+
+
+def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def _numbers(column: pa.ChunkedArray) -> pa.Array:
-    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    values = _in_one_piece(column)
     if not pa.types.is_string(values.type):
         return pc.cast(values, pa.int64())
     encoded = values.dictionary_encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,6 +13,9 @@ import pytest
 from sharegroup.errors import TemporaryFilesError
 from sharegroup.state.spilled_rows import SpilledRows
 
+POOLS: list[pa.MemoryPool] = []
+"""Pools of tests: one must be there as long as its arrays, which a failure's traceback holds."""
+
 
 def spilled(folder: Path, bucket_count: int, most_buffered_bytes: int) -> SpilledRows:
     return SpilledRows(folder, "rows", bucket_count, lambda rows: rows["bucket"].combine_chunks(), most_buffered_bytes)
@@ -19,6 +23,14 @@ def spilled(folder: Path, bucket_count: int, most_buffered_bytes: int) -> Spille
 
 def piece(buckets: list[int], first: int) -> pa.Table:
     return pa.table({"bucket": pa.array(buckets, pa.int64()), "number": range(first, first + len(buckets))})
+
+
+def wide_piece(buckets: list[int], first: int) -> pa.Table:
+    """Rows with many columns, as those of a state table."""
+    rows = piece(buckets, first)
+    for name in range(8):
+        rows = rows.append_column(f"text {name}", pa.array([f"{number:08}" for number in buckets]))
+    return rows
 
 
 @pytest.mark.parametrize("bucket_count", [1, 2, 63, 64, 65, 200, 1_024])
@@ -36,6 +48,51 @@ def test_each_bucket_has_its_rows_in_their_order(bucket_count: int, most_buffere
     assert {bucket: of.column("number").to_pylist() for bucket, of in taken.items() if of is not None} == expected
     sizes = [rows.size_bytes(bucket) for bucket in range(bucket_count)]
     assert all((size > 0) == (bucket in expected) for bucket, size in enumerate(sizes))
+
+
+class TestMemory:
+    BUFFERED = 1 << 20
+
+    @pytest.fixture
+    def pool(self) -> Iterator[pa.MemoryPool]:
+        """Count what Arrow allocates in one test."""
+        usual = pa.default_memory_pool()
+        pool = pa.proxy_memory_pool(usual)
+        POOLS.append(pool)
+        pa.set_memory_pool(pool)
+        try:
+            yield pool
+        finally:
+            pa.set_memory_pool(usual)
+
+    def filled(self, folder: Path, bucket_count: int) -> SpilledRows:
+        """Add rows for several files, and so many more that the memory for them is nearly full again."""
+        rows = spilled(folder, bucket_count, self.BUFFERED)
+        for first in range(0, 108_000, 1_000):
+            rows.add(wide_piece([number * 7 % bucket_count for number in range(1_000)], first))
+        return rows
+
+    def test_rows_are_divided_without_several_copies_of_them(self, pool: pa.MemoryPool, tmp_path: Path) -> None:
+        self.filled(tmp_path, 64)
+        assert pool.max_memory() < 1.8 * self.BUFFERED
+
+    @pytest.mark.parametrize("bucket_count", [64, 256])
+    def test_those_on_the_disk_take_none(self, bucket_count: int, pool: pa.MemoryPool, tmp_path: Path) -> None:
+        rows = self.filled(tmp_path, bucket_count)
+        assert rows.take(0) is not None
+        assert pool.bytes_allocated() < self.BUFFERED / 4
+
+    @pytest.mark.parametrize("bucket_count", [2, 256])
+    @pytest.mark.parametrize("most_buffered_bytes", [0, 1 << 30], ids=["on the disk", "in memory"])
+    def test_nothing_stays_after_all(
+        self, most_buffered_bytes: int, bucket_count: int, pool: pa.MemoryPool, tmp_path: Path
+    ) -> None:
+        rows = spilled(tmp_path, bucket_count, most_buffered_bytes)
+        for first in range(0, 10_000, 1_000):
+            rows.add(wide_piece([number % bucket_count for number in range(1_000)], first))
+        assert rows.take(1) is not None
+        rows.close()
+        assert (pool.bytes_allocated(), list(tmp_path.iterdir())) == (0, [])
 
 
 def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ class _TableVerification:
             verification.add(last_commit_findings(self._scan.last_commit_id, rows.last_commit_id))
             verification.add(start.findings)
             verification.add(self._commit_findings(start))
+        rows.commits.close()
+        rows.counts.close()
         # 2. Groups.
         groups = GroupRows(self._broker, is_whole=start.is_whole)
         groups.check_all(few)
@@ -148,6 +150,7 @@ class _TableVerification:
                     findings += checked.findings
                     strays += [checked.stray] if checked.stray is not None else []
             self._progress(0.4 + 0.55 * (bucket + 1) / self._bucket_count)
+        rows.segments.close()
         # 4. Chains.
         findings += self._chain_findings(strays, context)
         verification.add(sorted(findings, key=finding_order))
