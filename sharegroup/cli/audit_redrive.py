@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import click
@@ -11,14 +11,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sharegroup.audit.history.points import parse_time
+from sharegroup.audit.redrive.dead_letters import DeadLetters
 from sharegroup.audit.redrive.redrive_plan import Candidate, RedrivePlan, Skipped
-from sharegroup.audit.redrive.redrive_run import copy_batches, dead_letter_candidates, read_plan, redrive_archived
+from sharegroup.audit.redrive.redrive_run import CopyBatch, copy_batches, read_plan, redrive_archived
 from sharegroup.cli.flags import Site, needs_state_table, parse_offsets, timeout_option
 from sharegroup.cli.output import JSON, counted, output_option, print_json, print_text, table
 from sharegroup.core.offset_ranges import merge
 from sharegroup.errors import InvalidRecordStateError
 from sharegroup.logs.port import Log
 from sharegroup.state.reader import StateTableReader
+from sharegroup.state.row_filter import RowFilter
 
 _SHOWN_RANGES = 5
 
@@ -104,16 +106,18 @@ def redrive(
     with site.open_log() as log:
         if from_dlq is not None:
             since_ms = None if since is None else parse_time(since)
-            candidates: Sequence[Candidate] = dead_letter_candidates(log, from_dlq, group_id, since_ms, limit)
+            dead_letters = DeadLetters(log, from_dlq, group_id, since_ms, limit)
+            candidates = list(dead_letters.candidates())
         else:
+            dead_letters = None
             candidates = [_selected(topic, partition, offsets)]
-        rows = StateTableReader(site.state_table_path).rows(group_id=group_id)
+        rows = StateTableReader(site.state_table_path).stored(RowFilter(group_id=group_id))
         plan = read_plan(log, rows, group_id, candidates)
         if is_range:
             _check_any(plan)
         if execute and plan.redriven:
             redrive_archived(site.admin_client(log), plan, reason, timeout_ms / 1000)
-        result = _with_copies(log, plan, execute)
+        result = _with_copies(log, plan, dead_letters, execute)
     _show(result, output)
 
 
@@ -138,7 +142,7 @@ def _check_any(plan: RedrivePlan) -> None:
     raise InvalidRecordStateError(f"None of the records can be redriven: {', '.join(texts)}{more}.")
 
 
-def _with_copies(log: Log, plan: RedrivePlan, is_executed: bool) -> _Result:
+def _with_copies(log: Log, plan: RedrivePlan, dead_letters: DeadLetters | None, is_executed: bool) -> _Result:
     """Append the copies, or only count them."""
     result = _Result(plan, is_executed, skipped=list(plan.skipped))
     progress = Progress(
@@ -152,16 +156,22 @@ def _with_copies(log: Log, plan: RedrivePlan, is_executed: bool) -> _Result:
     )
     with progress:
         task = progress.add_task("copying", total=sum(copies.records.size for copies in plan.copies))
-        for batch in copy_batches(log, plan):
-            new_offset = log.append(batch.topic, batch.partition, batch.records) if is_executed else None
-            for index, offset in enumerate(batch.offsets):
-                moved = None if new_offset is None else new_offset + index
-                result.copied.append(_Copied(batch.topic, batch.partition, offset, offset, moved))
-            result.skipped += batch.skipped
+        for batch in copy_batches(log, plan, dead_letters):
+            result.copied += merge(_appended(log, batch, is_executed))
+            result.skipped += merge(batch.skipped, Skipped.is_alike)
             progress.advance(task, len(batch.offsets) + len(batch.skipped))
     result.copied = list(merge(result.copied))
     result.skipped = list(merge(result.skipped, Skipped.is_alike))
     return result
+
+
+def _appended(log: Log, batch: CopyBatch, is_executed: bool) -> Iterator[_Copied]:
+    """Append the copies of a batch, or only count them."""
+    is_appended = is_executed and batch.records
+    new_offset = log.append(batch.topic, batch.partition, batch.records) if is_appended else None
+    for index, offset in enumerate(batch.offsets):
+        moved = None if new_offset is None else new_offset + index
+        yield _Copied(batch.topic, batch.partition, offset, offset, moved)
 
 
 def _show(result: _Result, output: str) -> None:

@@ -12,8 +12,7 @@ from sharegroup.audit.redrive.redrive_run import read_plan
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import GroupIdNotFoundError, GroupQuarantinedError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import LogRecord, PartitionOffsets
-from sharegroup.processor.lineage_headers import Lineage
+from sharegroup.logs.port import PartitionOffsets
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.row_payloads import GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -29,10 +28,8 @@ def planned(rows: list[StateRow], *candidates: Candidate, topic_id: str = "order
     return redrive_plan(fold(rows).groups[GROUP_ID], last_changes(rows), topics, candidates)
 
 
-def dead_letter(offset: int, value: bytes | None = b"v") -> Candidate:
-    lineage = Lineage("orders", 0, offset, GROUP_ID, 5, "Offset rejected by client.")
-    record = LogRecord("dlq", 0, 0, 1_000, b"k" if value else None, value, lineage.headers)
-    return Candidate("orders", 0, offset, offset, record)
+def dead_letter(offset: int) -> Candidate:
+    return Candidate("orders", 0, offset, offset, dead_letters_since_ms=1_000)
 
 
 def copies(plan: RedrivePlan) -> list[tuple[int, int, int, bool]]:
@@ -71,21 +68,17 @@ def test_all_of_a_history_that_ends_with_deleted_records(rows: list[StateRow]) -
     assert "there is no record (log_start)" in {reason for _, _, reason in skipped(plan)}
 
 
-def test_a_dead_letter_record_counts_once_and_the_last_one_decides(pinned: list[StateRow]) -> None:
-    plan = planned(pinned, dead_letter(6), dead_letter(0), dead_letter(6))
-    assert plan.redriven == {ORDERS_0: [(6, 6)]}
-    assert copies(plan) == [(0, 0, 1, True)]
-
-
-def test_of_another_topic_of_the_name_the_dead_letter_record_is_copied(pinned: list[StateRow]) -> None:
-    plan = planned(pinned, dead_letter(0), dead_letter(6, value=None), topic_id="another-id")
-    assert (plan.redriven, copies(plan)) == ({}, [(0, 0, 5, False)])
+def test_of_another_topic_of_the_name_the_dead_letter_records_are_copied(pinned: list[StateRow]) -> None:
+    candidates = Candidate("orders", 0, 0, 1, dead_letters_since_ms=1_000), Candidate("orders", 0, 6, 6)
+    plan = planned(pinned, *candidates, topic_id="another-id")
+    assert (plan.redriven, copies(plan)) == ({}, [(0, 1, 0, False)])
+    assert [c.since_ms for c in plan.copies] == [1_000]
     assert skipped(plan) == [(6, 6, "the state table does not have its history")]
 
 
 def test_what_the_log_has_deleted_is_not_made_available(pinned: list[StateRow]) -> None:
     plan = planned(pinned, dead_letter(4), Candidate("orders", 0, 6, 6), start=7)
-    assert (plan.redriven, copies(plan)) == ({}, [(4, 4, 5, False)])
+    assert (plan.redriven, copies(plan)) == ({}, [(4, 4, 0, False)])
     assert skipped(plan) == [(6, 6, "the log was deleted up to a later offset")]
 
 

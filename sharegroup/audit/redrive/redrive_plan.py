@@ -15,8 +15,7 @@ from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import PartitionKey
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.logs.port import LogRecord, PartitionOffsets
-from sharegroup.processor.lineage_headers import lineage_of
+from sharegroup.logs.port import PartitionOffsets
 from sharegroup.state.fold import FoldedGroup
 
 
@@ -29,14 +28,15 @@ class Candidate:
         partition: partition.
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        dead_letter: the dead-letter record of the only one of them; None where they were selected by offset.
+        dead_letters_since_ms: each has a dead-letter record, none of which is older; epoch ms. None where they were
+            selected by offset.
     """
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
-    dead_letter: LogRecord | None = None
+    dead_letters_since_ms: int | None = None
 
     def cut(self, first_offset: int, last_offset: int) -> Candidate:
         """Return the same with other offsets."""
@@ -54,10 +54,11 @@ class Copies:
 
     Attributes:
         records: the records.
-        delivery_count: deliveries before they were given up.
-        reason: reason why they were given up.
+        delivery_count: deliveries before they were given up; of dead-letter records their own counts.
+        reason: reason why they were given up; of dead-letter records why those without content are left out.
         since_ms: no copy of them is older; epoch ms.
-        has_original: True if the topic's record of the offset is the one that was given up.
+        has_original: True if the topic's record of the offset is the one that was given up; else the dead-letter
+            record is copied.
     """
 
     records: Candidate
@@ -135,11 +136,11 @@ def redrive_plan(
         group: the group's present state.
         changes: last changes of all its records.
         topics: topic name → the topic of that name in the log now; missing ones do not exist.
-        candidates: the records; of one that is named several times the last entry counts.
+        candidates: the records, each once.
     """
     plan = RedrivePlan(group.group_id)
     archived: dict[PartitionKey, RangeMap[None]] = {}
-    for candidate in _without_repeats(candidates):
+    for candidate in candidates:
         topic = topics.get(candidate.topic)
         if topic is None or candidate.partition not in topic.offsets:
             plan.skipped.append(Skipped(candidate, "the log has no such partition"))
@@ -158,17 +159,6 @@ def redrive_plan(
         if len(ranges):
             plan.redriven[key] = [(first, last) for first, last, _ in ranges]
     return plan
-
-
-def _without_repeats(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Yield candidates; of several dead-letter records of one record only the last."""
-    single: dict[tuple[str, int, int], Candidate] = {}
-    for candidate in candidates:
-        if candidate.dead_letter is None:
-            yield candidate
-        else:
-            single[candidate.topic, candidate.partition, candidate.first_offset] = candidate
-    yield from (single[key] for key in sorted(single))
 
 
 def _parts(candidate: Candidate, share_partition: SharePartition | None) -> Iterator[Candidate]:
@@ -195,7 +185,7 @@ def _plan_above(
         if run.state is not RecordState.ARCHIVED:
             plan.skipped.append(Skipped(records, f"{run.state.name}, not ARCHIVED"))
         elif run.last_offset < offsets.start_offset:
-            plan.copies += _copies_of_dead_letter(plan, records, "the log was deleted up to a later offset")
+            _plan_without_original(plan, records, "the log was deleted up to a later offset")
         else:
             for first, last, change in _filled(known, run.first_offset, run.last_offset):
                 if change is not None and change.cause in WITHOUT_RECORD:
@@ -211,7 +201,7 @@ def _plan_below(plan: RedrivePlan, part: Candidate, known: RangeMap[LastChange])
     for first, last, change in _filled(known, part.first_offset, part.last_offset):
         records = part.cut(first, last)
         if change is None:
-            plan.copies += _copies_of_dead_letter(plan, records, "the state table does not have its history")
+            _plan_without_original(plan, records, "the state table does not have its history")
         elif change.state is not RecordState.ARCHIVED:
             plan.skipped.append(Skipped(records, f"{change.state.name}, not ARCHIVED"))
         elif change.cause in WITHOUT_RECORD:
@@ -221,21 +211,12 @@ def _plan_below(plan: RedrivePlan, part: Candidate, known: RangeMap[LastChange])
             plan.copies.append(Copies(records, change.delivery_count, reason, change.time_ms, has_original=True))
 
 
-def _copies_of_dead_letter(plan: RedrivePlan, records: Candidate, reason: str) -> list[Copies]:
-    """Return the copy of a dead-letter record whose original is not known to be there; else leave the records out."""
-    dead_letter = records.dead_letter
-    if dead_letter is None or not has_content(dead_letter):
+def _plan_without_original(plan: RedrivePlan, records: Candidate, reason: str) -> None:
+    """Plan copies of the dead-letter records of records whose originals are not known to be there."""
+    if records.dead_letters_since_ms is None:
         plan.skipped.append(Skipped(records, reason))
-        return []
-    lineage = lineage_of(dead_letter.headers)
-    assert lineage is not None
-    since_ms = dead_letter.timestamp_ms
-    return [Copies(records, lineage.delivery_count, lineage.message, since_ms, has_original=False)]
-
-
-def has_content(record: LogRecord) -> bool:
-    """Return True if a record has a key or a value: a dead-letter record without a copy has neither."""
-    return record.key is not None or record.value is not None
+    else:
+        plan.copies.append(Copies(records, 0, reason, records.dead_letters_since_ms, has_original=False))
 
 
 def _filled(

@@ -13,10 +13,10 @@ So a command that was cut short may be repeated. Two that run at the same time m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from sharegroup.audit.redrive.dead_letters import DeadLetters, records_between
 from sharegroup.audit.redrive.last_changes import last_changes
 from sharegroup.audit.redrive.redrive_plan import (
     Candidate,
@@ -24,7 +24,6 @@ from sharegroup.audit.redrive.redrive_plan import (
     PresentTopic,
     RedrivePlan,
     Skipped,
-    has_content,
     redrive_plan,
 )
 from sharegroup.client.admin import AdminClient
@@ -40,12 +39,13 @@ RANGES_PER_REQUEST = 5_000
 """Ranges of one request to the processor: some 300 kB."""
 BATCH_BYTES = 1_048_576
 """Keys, values and headers of the copies that are appended at once; one always fits."""
-_READ_BYTES = 8 * 1024 * 1024
+_SKIPPED_BYTES = 100
+"""Bytes that a record without a copy takes in a batch."""
 _CLOCK_DIFFERENCE_MS = 3_600_000
 """The clocks of the request log and of the record log may differ by so much."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CopyBatch:
     """Copies for one partition, and the records that need none.
 
@@ -59,43 +59,17 @@ class CopyBatch:
 
     topic: str
     partition: int
-    offsets: Sequence[int]
-    records: Sequence[NewRecord]
-    skipped: Sequence[Skipped]
+    offsets: list[int] = field(default_factory=list)
+    records: list[NewRecord] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
-def dead_letter_candidates(
-    log: Log, topic: str, group_id: str, since_ms: int | None = None, limit: int | None = None
-) -> list[Candidate]:
-    """Return the records to which the dead-letter records of a group lead, in the order of partition and offset.
-
-    Args:
-        log: the log.
-        topic: the topic of the dead-letter records.
-        since_ms: only dead-letter records of this time or later; epoch ms.
-        limit: at most so many dead-letter records.
-
-    Raises:
-        UnknownTopicError: there is no such topic.
-    """
-    return list(islice(_dead_letter_candidates(log, topic, group_id, since_ms), limit))
-
-
-def _dead_letter_candidates(log: Log, topic: str, group_id: str, since_ms: int | None) -> Iterator[Candidate]:
-    for partition, offsets in sorted(log.offsets(topic).items()):
-        start = offsets.start_offset if since_ms is None else log.offset_for_time(topic, partition, since_ms)
-        for record in _records(log, topic, partition, start, offsets.end_offset):
-            lineage = lineage_of(record.headers)
-            if lineage is not None and lineage.group_id == group_id:
-                yield Candidate(lineage.topic, lineage.partition, lineage.offset, lineage.offset, record)
-
-
-def read_plan(log: Log, rows: Sequence[StateRow], group_id: str, candidates: Sequence[Candidate]) -> RedrivePlan:
+def read_plan(log: Log, rows: Iterable[StateRow], group_id: str, candidates: Sequence[Candidate]) -> RedrivePlan:
     """Return the plan for records of a group.
 
     Args:
         log: the log of the records.
-        rows: all rows of the group, in fold order.
+        rows: all rows of the group, in fold order; they are iterated over twice.
         group_id: the group.
         candidates: the records.
 
@@ -143,8 +117,14 @@ def _requests(plan: RedrivePlan) -> Iterator[dict[PartitionKey, list[OffsetRange
         yield request
 
 
-def copy_batches(log: Log, plan: RedrivePlan) -> Iterator[CopyBatch]:
-    """Yield the copies of a plan that are not in their topics yet, read from the log while they are asked for."""
+def copy_batches(log: Log, plan: RedrivePlan, dead_letters: DeadLetters | None = None) -> Iterator[CopyBatch]:
+    """Yield the copies of a plan that are not in their topics yet, read from the log while they are asked for.
+
+    Args:
+        log: the log.
+        plan: the plan.
+        dead_letters: the dead-letter records by which the records were selected.
+    """
     by_partition: dict[tuple[str, int], list[Copies]] = defaultdict(list)
     for copies in plan.copies:
         by_partition[copies.records.topic, copies.records.partition].append(copies)
@@ -152,62 +132,85 @@ def copy_batches(log: Log, plan: RedrivePlan) -> Iterator[CopyBatch]:
         since_ms = min(copies.since_ms for copies in of_partition) - _CLOCK_DIFFERENCE_MS
         copied = _copied(log, plan.group_id, topic, partition, since_ms)
         for copies in of_partition:
-            yield from _batches(log, plan.group_id, copies, copied)
+            yield from _batches(copies, _outcomes(log, plan.group_id, copies, copied, dead_letters))
 
 
 def _copied(log: Log, group_id: str, topic: str, partition: int, since_ms: int) -> RangeMap[None]:
     """Return the offsets of a partition of which it has copies for a group."""
     copied: RangeMap[None] = RangeMap()
     start = log.offset_for_time(topic, partition, max(since_ms, 0))
-    for record in _records(log, topic, partition, start, log.offsets(topic)[partition].end_offset):
+    for record in records_between(log, topic, partition, start, log.offsets(topic)[partition].end_offset):
         lineage = lineage_of(record.headers)
         if lineage is not None and lineage[:2] == (topic, partition) and lineage.group_id == group_id:
             copied.assign(lineage.offset, lineage.offset, None)
     return copied
 
 
-def _batches(log: Log, group_id: str, copies: Copies, copied: RangeMap[None]) -> Iterator[CopyBatch]:
-    """Yield the copies of some records, each batch as large as may be appended at once."""
+def _batches(copies: Copies, outcomes: Iterator[tuple[int, NewRecord | str]]) -> Iterator[CopyBatch]:
+    """Yield copies in batches that are as large as may be appended at once."""
     wanted = copies.records
-    following = wanted.first_offset
-    while following <= wanted.last_offset:
-        originals = _originals(log, copies, following)
-        last = originals[-1].offset if originals else wanted.last_offset
-        there = {record.offset: record for record in originals}
-        new: list[tuple[int, NewRecord]] = []
-        skipped: list[Skipped] = []
-        for offset in range(following, last + 1):
-            if copied.holds(offset):
-                skipped.append(Skipped(wanted.cut(offset, offset), "its copy is in the topic"))
-            elif (source := there.get(offset) or _source(wanted.dead_letter)) is not None:
-                new.append((offset, _copy(group_id, copies, offset, source)))
-            else:
-                skipped.append(Skipped(wanted.cut(offset, offset), "the log does not have the record any more"))
-        offsets, records = [offset for offset, _ in new], [record for _, record in new]
-        yield CopyBatch(wanted.topic, wanted.partition, offsets, records, skipped)
-        following = last + 1
+    batch = CopyBatch(wanted.topic, wanted.partition)
+    batch_bytes = 0
+    for offset, outcome in outcomes:
+        size_bytes = _SKIPPED_BYTES if isinstance(outcome, str) else _size_bytes(outcome)
+        if batch_bytes and batch_bytes + size_bytes > BATCH_BYTES:
+            yield batch
+            batch, batch_bytes = CopyBatch(wanted.topic, wanted.partition), 0
+        batch_bytes += size_bytes
+        if isinstance(outcome, str):
+            batch.skipped.append(Skipped(wanted.cut(offset, offset), outcome))
+        else:
+            batch.offsets.append(offset)
+            batch.records.append(outcome)
+    yield batch
 
 
-def _originals(log: Log, copies: Copies, first_offset: int) -> list[LogRecord]:
+def _size_bytes(record: NewRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _outcomes(
+    log: Log, group_id: str, copies: Copies, copied: RangeMap[None], dead_letters: DeadLetters | None
+) -> Iterator[tuple[int, NewRecord | str]]:
+    """Yield the copy of each record, or why it is left out."""
     wanted = copies.records
-    if not copies.has_original:
-        return []
-    end = wanted.last_offset + 1
-    return log.read(wanted.topic, wanted.partition, first_offset, end, max_bytes=BATCH_BYTES)
+    gone = "the log does not have the record any more" if copies.has_original else copies.reason
+    for offset, original in _originals(log, copies):
+        if copied.holds(offset):
+            yield offset, "its copy is in the topic"
+            continue
+        source = original
+        if source is None and dead_letters is not None:
+            source = dead_letters.of(wanted.topic, wanted.partition, offset)
+            source = source if source is not None and _has_content(source) else None
+        yield offset, gone if source is None else _copy(group_id, copies, offset, source)
 
 
-def _source(dead_letter: LogRecord | None) -> LogRecord | None:
-    """Return a dead-letter record if it has a copy of its original."""
-    return dead_letter if dead_letter is not None and has_content(dead_letter) else None
+def _originals(log: Log, copies: Copies) -> Iterator[tuple[int, LogRecord | None]]:
+    """Yield each offset of some records, with the topic's record; None where that is gone."""
+    wanted = copies.records
+    following, end = wanted.first_offset, wanted.last_offset + 1
+    if copies.has_original:
+        while records := log.read(wanted.topic, wanted.partition, following, end, max_bytes=BATCH_BYTES):
+            for record in records:
+                yield from ((offset, None) for offset in range(following, record.offset))
+                yield record.offset, record
+                following = record.offset + 1
+    yield from ((offset, None) for offset in range(following, end))
+
+
+def _has_content(record: LogRecord) -> bool:
+    """Return True if a record has a key or a value: a dead-letter record without a copy has neither."""
+    return record.key is not None or record.value is not None
 
 
 def _copy(group_id: str, copies: Copies, offset: int, source: LogRecord) -> NewRecord:
     wanted = copies.records
-    lineage = Lineage(wanted.topic, wanted.partition, offset, group_id, copies.delivery_count, copies.reason)
+    count, reason = copies.delivery_count, copies.reason
+    if not copies.has_original:
+        of_source = lineage_of(source.headers)
+        assert of_source is not None
+        count, reason = of_source.delivery_count, of_source.message
+    lineage = Lineage(wanted.topic, wanted.partition, offset, group_id, count, reason)
     return NewRecord(source.key, source.value, (*without_lineage(source.headers), *lineage.headers))
-
-
-def _records(log: Log, topic: str, partition: int, start: int, end: int) -> Iterator[LogRecord]:
-    while records := log.read(topic, partition, start, end, max_bytes=_READ_BYTES):
-        yield from records
-        start = records[-1].offset + 1
