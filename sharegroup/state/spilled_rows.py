@@ -17,6 +17,8 @@ from sharegroup.errors import TemporaryFilesError
 _MOST_BUFFERED_BYTES = 32 * 1024 * 1024
 _MOST_GROUPS = 64
 """Groups in a file, which are read one by one."""
+_MOST_PIECES = 200
+"""Pieces that are buffered as they came: each takes some 10 KB beside its rows."""
 _FACTOR = 104_729
 """A prime: keys that differ by a few have buckets that differ."""
 _MASK = (1 << 40) - 1
@@ -90,6 +92,8 @@ class SpilledRows:
         if rows.num_rows:
             self._buffered.append(rows)
             self._buffered_bytes += rows.nbytes
+        if len(self._buffered) > _MOST_PIECES:
+            self._buffered = [pa.concat_tables(self._buffered).combine_chunks()]
         if self._buffered_bytes > self._most_buffered_bytes:
             self._flush()
 

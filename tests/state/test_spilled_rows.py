@@ -82,6 +82,12 @@ class TestMemory:
         assert rows.take(0) is not None
         assert pool.bytes_allocated() < self.BUFFERED / 4
 
+    def test_many_small_pieces_take_no_more_than_their_rows(self, pool: pa.MemoryPool, tmp_path: Path) -> None:
+        rows = spilled(tmp_path, 64, self.BUFFERED)
+        for number in range(5_000):
+            rows.add(wide_piece([number % 64], number))
+        assert pool.bytes_allocated() < self.BUFFERED
+
     @pytest.mark.parametrize("bucket_count", [2, 256])
     @pytest.mark.parametrize("most_buffered_bytes", [0, 1 << 30], ids=["on the disk", "in memory"])
     def test_nothing_stays_after_all(
