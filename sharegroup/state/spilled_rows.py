@@ -75,6 +75,8 @@ class SpilledRows:
         self._most_buffered_bytes = _MOST_BUFFERED_BYTES if most_buffered_bytes is None else most_buffered_bytes
         self._buffered: list[pa.Table] = []
         self._buffered_bytes = 0
+        self._piece_count = 0
+        """The last pieces in the buffer, which are not joined yet."""
         self._bytes = [0] * bucket_count
         self._divided: tuple[pa.Table, list[int]] | None = None
         """Rows in memory in the order of their buckets, and where each group begins."""
@@ -92,8 +94,10 @@ class SpilledRows:
         if rows.num_rows:
             self._buffered.append(rows)
             self._buffered_bytes += rows.nbytes
-        if len(self._buffered) > _MOST_PIECES:
-            self._buffered = [pa.concat_tables(self._buffered).combine_chunks()]
+            self._piece_count += 1
+        if self._piece_count == _MOST_PIECES:
+            self._buffered[-_MOST_PIECES:] = [pa.concat_tables(self._buffered[-_MOST_PIECES:]).combine_chunks()]
+            self._piece_count = 0
         if self._buffered_bytes > self._most_buffered_bytes:
             self._flush()
 
@@ -197,7 +201,7 @@ class SpilledRows:
     def _in_groups(self) -> tuple[pa.Table, list[int]]:
         """Take what is buffered, in the order of the buckets, and where each group begins."""
         rows = pa.concat_tables(self._buffered)
-        self._buffered, self._buffered_bytes = [], 0
+        self._buffered, self._buffered_bytes, self._piece_count = [], 0, 0
         counts = [0] * self._bucket_count
         order: pa.Array | None = None
         if self._bucket_count == 1:
