@@ -91,7 +91,7 @@ def test_one_more_is_refused_and_the_others_do_not_notice() -> None:
 
 
 def test_no_internal_message_of_a_group_with_many_share_partitions_is_near_a_megabyte() -> None:
-    partition_count = 25_000
+    partition_count = 13_000
     group = group_with(*[1] * partition_count)
     (anna,) = joined(group, "anna")
     assert len(group.leader.partitions) == len(anna.assigned) == partition_count
