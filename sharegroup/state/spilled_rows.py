@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from sharegroup.errors import TemporaryFilesError
 
 _MOST_BUFFERED_BYTES = 32 * 1024 * 1024
-_MOST_GROUPS = 64
-"""Groups in a file, which are read one by one."""
+_MOST_GROUPS = 1_024
+"""Groups into which the rows in memory are divided when they go to the disk: of 32 MiB, each has some 90 rows."""
 _MOST_PIECES = 200
 """Pieces that are buffered as they came: each takes some 10 KB beside its rows."""
 _FACTOR = 104_729
 """A prime: keys that differ by a few have buckets that differ."""
 _MASK = (1 << 40) - 1
+_LENGTH_BYTES = 8
+"""Before a piece on the disk: its length before it was compressed."""
 
 BucketOf = Callable[[pa.Table], pa.Array]
 """Returns the bucket of each row, from 0 on."""
@@ -46,14 +48,13 @@ def temporary_files(folder: Path) -> Iterator[None]:
 class SpilledRows:
     """Rows in buckets; a few of them stay in memory.
 
-    What does not stay is written in files that each have some rows of every bucket: so few files are open, however
-    many buckets there are. To read a few rows costs as much as to read a thousand, so a file divides them into a few
-    groups of neighbouring buckets, and a group is divided again when one of its buckets is taken. Take the buckets in
-    their order.
+    What does not stay is written to a file in pieces, each with rows of one bucket: so a single file is open, however
+    many buckets there are. Where there are too many for one division, a piece has a group of neighbouring buckets, and
+    a group is divided again when one of its buckets is taken. Take the buckets in their order.
 
     Args:
-        folder: the folder for the files.
-        name: prefix of their names.
+        folder: the folder for the file.
+        name: its name.
         bucket_count: number of buckets.
         bucket_of: divides the rows.
         most_buffered_bytes: bytes of rows that stay in memory; None is 32 MiB.
@@ -80,8 +81,7 @@ class SpilledRows:
         self._bytes = [0] * bucket_count
         self._divided: tuple[pa.Table, list[int]] | None = None
         """Rows in memory in the order of their buckets, and where each group begins."""
-        self._files: list[tuple[Path, list[int]]] = []
-        """Files, with the groups in them."""
+        self._stored = _StoredPieces(folder / f"{name}.pieces")
         self._open_group: tuple[int, SpilledRows] | None = None
         """The group that was divided last."""
 
@@ -128,18 +128,12 @@ class SpilledRows:
         return self._divided_group(group).taken(bucket_of_group)
 
     def _taken_group(self, group: int) -> Iterator[pa.Table]:
-        for path, groups in self._files:
-            position = bisect_left(groups, group)
-            if groups[position : position + 1] == [group]:
-                yield self._stored(path, position)
+        with temporary_files(self._folder):
+            yield from self._stored.of_group(group)
         if self._divided is not None:
             rows, begin = self._divided
             if begin[group] < begin[group + 1]:
                 yield rows.slice(begin[group], begin[group + 1] - begin[group])
-
-    def _stored(self, path: Path, position: int) -> pa.Table:
-        with temporary_files(self._folder), pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-            return pa.Table.from_batches([reader.get_batch(position)])
 
     def _divided_group(self, group: int) -> SpilledRows:
         if self._open_group is not None and self._open_group[0] == group:
@@ -159,7 +153,7 @@ class SpilledRows:
         return divided
 
     def close(self) -> None:
-        """Remove the files, and free the memory; no rows are taken any more.
+        """Remove the file, and free the memory; no rows are taken any more.
 
         Raises:
             TemporaryFilesError: the disk failed.
@@ -167,9 +161,7 @@ class SpilledRows:
         self._close_group()
         self._buffered, self._divided = [], None
         with temporary_files(self._folder):
-            for path, _ in self._files:
-                path.unlink()
-        self._files = []
+            self._stored.close()
 
     def _close_group(self) -> None:
         if self._open_group is not None:
@@ -177,7 +169,7 @@ class SpilledRows:
             self._open_group = None
 
     def _divide(self) -> None:
-        if self._buffered and self._files:
+        if self._buffered and self._stored.is_used:
             # Many rows: those that are left would only take memory while the others are checked.
             self._flush()
         elif self._buffered:
@@ -185,18 +177,11 @@ class SpilledRows:
 
     def _flush(self) -> None:
         rows, begin = self._in_groups()
-        path = self._folder / f"{self._name}-{len(self._files)}.arrow"
-        filled = [group for group, (first, end) in enumerate(pairwise(begin)) if first < end]
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with (
-            temporary_files(self._folder),
-            pa.OSFile(str(path), "wb") as file,
-            pa.ipc.new_file(file, rows.schema, options=options) as writer,
-        ):
-            for group in filled:
-                (batch,) = rows.slice(begin[group], begin[group + 1] - begin[group]).to_batches()
-                writer.write_batch(batch)
-        self._files.append((path, filled))
+        with temporary_files(self._folder):
+            self._stored.append(rows, begin)
+        del rows
+        # Arrow keeps what was freed for its next arrays, beside what others need until then.
+        pa.default_memory_pool().release_unused()
 
     def _in_groups(self) -> tuple[pa.Table, list[int]]:
         """Take what is buffered, in the order of the buckets, and where each group begins."""
@@ -222,6 +207,68 @@ class SpilledRows:
         return rows, [0, *accumulate(sum(counts[first : first + self._group_size]) for first in begin)]
 
 
+class _StoredPieces:
+    """Pieces of rows in a file, each compressed as a whole: column by column, a few rows cost five times as much.
+
+    Args:
+        path: the file, which is created with the first piece.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._schema: pa.Schema | None = None
+        self._positions: list[array[int]] = []
+        """Where the piece of each group begins, and where the last one ends; a list for each append."""
+        self._codec = pa.Codec("lz4_raw")
+        self._reader: pa.OSFile | None = None
+
+    @property
+    def is_used(self) -> bool:
+        """True if there are pieces."""
+        return bool(self._positions)
+
+    def append(self, rows: pa.Table, begin: list[int]) -> None:
+        """Append a piece for each group.
+
+        Args:
+            rows: rows in the order of their groups, each column in one piece.
+            begin: where each group begins, and where the last one ends.
+        """
+        self._schema = rows.schema
+        positions = array("Q")
+        with pa.OSFile(str(self._path), "ab") as file:
+            for first, end in pairwise(begin):
+                positions.append(file.tell())
+                if first < end:
+                    (batch,) = rows.slice(first, end - first).to_batches()
+                    piece = batch.serialize()
+                    file.write(piece.size.to_bytes(_LENGTH_BYTES, "little"))
+                    file.write(self._codec.compress(piece))
+            positions.append(file.tell())
+        self._positions.append(positions)
+
+    def of_group(self, group: int) -> Iterator[pa.Table]:
+        """Yield the pieces of a group, in the order in which they were appended."""
+        if not self.is_used:
+            return
+        if self._reader is None:
+            self._reader = pa.OSFile(str(self._path))
+        for positions in self._positions:
+            begin, end = positions[group], positions[group + 1]
+            if begin < end:
+                stored = self._reader.read_at(end - begin, begin)
+                length = int.from_bytes(stored[:_LENGTH_BYTES], "little")
+                piece = self._codec.decompress(stored[_LENGTH_BYTES:], length)
+                yield pa.Table.from_batches([pa.ipc.read_record_batch(piece, self._schema)])
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._reader is not None:
+            self._reader.close()
+        self._path.unlink(missing_ok=True)
+        self._positions = []
+
+
 def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
     """Return a division that puts rows with one key into one bucket.
 
@@ -239,6 +286,16 @@ def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
         return pc.bit_wise_and(pc.add(number, pc.shift_right(number, 17)), bucket_count - 1)
 
     return bucket_of
+
+
+def by_number(name: str, bucket_count: int) -> BucketOf:
+    """Return a division that puts rows with one number into one bucket, and those with the next one into the next.
+
+    Args:
+        name: the column of the number.
+        bucket_count: a power of two.
+    """
+    return lambda rows: pc.bit_wise_and(_in_one_piece(rows[name]), bucket_count - 1)
 
 
 def _moved(columns: list[pa.ChunkedArray], order: pa.Array | None) -> list[pa.Array]:

@@ -6,7 +6,7 @@ its writer made some. A file that was lost or changed in place is reported by it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -154,7 +154,7 @@ def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator
         with _only_damage(path):
             source = pa.BufferReader(storage_of(path).read(file.path)) if is_in_store(path) else Path(path, file.path)
         with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
-            for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=stored, use_threads=False):
+            for batch in _batches(parquet, stored):
                 rows = pa.Table.from_batches([batch]).select(stored).cast(pa.schema(of_file))
                 row_count += rows.num_rows
                 if PARTITION_COLUMN in columns:
@@ -164,6 +164,19 @@ def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator
         raise _DamagedError(str(error).splitlines()[0]) from None
     if file.row_count not in (None, row_count):
         raise _DamagedError(f"it has {row_count} rows, the Delta log says {file.row_count}")
+
+
+def _batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, a few row groups at a time: a reader keeps the columns of all that it was given."""
+    counts = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    first = 0
+    while first < len(counts):
+        end = first + 1
+        while end < len(counts) and sum(counts[first : end + 1]) <= _ROWS_AT_ONCE:
+            end += 1
+        groups = list(range(first, end))
+        yield from parquet.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False)
+        first = end
 
 
 @contextmanager

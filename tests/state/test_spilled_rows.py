@@ -33,7 +33,7 @@ def wide_piece(buckets: list[int], first: int) -> pa.Table:
     return rows
 
 
-@pytest.mark.parametrize("bucket_count", [1, 2, 63, 64, 65, 200, 1_024])
+@pytest.mark.parametrize("bucket_count", [1, 2, 65, 1_024, 1_025, 3_000])
 @pytest.mark.parametrize("most_buffered_bytes", [0, 2_000, 1 << 30], ids=["on the disk", "on both", "in memory"])
 def test_each_bucket_has_its_rows_in_their_order(bucket_count: int, most_buffered_bytes: int, tmp_path: Path) -> None:
     chance = Random(bucket_count)
@@ -76,7 +76,7 @@ class TestMemory:
         self.filled(tmp_path, 64)
         assert pool.max_memory() < 1.8 * self.BUFFERED
 
-    @pytest.mark.parametrize("bucket_count", [64, 256])
+    @pytest.mark.parametrize("bucket_count", [64, 2_048])
     def test_those_on_the_disk_take_none(self, bucket_count: int, pool: pa.MemoryPool, tmp_path: Path) -> None:
         rows = self.filled(tmp_path, bucket_count)
         assert rows.take(0) is not None
@@ -88,7 +88,7 @@ class TestMemory:
             rows.add(wide_piece([number % 64], number))
         assert pool.bytes_allocated() < self.BUFFERED
 
-    @pytest.mark.parametrize("bucket_count", [2, 256])
+    @pytest.mark.parametrize("bucket_count", [2, 2_048])
     @pytest.mark.parametrize("most_buffered_bytes", [0, 1 << 30], ids=["on the disk", "in memory"])
     def test_nothing_stays_after_all(
         self, most_buffered_bytes: int, bucket_count: int, pool: pa.MemoryPool, tmp_path: Path

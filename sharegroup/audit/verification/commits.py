@@ -34,8 +34,8 @@ from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.schema import utc_date
 
-CHUNK = 1_024
-"""Commits that are checked together."""
+CHUNK = 256
+"""Commits that are checked together: enough for columns to pay, few enough for the memory of their cuts."""
 
 
 @dataclass(frozen=True, slots=True)

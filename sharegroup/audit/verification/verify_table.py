@@ -20,6 +20,7 @@ from sharegroup.audit.verification.group_rows import GroupRows, TableContext
 from sharegroup.audit.verification.quick_segments import check_segments
 from sharegroup.audit.verification.row_columns import SEGMENT, SEGMENT_COLUMNS
 from sharegroup.audit.verification.row_counts import RowCounts, counted_rows
+from sharegroup.audit.verification.segments import CheckedSegment
 from sharegroup.audit.verification.state_chain import CHAIN_COLUMNS, CHAIN_TYPES, check_chains, check_unknown
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.invariants import Violation
@@ -27,7 +28,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, without_collections
 from sharegroup.state.schema import StoredRows, decoded
-from sharegroup.state.spilled_rows import SpilledRows, by_key
+from sharegroup.state.spilled_rows import SpilledRows, by_key, by_number
 from sharegroup.state.table_scan import DamagedFile, TableScan
 
 _BUCKET_ROWS = 50_000
@@ -35,6 +36,8 @@ _BUCKET_ROWS = 50_000
 _ROW_BYTES = 100
 """Bytes of a row in files whose number of rows is not known."""
 _MOST_BUCKETS = 8_192
+_FEW_BYTES = 4 * 1024 * 1024
+"""Rows in memory of each kind that a history has few of."""
 CHAIN_KEY = ("group_id", "topic_id", "partition")
 """Columns that name a share-partition."""
 
@@ -112,9 +115,9 @@ class _TableVerification:
         self._rows = _Divided(
             few=[],
             segments=SpilledRows(folder, "segments", buckets, by_key(SEGMENT_COLUMNS, buckets)),
-            chains=SpilledRows(folder, "chains", buckets, by_key(CHAIN_KEY, buckets)),
-            commits=SpilledRows(folder, "markers", buckets, by_key(("bucket",), buckets)),
-            counts=SpilledRows(folder, "counts", buckets, by_key(("bucket",), buckets)),
+            chains=SpilledRows(folder, "chains", buckets, by_key(CHAIN_KEY, buckets), _FEW_BYTES),
+            commits=SpilledRows(folder, "markers", buckets, by_number("chunk", buckets), _FEW_BYTES),
+            counts=SpilledRows(folder, "counts", buckets, by_number("chunk", buckets), _FEW_BYTES),
         )
 
     def result(self) -> Verification:
@@ -142,13 +145,11 @@ class _TableVerification:
         # 3. Segments.
         strays: list[StateRow] = []
         for bucket in range(self._bucket_count):
-            of_bucket = rows.segments.take(bucket)
-            if of_bucket is not None:
-                for checked in check_segments(of_bucket, context):
-                    verification.segment_count += 1
-                    verification.transition_count += checked.transition_count
-                    findings += checked.findings
-                    strays += [checked.stray] if checked.stray is not None else []
+            for checked in self._checked_segments(bucket, context):
+                verification.segment_count += 1
+                verification.transition_count += checked.transition_count
+                findings += checked.findings
+                strays += [checked.stray] if checked.stray is not None else []
             self._progress(0.4 + 0.55 * (bucket + 1) / self._bucket_count)
         rows.segments.close()
         # 4. Chains.
@@ -177,25 +178,35 @@ class _TableVerification:
             few = few_rows(piece)
             rows.few += [few] if few.num_rows else []
             rows.chains.add(chain_rows(piece))
-            rows.counts.add(_with_bucket(counted_rows(piece)))
+            rows.counts.add(_with_chunk(counted_rows(piece)))
             markers = piece.filter(is_marker).select(["record_type", "commit_id", "leader_epoch", "payload"])
             if markers.num_rows:
                 bounds = pc.min_max(markers["commit_id"]).as_py()
                 ids = [identity for identity in (rows.first_commit_id, bounds["min"]) if identity is not None]
                 rows.first_commit_id = min(ids)
                 rows.last_commit_id = max(bounds["max"], rows.last_commit_id or 0)
-                rows.commits.add(_with_bucket(markers))
-                rows.commits.add(_with_bucket(_seams(markers), offset=1))
+                rows.commits.add(_with_chunk(markers))
+                rows.commits.add(_with_chunk(_seams(markers), offset=1))
 
     def _commit_findings(self, start: Beginning) -> list[Finding]:
         findings: list[Finding] = []
         for bucket in range(self._bucket_count):
-            markers, counts = self._rows.commits.take(bucket), self._rows.counts.take(bucket)
-            if counts is None:
-                continue
-            for chunk, of_chunk in RowCounts(counts).by_chunk(CHUNK):
-                findings += check_chunk(chunk, _markers_of(markers, chunk), of_chunk, start)
+            findings += self._findings_of_chunks(bucket, start)
         return sorted(findings, key=commit_order)
+
+    # The rows of a bucket are in memory until the method that has taken them returns.
+
+    def _findings_of_chunks(self, bucket: int, start: Beginning) -> Iterator[Finding]:
+        counts = self._rows.counts.take(bucket)
+        if counts is not None:
+            markers = self._rows.commits.take(bucket)
+            for chunk, of_chunk in RowCounts(counts).by_chunk(CHUNK):
+                yield from check_chunk(chunk, _markers_of(markers, chunk), of_chunk, start)
+
+    def _checked_segments(self, bucket: int, context: TableContext) -> Iterator[CheckedSegment]:
+        of_bucket = self._rows.segments.take(bucket)
+        if of_bucket is not None:
+            yield from check_segments(of_bucket, context)
 
     def _chain_findings(self, strays: list[StateRow], context: TableContext) -> Iterator[Finding]:
         known: set[tuple[str, str, int]] = set()
@@ -252,12 +263,12 @@ def _seams(markers: pa.Table) -> pa.Table:
     return markers.filter(pc.not_equal(pc.divide(markers["commit_id"], CHUNK), pc.divide(after, CHUNK)))
 
 
-def _with_bucket(rows: pa.Table, offset: int = 0) -> pa.Table:
+def _with_chunk(rows: pa.Table, offset: int = 0) -> pa.Table:
     chunk = pc.divide(pc.add(rows["commit_id"], offset), CHUNK)
-    return rows.append_column("bucket", chunk)
+    return rows.append_column("chunk", chunk)
 
 
 def _markers_of(markers: pa.Table | None, chunk: int) -> Iterator[StateRow]:
     if markers is not None:
-        of_chunk = markers.filter(pc.equal(markers["bucket"], chunk)).drop_columns(["bucket"])
+        of_chunk = markers.filter(pc.equal(markers["chunk"], chunk)).drop_columns(["chunk"])
         yield from decoded(of_chunk.sort_by("commit_id"))
