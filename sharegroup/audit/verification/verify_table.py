@@ -1,7 +1,8 @@
 """`verify` of a state table of any length, without a JVM: file by file, then segment by segment.
 
 The rows are read once, divided into buckets on the disk, and each bucket is checked alone. So the memory that it
-takes is that of a bucket, however long the history is; the disk needs about as much again as the table.
+takes is that of a bucket, however long the history is; the disk needs some 100 bytes for each row, which is up to ten
+times as much as the table, whose files are compressed more.
 """
 
 from __future__ import annotations
