@@ -16,7 +16,7 @@ from typing import cast
 from sharegroup.client.exchange import Instant
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.offset_ranges import RangeMap, consecutive, subtract
+from sharegroup.core.offset_ranges import RangeMap, consecutive, gaps, subtract
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.logs.port import LogMessage
@@ -213,11 +213,16 @@ def unread(ranges: Iterable[HeldRange], reason: str) -> list[Acknowledgement]:
     return [held.acknowledgement(AcknowledgeType.UNREAD, reason) for held in ranges]
 
 
+_UNKNOWN_ACQUISITION = 0
+"""Number for records that an earlier process of the member acquired, or that it no longer holds."""
+
+
 class HeldLocks:
     """The records that are locked to the member: it sends signs of life while there are some."""
 
     def __init__(self) -> None:
-        self._held: dict[PartitionKey, RangeMap[None]] = {}
+        self._held: dict[PartitionKey, RangeMap[int]] = {}
+        """Offsets → number of their acquisition."""
         self._until_ms = 0
         self._lock_timeout_ms = 0
         self._seen_ms = 0
@@ -226,7 +231,7 @@ class HeldLocks:
     def acquired(self, acquisition: Acquisition) -> None:
         """Add an acquisition."""
         for held in acquisition.ranges:
-            self._held.setdefault(held.key, RangeMap()).assign(held.first_offset, held.last_offset, None)
+            self._held.setdefault(held.key, RangeMap()).assign(held.first_offset, held.last_offset, acquisition.number)
         self._lock_timeout_ms = acquisition.lock_timeout_ms
         self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
 
@@ -240,6 +245,19 @@ class HeldLocks:
                 self._release(acknowledgement)
             elif not is_refused:
                 self._until_ms = max(self._until_ms, self._seen_ms + self._lock_timeout_ms)
+
+    def by_acquisition(self, acknowledgements: Iterable[Acknowledgement]) -> list[list[Acknowledgement]]:
+        """Group the parts of acknowledgements of one partition by the acquisition of their records."""
+        groups: dict[int, list[Acknowledgement]] = {}
+        for ack in acknowledgements:
+            held = self._held.get(ack.key)
+            parts = held.overlapping(ack.first_offset, ack.last_offset) if held is not None else []
+            known = [(first, last) for first, last, _ in parts]
+            unknown = gaps(ack.first_offset, ack.last_offset, known)
+            parts += [(first, last, _UNKNOWN_ACQUISITION) for first, last in unknown]
+            for first, last, number in parts:
+                groups.setdefault(number, []).append(replace(ack, first_offset=first, last_offset=last))
+        return list(groups.values())
 
     def are_held(self, epoch_ms: int) -> bool:
         """Return True while a record is locked to the member; epoch ms."""

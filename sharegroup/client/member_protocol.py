@@ -19,6 +19,7 @@ from sharegroup.client.pace import Pace
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.refusals import FetchAnswered, Refusals
 from sharegroup.client.settings import MemberSettings
+from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import MemberAlive, ShareGroupHeartbeatResponse
@@ -316,8 +317,25 @@ class MemberProtocol:
 
     def _settle(self, results: Iterable[Acknowledged]) -> None:
         for result in results:
-            self._locks.acknowledged(result.acknowledgements, result.error is not None)
-            self._results.append(result)
+            if not self._sends_apart(result):
+                self._locks.acknowledged(result.acknowledgements, result.error is not None)
+                self._results.append(result)
+
+    def _sends_apart(self, result: Acknowledged) -> bool:
+        """Send refused acknowledgements again, each acquisition's apart; return False if that cannot help.
+
+        The locks of an acquisition end together, so one that is refused alone is lost.
+        """
+        may_help = self._settings.sends_refused_apart and not self.session.is_closed
+        if not may_help or not isinstance(result.error, InvalidRecordStateError | InvalidRequestError):
+            return False
+        groups = self._locks.by_acquisition(result.acknowledgements)
+        if len(groups) < 2:
+            return False
+        for group in groups:
+            self.session.pending.put_apart(group)
+        self._linger_until_ms = None
+        return True
 
     def _admit(self, acquisition: Acquisition) -> None:
         """Let the application take an acquisition; return unread the ranges that it no longer wants."""

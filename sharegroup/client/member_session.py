@@ -281,7 +281,7 @@ class MemberSession:
             return None
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
-        stays_open = self._keeps_locks or len(self.pending) > MAX_RANGES_PER_REQUEST
+        stays_open = self._keeps_locks or not self.pending.fits(MAX_RANGES_PER_REQUEST)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
     def _fetch(self, max_records: int) -> SessionRequest:

@@ -1,11 +1,12 @@
 """Acknowledgements: of a record and of a range of offsets, those that wait to be sent, and their wire form.
 
-Those that wait are runs of offsets: of two for one offset the later counts.
+Those that wait are runs of offsets: of two for one offset the later counts. A share-partition takes all of a request or
+none, so those that were refused together can be sent again in groups, each with another request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,51 +99,96 @@ class _PendingPartition(NamedTuple):
 
 
 class PendingAcknowledgements:
-    """An ordered set of runs that do not overlap, by partition; equal neighbours are one run."""
+    """An ordered set of runs that do not overlap, by partition; equal neighbours of one group are one run."""
 
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, _PendingPartition] = {}
+        self._apart: dict[PartitionKey, list[_PendingPartition]] = {}
+        """Groups of which each is sent with another request; a partition has one at least."""
 
     def __len__(self) -> int:
         """Return the number of runs."""
-        return sum(len(pending.runs) for pending in self._partitions.values())
+        return sum(len(pending.runs) for _, pending in self._all())
 
     def __iter__(self) -> Iterator[Acknowledgement]:
-        return (
-            run_acknowledgement(key, pending.topic, *run)
-            for key, pending in self._partitions.items()
-            for run in pending.runs
-        )
+        return (run_acknowledgement(key, pending.topic, *run) for key, pending in self._all() for run in pending.runs)
 
     @property
-    def partitions(self) -> Collection[PartitionKey]:
+    def partitions(self) -> Set[PartitionKey]:
         """Partitions with something to send."""
-        return self._partitions.keys()
+        return self._partitions.keys() | self._apart.keys() if self._apart else self._partitions.keys()
 
     def put(self, new: Acknowledgement) -> None:
         """Add an acknowledgement; it replaces earlier ones of its offsets."""
         self._runs(new).assign(new.first_offset, new.last_offset, new.of_record)
+        if groups := self._apart.get(new.key):
+            for group in groups:
+                group.runs.remove(new.first_offset, new.last_offset)
+            self._keep_apart(new.key, (group for group in groups if group.runs))
+
+    def put_apart(self, old: Sequence[Acknowledgement]) -> None:
+        """Add acknowledgements of one partition again, without others of it in their request.
+
+        Those that were put since they were taken replace them.
+        """
+        key, topic = old[0].key, old[0].topic
+        group = _PendingPartition(topic, RangeMap())
+        for ack in old:
+            group.runs.assign(ack.first_offset, ack.last_offset, ack.of_record)
+        if key in self._partitions:
+            for first, last, _ in self._partitions[key].runs:
+                group.runs.remove(first, last)
+        if group.runs:
+            self._keep_apart(key, (*self._apart.get(key, ()), group))
 
     def put_back(self, old: Iterable[Acknowledgement]) -> None:
         """Add acknowledgements again that were taken; those that were put since then replace them."""
         for ack in old:
             self._runs(ack).fill(ack.first_offset, ack.last_offset, ack.of_record)
 
+    def fits(self, max_runs: int) -> bool:
+        """Return True if `take` would remove everything."""
+        is_alone = all(len(groups) == 1 and key not in self._partitions for key, groups in self._apart.items())
+        return is_alone and len(self) <= max_runs
+
     def take(self, max_runs: int) -> list[Acknowledgement]:
-        """Remove up to `max_runs` runs, partition by partition in the order in which they came."""
+        """Remove up to `max_runs` runs for one request, partition by partition in the order in which they came.
+
+        A partition's groups that are sent apart follow its other runs, one with each request.
+        """
         taken: list[Acknowledgement] = []
+        apart = [key for key in self._apart if key not in self._partitions]
         while self._partitions and len(taken) < max_runs:
-            key, (topic, runs) = next(iter(self._partitions.items()))
-            taken += [run_acknowledgement(key, topic, *run) for run in runs.take(max_runs - len(taken))]
-            if not runs:
+            key, pending = next(iter(self._partitions.items()))
+            taken += _taken(key, pending, max_runs - len(taken))
+            if not pending.runs:
                 del self._partitions[key]
+        for key in apart:
+            first, *later = self._apart[key]
+            taken += _taken(key, first, max_runs - len(taken))
+            self._keep_apart(key, (first, *later) if first.runs else later)
         return taken
+
+    def _all(self) -> Iterator[tuple[PartitionKey, _PendingPartition]]:
+        yield from self._partitions.items()
+        for key, groups in self._apart.items():
+            for group in groups:
+                yield key, group
+
+    def _keep_apart(self, key: PartitionKey, groups: Iterable[_PendingPartition]) -> None:
+        self._apart[key] = list(groups)
+        if not self._apart[key]:
+            del self._apart[key]
 
     def _runs(self, ack: Acknowledgement) -> RangeMap[RecordAcknowledgement]:
         pending = self._partitions.get(ack.key)
         if pending is None:
             pending = self._partitions[ack.key] = _PendingPartition(ack.topic, RangeMap())
         return pending.runs
+
+
+def _taken(key: PartitionKey, pending: _PendingPartition, max_runs: int) -> list[Acknowledgement]:
+    return [run_acknowledgement(key, pending.topic, *run) for run in pending.runs.take(max_runs)]
 
 
 def run_acknowledgement(

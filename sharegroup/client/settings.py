@@ -65,6 +65,9 @@ class MemberSettings:
     Attributes:
         max_poll_interval_ms: time without polls after which the member leaves; the next poll joins again. None is
             never.
+        sends_refused_apart: True to send acknowledgements that a share-partition refused again, each acquisition's
+            with another request: those of records that the member still holds take effect. Kafka's consumers report
+            all as refused.
         may_return: True if the member has a checkpoint and may return after any time: its locks end by time only.
         member_id: an earlier member id, whose locks this member takes over; "" creates a new one.
         first_correlation_id: number of the first request. A member that takes over an earlier id begins at a random
@@ -77,6 +80,7 @@ class MemberSettings:
     client_host: str = field(default_factory=socket.gethostname)
     fetch: FetchSettings = field(default_factory=FetchSettings)
     max_poll_interval_ms: int | None = None
+    sends_refused_apart: bool = False
     may_return: bool = False
     member_id: str = ""
     first_correlation_id: int = 1

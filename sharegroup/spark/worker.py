@@ -128,7 +128,9 @@ def _join(
         acquire_mode=AcquireMode(config.share_acquire_mode),
         max_wait_ms=stop_condition.max_fetch_wait_ms,
     )
-    settings = MemberSettings(group_id=config.group_id, client_id=config.client_id, fetch=fetch, topics=topics)
+    settings = MemberSettings(
+        group_id=config.group_id, client_id=config.client_id, fetch=fetch, topics=topics, sends_refused_apart=True
+    )
     next_event_s = 0.0
     while not stop_condition.is_requested:
         try:

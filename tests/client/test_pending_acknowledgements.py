@@ -74,6 +74,33 @@ def test_what_is_too_much_for_one_request_stays() -> None:
     assert not pending
 
 
+def test_groups_that_are_sent_apart_share_no_request_with_others_of_their_partition() -> None:
+    pending = PendingAcknowledgements()
+    other = run(0, 0, partition=1)
+    pending.put_apart([run(0, 4)])
+    pending.put_apart([run(5, 9), run(20, 29)])
+    pending.put(run(10, 19))
+    pending.put(other)
+    assert pending.partitions == {("topic-id", 0), ("topic-id", 1)}
+    assert (len(pending), pending.fits(100)) == (5, False)
+    assert pending.take(100) == [run(10, 19), other]
+    assert pending.take(100) == [run(0, 4)]
+    assert (pending.fits(2), pending.fits(1)) == (True, False)
+    assert pending.take(1) == [run(5, 9)]
+    assert pending.take(1) == [run(20, 29)]
+    assert not pending
+    assert not pending.partitions
+
+
+def test_what_is_sent_apart_does_not_replace_later_acknowledgements() -> None:
+    pending = PendingAcknowledgements()
+    pending.put(run(0, 4, RELEASE))
+    pending.put_apart([run(0, 9)])
+    pending.put_apart([run(0, 1)])
+    pending.put(run(8, 12, REJECT))
+    assert list(pending) == [run(0, 4, RELEASE), run(8, 12, REJECT), run(5, 7)]
+
+
 words = st.tuples(
     st.booleans(),
     st.integers(0, 30),

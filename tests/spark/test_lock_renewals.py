@@ -15,6 +15,7 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition, HeldRange
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement, PendingAcknowledgements
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRecordStateError
 from sharegroup.logs.local import LocalLog
@@ -210,6 +211,27 @@ def test_renewed_records_whose_renewal_was_refused_do_not_come_again(log: LocalL
     assert renewals.has_waiting
     renewals.settle(answers(member))
     assert not renewals.has_waiting
+
+
+def test_a_lost_acquisition_does_not_end_the_renewals_of_others_of_its_partition(
+    log: LocalLog, processor: ProcessorPeer
+) -> None:
+    log.append("kept", 0, [NewRecord(None, b"value")])
+    fetch = FetchSettings(max_records=1, batch_size=1, acquire_mode=AcquireMode.RECORD_LIMIT)
+    member = GroupMember(log, MemberSettings(group_id="g", fetch=fetch, sends_refused_apart=True))
+    member.subscribe(["kept"])
+    renewals = LockRenewals(RENEW_MAX_MS, member.acknowledge)
+    acquisitions = [acquisition for _ in range(2) if (acquisition := member.next_acquisition(TIMEOUT_MS))]
+    active, lost = (renewals.begin(acquisition, "tag", log.now_ms()) for acquisition in acquisitions)
+    member.acknowledge(lost.acknowledgements(ACCEPT))
+    answers(member)
+    renewals.renew(acquisitions[1].lock_deadline_ms)
+    renewals.settle(answers(member))
+    assert list(lost.ranges) == []
+    assert list(active.ranges) == list(acquisitions[0].ranges)
+    assert renewals.end(active, active.acknowledgements(ACCEPT), log.now_ms())
+    assert [result.error for result in answers(member)] == [None]
+    member.close(TIMEOUT_MS)
 
 
 def test_of_a_run_of_renewals_the_refusal_concerns_all_records() -> None:

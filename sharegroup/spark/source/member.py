@@ -292,6 +292,7 @@ def _member_settings(options: SourceOptions, member_id: str, max_fetch_wait_ms: 
             max_wait_ms=max_fetch_wait_ms,
         ),
         topics=options.channel_topics,
+        sends_refused_apart=True,
         may_return=True,
         member_id=member_id,
         first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.held_records import HeldRange
-from sharegroup.core.record_state import Cause
+from sharegroup.client.held_records import HeldRange, unread
+from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import ConfigurationError, UnsupportedFormatVersionError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
@@ -304,6 +304,28 @@ def test_a_refused_renewal_ends_only_the_renewals_of_its_records(group: Group, i
         member.acknowledge_batch(batch)
         group.until(Cause.ACCEPT, list(range(9)))
         assert 8 not in group.offsets(Cause.LOCK_TIMEOUT)
+    finally:
+        member.close()
+
+
+def test_refused_acknowledgements_of_other_records_do_not_end_the_renewals_of_a_batch(group: Group) -> None:
+    group.set(share_record_lock_duration_ms=str(6 * LOCK_MS))
+    group.produce(20)
+    options = {"log.path": str(group.log.path), "group.id": "g", "subscribe": "orders", "max.poll.records": "10"}
+    member = SourceMember(group.log, source_options(options), AcquiredOffset(), max_fetch_wait_ms=200)
+
+    def renewal_count() -> int:
+        return group.offsets(Cause.RENEW).count(0)
+
+    try:
+        (held,) = member.begin_batch(AcquiredOffset(), eventually(lambda: member.acquire(200), "a batch")).ranges
+        other = eventually(lambda: member.acquire(200), "other records").ranges
+        member.group_member.acknowledge(part.acknowledgement(AcknowledgeType.ACCEPT) for part in other)
+        group.until(Cause.ACCEPT, list(range(10, 20)))
+        # Both are in one request, which is refused.
+        member.group_member.acknowledge([held.acknowledgement(AcknowledgeType.RENEW), *unread(other, "once more")])
+        before = eventually(renewal_count, "a renewal", pause_s=LOOK_S)
+        eventually(lambda: renewal_count() > before, "another renewal", pause_s=LOOK_S)
     finally:
         member.close()
 
