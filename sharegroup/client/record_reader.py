@@ -12,6 +12,7 @@ from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import consecutive, gaps
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ShareGroupError, UnknownTopicError
 from sharegroup.logs.port import Log, LogMessage, OffsetSpan, PartitionOffsets, TopicIdentity
 
@@ -30,6 +31,7 @@ MISSING_REASONS = {
 NO_TOPIC = "the topic does not exist, or was created again"
 """Reason why ranges are returned unread."""
 _NO_LEADER = "the partition has no leader"
+_NO_ANSWER = "the leader of the partition does not answer"
 
 _LARGEST_HOLE = 1_000
 """Offsets between two ranges that are read with them and dropped: other members hold them."""
@@ -42,7 +44,8 @@ class Chunk:
     Attributes:
         ranges: ranges with their records.
         rest: ranges for the next read.
-        unreadable: ranges to be returned unread: their topic or the leader of their partition is missing now.
+        unreadable: ranges to be returned unread: their topic is missing now, or the leader of their partition
+            is missing or does not answer.
     """
 
     ranges: list[ReadRange]
@@ -98,13 +101,19 @@ class RecordReader:
         self._log = log
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_bytes if max_partition_bytes is None else max_partition_bytes
+        self._silent: set[PartitionKey] = set()
+        """Partitions that did not answer the last read of them."""
 
     def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
         """Read the first ranges, `max_records` offsets at most, all of their partitions at once.
 
-        Partitions that do not answer while others do are left to the next read.
+        Partitions that do not answer while others do are left to the next read. From then on they are read without
+        others, until they answer.
         """
         first, rest = split_after(ranges, max_records)
+        if self._silent and (answering := [held for held in first if held.key not in self._silent]):
+            rest += [held for held in first if held.key in self._silent]
+            first = answering
         by_topic: dict[tuple[str, str, IsolationLevel], dict[int, list[HeldRange]]] = {}
         for held in first:
             key = held.topic_id, held.topic, held.isolation_level
@@ -133,7 +142,9 @@ class RecordReader:
         self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
     ) -> Chunk:
         """Read a span of each partition; raise `UnknownTopicError` if the topic is not the acquired one any more."""
-        read_spans = self._read_spans(topic, topic_id, spans, max_bytes, isolation_level)
+        read_spans, silent = self._read_spans(topic, topic_id, spans, max_bytes, isolation_level)
+        self._silent.difference_update((topic_id, partition) for partition in spans)
+        self._silent.update((topic_id, partition) for partition in silent)
         read: list[ReadRange] = []
         rest: list[HeldRange] = []
         for partition, span in spans.items():
@@ -152,14 +163,16 @@ class RecordReader:
                 continue
             if partition in identity.leaderless:
                 unreadable += [_unread(held, _NO_LEADER) for held in span.ranges]
+            elif len(silent) == len(spans):
+                unreadable += [_unread(held, _NO_ANSWER) for held in span.ranges]
             else:
                 rest += span.ranges
         return Chunk(read, tuple(rest), unreadable)
 
     def _read_spans(
         self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
-    ) -> dict[int, _SpanMessages]:
-        """Return the messages of each partition that answers."""
+    ) -> tuple[dict[int, _SpanMessages], set[int]]:
+        """Return the messages of each partition that has some, or has none for sure; and those that do not answer."""
         wanted = {partition: OffsetSpan(span.start_offset, span.end_offset) for partition, span in spans.items()}
         first = self._log.read_messages(topic, topic_id, wanted, max_bytes, isolation_level)
         read_spans = {partition: _seen(messages) for partition, messages in first.items() if messages}
@@ -177,7 +190,7 @@ class RecordReader:
                 elif partition in second or partition not in asked:
                     end = offsets[partition].readable_end(isolation_level)
                     read_spans[partition] = _SpanMessages([], spans[partition].end_offset, end)
-        return read_spans
+        return read_spans, spans.keys() - first.keys()
 
     def _identity(self, topic: str, topic_id: str) -> TopicIdentity:
         identity = self._log.identify([topic])[topic]

@@ -44,6 +44,8 @@ Key = TypeVar("Key")
 LOOK_S = 0.1
 """Interval at which a blocked operation checks whether the log was closed or refuses the client."""
 
+_FIRST_ATTEMPT_S = 1.0
+"""Time of the first attempt of a look; each further one takes twice as long."""
 _LIST_TIMEOUT_S = 5.0
 
 _COMMON = {
@@ -59,6 +61,11 @@ _ADMIN: Mapping[str, object] = {
     # With connections on demand, a request that waits for a broker that is gone connects to it without any pause: each
     # such client takes a core, and gets no newer metadata meanwhile (librdkafka 2.16).
     "enable.sparse.connections": False,
+}
+_LOOKER: Mapping[str, object] = {
+    **_ADMIN,
+    # A broker that does not answer is asked again and again until its connection ends: after a minute by default.
+    "socket.timeout.ms": 3_000,
 }
 
 
@@ -83,9 +90,9 @@ class KafkaClients:
         self._outage = Outage(self.name)
         self._process_id = os.getpid()
         self._admin_connection = Connection()
-        self._admin: AdminClient = self._made(
-            lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, _ADMIN
-        )
+        self._admin = self._administrator(_ADMIN)
+        self._looker = self._admin
+        """The client of looks, which change nothing: another one once a look has got no answer."""
 
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
         """Return a new consumer that belongs to no group."""
@@ -138,7 +145,9 @@ class KafkaClients:
         start: Callable[[AdminClient, Sequence[Key], float], Mapping[Key, Future[Any]]],
         timeout_ms: int | None = None,
     ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
-        """Return the results of the parts of an administrative request, and the errors of the other parts.
+        """Return the results of the parts of a look, a request that changes nothing, and the errors of the other parts.
+
+        A broker that does not answer this client holds it up for some seconds, while others do.
 
         Args:
             action: the action for error messages, after "cannot", such as "look at topics".
@@ -155,9 +164,12 @@ class KafkaClients:
         waiting = list(keys)
         self._admin_connection.reset()
         intervals = pauses()
+        attempt_s = _FIRST_ATTEMPT_S
         while waiting:
-            futures = start(self._admin, waiting, max(deadline - time.monotonic(), LOOK_S))
-            self._wait_for_all(action, futures, deadline)
+            looker = self._looker
+            futures = start(looker, waiting, max(min(attempt_s, deadline - time.monotonic()), LOOK_S))
+            attempt_s *= 2
+            self._wait_for_all(action, looker, futures, deadline)
             for key, future in futures.items():
                 failure = future.exception() if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 if failure is None:
@@ -167,10 +179,14 @@ class KafkaClients:
                 else:
                     raise failure
             waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
+            if looker is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
+                self._looker = self._administrator(_LOOKER)
             pause_s = next(intervals)
             if time.monotonic() + pause_s > deadline:
                 break
             if waiting:
+                if timeout_ms is None:
+                    self._tell_outage(action, self._admin_connection, deadline)
                 self.wait(pause_s)
         failed = {key: error for key, error in errors.items() if key not in answers}
         return answers, {
@@ -225,6 +241,7 @@ class KafkaClients:
         deadline = self.deadline()
         self._admin_connection.reset()
         intervals = pauses()
+        refresh = MetadataRefresh(self._admin)
         while True:
             try:
                 return attempt(deadline)
@@ -236,6 +253,8 @@ class KafkaClients:
                 if not is_transient(error) or time.monotonic() + pause_s > deadline:
                     raise self.error(action, error, self._admin_connection) from None
                 self._tell_outage(action, self._admin_connection, deadline)
+            # A leader refuses an epoch that the client has from outdated metadata.
+            refresh.refresh_if_due()
             self.wait(pause_s)
 
     def _tell_outage(self, action: str, connection: Connection, deadline: float) -> None:
@@ -243,12 +262,17 @@ class KafkaClients:
         error = connection.last_error
         self._outage.log_wait(action, seconds, self._config.without_secrets(error.str()) if error else "")
 
-    def _wait_for_all(self, action: str, futures: Mapping[Key, Future[Any]], deadline: float) -> None:
+    def _administrator(self, own: Mapping[str, object]) -> AdminClient:
+        return self._made(lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, own)
+
+    def _wait_for_all(
+        self, action: str, looker: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
+    ) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
-        refresh = MetadataRefresh(self._admin)
+        refresh = MetadataRefresh(looker)
         while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client reports connection errors only when it is polled.
-            self._admin.poll(0)
+            looker.poll(0)
             self.check_usable()
             refresh.refresh_if_due()
             if self._admin_connection.refusal is not None:

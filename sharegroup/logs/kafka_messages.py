@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import cast
 
@@ -25,6 +25,8 @@ _MESSAGES_AT_ONCE = 2_000
 enough to be processed while they are in the CPU cache."""
 _IDLE_S = 1.0
 """Time without a record after which a read ends with what it has; if that is nothing, it looks at the topic."""
+_LEADER_TIMEOUT_MS = 1_000
+"""Time in which the leader of a partition that brings no records has to answer, after that pause."""
 _PARTITIONS_AHEAD = 64
 """Partitions whose messages beyond a read are kept; a fetch returns at most a megabyte of each."""
 
@@ -88,7 +90,7 @@ class MessageReader:
         self._consumer.close()
 
     def _fill(self, fillings: dict[int, _Filling]) -> None:
-        """Fetch until all partitions are full, or nothing more comes after some: the others may have no leader."""
+        """Fetch until all partitions are full, or nothing more comes after some: the others may be unreachable."""
         topic, _ = self._topic
         action = f"read topic {topic}"
         deadline = self._clients.deadline()
@@ -115,7 +117,7 @@ class MessageReader:
             elif time.monotonic() >= idle_at_s:
                 if any(filling.is_answered for filling in fillings.values()):
                     return
-                open_partitions -= self._leaderless()
+                open_partitions &= self._reachable(open_partitions)
                 idle_at_s = time.monotonic() + _IDLE_S
 
     def _sort(self, fillings: Mapping[int, _Filling], messages: list[Message], action: str) -> bool:
@@ -148,15 +150,20 @@ class MessageReader:
         else:
             raise self._clients.error(action, error, self._connection)
 
-    def _leaderless(self) -> frozenset[int]:
-        """Return the partitions without a leader; raise `UnknownTopicError` if the topic is not the same any more."""
+    def _reachable(self, partitions: Iterable[int]) -> set[int]:
+        """Return the partitions whose leader answers this client: a cluster that is away altogether is waited for.
+
+        Raises:
+            UnknownTopicError: the topic is not the same any more.
+        """
         topic, topic_id = self._topic
         identity = self._topics.identity(topic)
         if identity.topic_id != topic_id:
             raise UnknownTopicError(
                 f"The topic {topic} of {self._clients.name} was deleted and created again.", "Read the new one."
             )
-        return identity.leaderless
+        led = [partition for partition in partitions if partition not in identity.leaderless]
+        return set(self._topics.reachable_offsets(topic, led, _LEADER_TIMEOUT_MS)) if led else set()
 
     def _note_time(self, messages: Mapping[int, list[Message]]) -> None:
         for span_messages in messages.values():

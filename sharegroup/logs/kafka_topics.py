@@ -129,10 +129,10 @@ class KafkaTopics:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        topics = self._clients.ask(
-            f"describe {_listed(wanted)}", lambda admin: admin.describe_topics(TopicCollection(wanted))
-        )
-        return {topic.name: _identity(topic) for topic in topics}
+        topics, errors = self._clients.ask_each(f"describe {_listed(wanted)}", wanted, _describe_topics)
+        for error in errors.values():
+            raise error
+        return {name: _identity(topics[name]) for name in wanted}
 
     def identify(self, names: Iterable[str], timeout_ms: int | None) -> dict[str, TopicIdentity | ShareGroupError]:
         """Return the identity of each topic, or its error."""

@@ -11,11 +11,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.client.held_records import HeldRange, offset_of
 from sharegroup.client.record_reader import Chunk, RecordReader
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord, OffsetSpan, TopicIdentity
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.silent_broker import SilentBroker
 
 pytestmark = pytest.mark.kafka
 
@@ -37,6 +40,12 @@ def topic(log: KafkaLog) -> str:
 def held(log: KafkaLog, topic: str, *ranges: tuple[int, int, int]) -> list[HeldRange]:
     topic_id = log.describe_topic(topic).topic_id
     return [HeldRange(topic_id, topic, partition, first, last, 1) for partition, first, last in ranges]
+
+
+def leaderless(log: KafkaLog, topic: str) -> frozenset[int]:
+    """The partitions without a leader; all of them, while a broker does not know the topic."""
+    identity = log.identify([topic])[topic]
+    return identity.leaderless if isinstance(identity, TopicIdentity) else frozenset(range(3))
 
 
 def offsets(chunk: Chunk) -> list[tuple[int, int]]:
@@ -126,11 +135,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     for future in admin.create_topics([NewTopic(topic, 3, replica_assignment=[[1], [2], [1]])]).values():
         future.result()
 
-    def leaderless() -> frozenset[int]:
-        identity = log.identify([topic])[topic]
-        return identity.leaderless if isinstance(identity, TopicIdentity) else frozenset(range(3))
-
-    eventually(lambda: not leaderless(), "all partitions have leaders")
+    eventually(lambda: not leaderless(log, topic), "all partitions have leaders")
     for partition in range(2):
         log.append(topic, partition, [NewRecord(None, b"v")] * 10)
     # The third partition has no records.
@@ -143,12 +148,51 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     assert {missing.partition for missing in first.missing} == {2}
     left = [held.partition for held in first.rest] + [read.held.partition for read in first.unreadable]
     assert left == [1]
-    eventually(lambda: leaderless() == {1}, "the cluster knows that the partition has no leader")
-    second = reader.read(ranges, 100)
+    eventually(lambda: leaderless(log, topic) == {1}, "the cluster knows that the partition has no leader")
+    second = RecordReader(log, 50_000_000).read(ranges, 100)
     assert offsets(second) == offsets(first)
     assert unreadable(second) == [(1, 0, 9, "the partition has no leader")]
     alone = reader.read(ranges[1:2], 100)
     assert (alone.ranges, alone.rest, unreadable(alone)) == ([], (), unreadable(second))
     second_broker.start()
-    eventually(lambda: not leaderless(), "the partition has a leader again", 60)
+    eventually(lambda: not leaderless(log, topic), "the partition has a leader again", 60)
     assert offsets(reader.read(ranges[1:2], 100)) == [(1, offset) for offset in range(10)]
+
+
+@pytest.mark.slow
+def test_a_leader_that_does_not_answer_holds_up_no_other_partition(broker: KafkaBroker, tmp_path: Path) -> None:
+    topic = f"messages-{uuid4().hex[:8]}"
+    with (
+        SilentBroker("4.3.1", tmp_path / "second", broker) as second,
+        KafkaLog(KafkaConfig(bootstrap_servers=broker.bootstrap_servers), timeout_ms=30_000) as log,
+    ):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])]).values():
+            future.result()
+
+        def is_known() -> bool:
+            """Return True if both leaders know the topic: brokers' metadata lags."""
+            try:
+                return len(log.offsets(topic)) == 2
+            except UnknownTopicError:
+                return False
+
+        eventually(is_known, "all partitions have leaders")
+        for partition in range(2):
+            log.append(topic, partition, [NewRecord(None, b"v")] * 10)
+        ranges = held(log, topic, (0, 0, 9), (1, 0, 9))
+        reader = RecordReader(log, 50_000_000)
+        assert len(offsets(reader.read(ranges, 100))) == 20
+        second.fall_silent()
+        first = reader.read(ranges, 100)
+        assert offsets(first) == [(0, offset) for offset in range(10)]
+        assert (first.rest, first.unreadable) == ((ranges[1],), [])
+        # A cluster that is away altogether is waited for, and such a read fails.
+        alone = reader.read(first.rest, 100)
+        assert leaderless(log, topic) == frozenset()
+        assert (alone.ranges, alone.rest) == ([], ())
+        assert unreadable(alone) == [(1, 0, 9, "the leader of the partition does not answer")]
+        # From then on it holds up no read.
+        again = reader.read(ranges, 100)
+        assert offsets(again) == offsets(first)
+        assert again.rest == first.rest
