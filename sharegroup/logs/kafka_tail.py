@@ -14,7 +14,8 @@ from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import log_record
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, LogRecord
+from sharegroup.logs.missing_topic import MissingTopic
+from sharegroup.logs.port import LogRecord
 
 _SETTINGS = {
     "auto.offset.reset": "error",
@@ -56,8 +57,7 @@ class KafkaTail:
         self._clock = clock
         self._topic = topic
         self._topic_id = identity.topic_id
-        self._missing_looks = 0
-        self._missing_since_s = 0.0
+        self._missing = MissingTopic()
         self._next_topic_check_s = time.monotonic() + _TOPIC_CHECK_INTERVAL_S
         self._positions = dict(positions)
         self._misplaced: set[int] = set()
@@ -128,14 +128,11 @@ class KafkaTail:
         try:
             identity = self._topics.identity(self._topic)
         except UnknownTopicError:
-            if not self._missing_looks:
-                self._missing_since_s = now_s
-            self._missing_looks += 1
-            if self._missing_looks >= MISSING_LOOKS and now_s - self._missing_since_s >= MISSING_S:
+            if self._missing.take_missing(now_s):
                 raise
             self._next_topic_check_s = now_s + _MISSING_CHECK_INTERVAL_S
             return
-        self._missing_looks = 0
+        self._missing.take()
         if identity.topic_id != self._topic_id:
             raise UnknownTopicError(
                 f"The topic {self._topic} of {self._clients.name} was deleted and created again.", "Follow the new one."
@@ -143,7 +140,7 @@ class KafkaTail:
 
     def _reposition(self) -> None:
         """Move positions whose records were deleted to the start offset; wait where a log ends before its position."""
-        if self._missing_looks or not self._misplaced:
+        if self._missing.is_missing or not self._misplaced:
             return
         for partition, offsets in self._topics.offsets(self._topic, sorted(self._misplaced)).items():
             position = max(self._positions[partition], offsets.start_offset)

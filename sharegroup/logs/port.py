@@ -23,13 +23,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 LogMessage = confluent_kafka.Message
 """A record as `Log.read_messages` returns it: in the memory of the C client, with its accessors."""
 
-
 ENDLESS_MS = 2**31 - 1
 """Timeout of operations for programs that can only wait until the log is back: 24 days."""
-
-MISSING_LOOKS = 3
-MISSING_S = 3.0
-"""A topic is deleted when as many looks in a row, over as many seconds, did not find it: brokers' metadata lags."""
 
 
 class LogRecord(NamedTuple):

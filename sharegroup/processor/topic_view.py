@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, KeysView, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sharegroup.actor.effects import WatchTopics
-from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, Log, PartitionOffsets, TopicIdentity
+from sharegroup.logs.missing_topic import MissingTopic
+from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import (
     UNINITIALIZED_OFFSET,
@@ -56,8 +57,7 @@ class TopicView:
     silent: frozenset[int] = frozenset()
     _is_deleted: bool = False
     _seen_count: int = 0
-    _missing_count: int = 0
-    _missing_since_s: float = 0.0
+    _missing: MissingTopic = field(default_factory=MissingTopic)
     _failure_count: int = 0
     _failed_s: float = 0.0
     _reason: str = ""
@@ -70,7 +70,7 @@ class TopicView:
     @property
     def is_present(self) -> bool:
         """Return True if the latest read has the topic."""
-        return self.identity is not None and not self._missing_count and not self.is_failing
+        return self.identity is not None and not self._missing.is_missing and not self.is_failing
 
     @property
     def published(self) -> tuple[TopicIdentity, int] | None:
@@ -88,7 +88,7 @@ class TopicView:
         """Record a read with a topic of this name."""
         before = self.identity
         is_same = before is not None and before.topic_id == seen.topic_id
-        self._seen_count = self._seen_count + 1 if is_same and not self._missing_count else 1
+        self._seen_count = self._seen_count + 1 if is_same and not self._missing.is_missing else 1
         if before is not None and is_same:
             # No topic loses partitions: this broker does not know the new ones yet.
             seen = replace(seen, partition_count=max(seen.partition_count, before.partition_count))
@@ -96,17 +96,15 @@ class TopicView:
             self.silent = frozenset()
         self.silent -= seen.leaderless
         self.identity, self.sequence = seen, sequence
-        self._missing_count, self._is_deleted, self.is_failing = 0, False, False
+        self._missing.take()
+        self._is_deleted, self.is_failing = False, False
         self.next_look_s = now_s + (INTERVAL_S if self._seen_count > 1 else _CONFIRMATION_S)
 
     def take_missing(self, sequence: int, now_s: float) -> None:
         """Record a read without a topic of this name."""
-        if self._missing_count == 0:
-            self._missing_since_s = now_s
-        self._missing_count += 1
         self._seen_count = 0
         self.is_failing = False
-        if self._missing_count >= MISSING_LOOKS and now_s - self._missing_since_s >= MISSING_S:
+        if self._missing.take_missing(now_s):
             self.identity, self.sequence, self._is_deleted, self.silent = None, sequence, True, frozenset()
         self.next_look_s = now_s + INTERVAL_S
 

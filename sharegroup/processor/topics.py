@@ -8,7 +8,8 @@ from collections.abc import Callable
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, Log, TopicDescription
+from sharegroup.logs.missing_topic import MissingTopic
+from sharegroup.logs.port import Log, TopicDescription
 from sharegroup.logs.topic_properties import (
     CLEANUP_POLICY_CONFIG,
     LOG_APPEND_TIME,
@@ -76,12 +77,10 @@ def check_request_topic(
         UnknownTopicError: it is another topic; a restarted processor continues from the state table.
         LogError: the log cannot be read.
     """
-    present_id = _present_id(log, config)
-    missing_looks, missing_s = 1, 0.0
-    while not present_id and (missing_looks < MISSING_LOOKS or missing_s < MISSING_S):
+    missing, paused_s = MissingTopic(), 0.0
+    while not (present_id := _present_id(log, config)) and not missing.take_missing(paused_s):
         pause(INTERVAL_S)
-        missing_looks, missing_s = missing_looks + 1, missing_s + INTERVAL_S
-        present_id = _present_id(log, config)
+        paused_s += INTERVAL_S
     if present_id != topic_id:
         raise UnknownTopicError(
             f"The request topic {config.request_topic_name} was deleted"

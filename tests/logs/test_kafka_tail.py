@@ -12,7 +12,8 @@ from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.kafka_tail import KafkaTail
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import MISSING_LOOKS, NewRecord, TopicIdentity
+from sharegroup.logs.missing_topic import MISSING_LOOKS
+from sharegroup.logs.port import NewRecord, TopicIdentity
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 

@@ -10,7 +10,8 @@ import pytest
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import MISSING_LOOKS, MISSING_S, TopicDescription
+from sharegroup.logs.missing_topic import MISSING_LOOKS, MISSING_S
+from sharegroup.logs.port import TopicDescription
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic, ensure_topics
 
 

@@ -14,8 +14,9 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_arrow import MAX_BATCH_BYTES, MAX_BATCH_RECORDS, RECORD_SCHEMA, read_arrow
+from sharegroup.logs.missing_topic import MissingTopic
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import MISSING_S, Log, LogRecord, TopicDescription
+from sharegroup.logs.port import Log, LogRecord, TopicDescription
 from sharegroup.logs.topic_properties import LOG_APPEND_TIME, TIMESTAMP_TYPE_CONFIG
 
 COLUMNS = (
@@ -109,14 +110,14 @@ def _topics(log: Log, ranges: Sequence[HeldRange]) -> dict[str, TopicDescription
     """Return the topics of ranges that exist, by their ids; look for missing ones until they count as deleted."""
     missing = {held.topic_id: held.topic for held in ranges}
     topics: dict[str, TopicDescription] = {}
-    deadline_s = time.monotonic() + MISSING_S
+    looks = MissingTopic()
     while True:
         for name in set(missing.values()):
             with suppress(UnknownTopicError):
                 topic = log.describe_topic(name)
                 topics[topic.topic_id] = topic
         missing = {topic_id: name for topic_id, name in missing.items() if topic_id not in topics}
-        if not missing or time.monotonic() > deadline_s:
+        if not missing or looks.take_missing(time.monotonic()):
             return topics
         time.sleep(_LOOK_INTERVAL_S)
 

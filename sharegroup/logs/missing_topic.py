@@ -1,0 +1,37 @@
+"""When a topic that looks do not find counts as deleted: brokers' metadata lags, so one look proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MISSING_LOOKS = 3
+MISSING_S = 3.0
+"""A topic is deleted when as many looks in a row, over as many seconds, did not find it."""
+
+
+@dataclass(slots=True)
+class MissingTopic:
+    """The looks in a row that did not find a topic, or any of several topics that are looked for together."""
+
+    _look_count: int = 0
+    _since_s: float = 0.0
+
+    @property
+    def is_missing(self) -> bool:
+        """True if the latest look did not find it."""
+        return self._look_count > 0
+
+    def take_missing(self, now_s: float) -> bool:
+        """Record a look without the topic; return True if it counts as deleted.
+
+        Args:
+            now_s: time of the look, in seconds of any clock that does not go back.
+        """
+        if not self._look_count:
+            self._since_s = now_s
+        self._look_count += 1
+        return self._look_count >= MISSING_LOOKS and now_s - self._since_s >= MISSING_S
+
+    def take(self) -> None:
+        """Record a look with the topic."""
+        self._look_count = 0
