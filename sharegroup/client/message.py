@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
+from sharegroup.client.held_records import ReadRange
 from sharegroup.client.kafka_exceptions import TIMESTAMP_NOT_AVAILABLE, KafkaError
 from sharegroup.logs.port import LogMessage
 
@@ -175,6 +176,16 @@ class Messages(Sequence[Message]):
         messages = cls()
         messages._records, messages._delivery_counts = records, delivery_counts
         return messages
+
+    @classmethod
+    def of_ranges(cls, ranges: Iterable[ReadRange]) -> Messages:
+        """Create a sequence of the records of ranges, in their order."""
+        records: list[LogMessage] = []
+        delivery_counts: list[int | None] = []
+        for part in ranges:
+            records += part.records
+            delivery_counts += [part.held.delivery_count] * len(part.records)
+        return cls.of(records, delivery_counts)
 
     def count(self) -> int:  # type: ignore[override]  # confluent-kafka's meaning: the number of messages
         """Return the number of messages."""

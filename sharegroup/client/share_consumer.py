@@ -42,7 +42,6 @@ from sharegroup.client.settings import consumer_settings
 from sharegroup.client.subscription import Subscription
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
-from sharegroup.logs.port import LogMessage
 from sharegroup.logs.topic_properties import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
@@ -331,7 +330,7 @@ class ShareConsumer:
         acknowledged = self._delivered.take_acknowledged(self._is_implicit)
         if renewed := self._delivered.take_renewed():
             member.acknowledge(acknowledged)
-            return _messages(renewed)
+            return Messages.of_ranges(renewed)
         if self._delivered.renewals.are_awaited:
             member.acknowledge(acknowledged)
             self._settle(member.flush(timeout_ms))
@@ -367,7 +366,7 @@ class ShareConsumer:
         count = sum(len(part.records) for part in ranges)
         size = sum(sum(map(len, part.records)) for part in ranges)
         self._measurements.delivered(count, size, time.monotonic())
-        return _messages(ranges)
+        return Messages.of_ranges(ranges)
 
     def _raise_if_woken(self) -> None:
         if self._woken.is_set():
@@ -386,15 +385,6 @@ class ShareConsumer:
     def _acknowledge(self, what: str, key: OffsetKey, acknowledgement: RecordAcknowledgement) -> None:
         if self._is_implicit or not self._delivered.acknowledge(key, acknowledgement):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
-
-
-def _messages(ranges: list[ReadRange]) -> Messages:
-    records: list[LogMessage] = []
-    delivery_counts: list[int | None] = []
-    for part in ranges:
-        records += part.records
-        delivery_counts += [part.held.delivery_count] * len(part.records)
-    return Messages.of(records, delivery_counts)
 
 
 def _milliseconds(timeout: object) -> int | None:

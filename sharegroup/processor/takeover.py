@@ -35,7 +35,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.processor.commit import FencedTable, Position
-from sharegroup.processor.older_state import PresentState, StateTable, checked_state, folded_recovery
+from sharegroup.processor.older_state import CheckedState, PresentState, StateTable, checked_state, folded_recovery
 from sharegroup.processor.publisher import LogPublisher
 from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.served_groups import ServedGroups
@@ -177,11 +177,7 @@ def take_over(
         StateTableError: the state table cannot be read or written.
     """
     # 1. Check.
-    fence = table.last_fence() if table.exists() else None
-    _check_is_own(fence, config)
-    _check_counts(fence, config)
-    request_topic = ensure_topics(log, config)
-    checked = checked_state(log, config, table, fence, accepts_older_state)
+    request_topic, checked = _check(log, config, table, accepts_older_state)
     # 2. Fence.
     writer = table.fence(_identity(config, request_topic, checked.state_id, broker), after_epoch)
     fenced(writer.leader_epoch)
@@ -191,19 +187,11 @@ def take_over(
     marker = last.payload if last else None
     ends = _start_offsets(log, request_topic, marker)
     _raise_record_ends(log, folded)
-    served = ServedGroups(config.processor_group_pattern)
-    _log_not_served(folded, served)
-    # 4. Announce to processors.
+    served = _served_groups(config, folded)
+    # 4. to 6. Announce to processors, publish the outbox, and announce to members.
     publisher = LogPublisher(log, config, request_topic.topic_id, writer.leader_epoch)
     state_id = checked.state_id or table.state_id()
-    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
-    announced = publisher.announce_to_processors(announcement)
-    # 5. Publish the outbox.
-    if last is not None:
-        _publish_outbox(publisher, last, writer.leader_epoch)
-    # 6. Announce to members.
-    publisher.announce_to_members(announcement)
-    stamps_ms = _announcement_stamps(log, config, announced)
+    announced, stamps_ms = _announce(log, config, publisher, state_id, last, writer.leader_epoch)
     clock_ms = clock_starts(stamps_ms, marker)
     if accepts_older_state:
         _log_repeated(log, config, ends)
@@ -222,6 +210,41 @@ def take_over(
         announced_offsets=announced,
         announced_since_marker=sum(epoch > (last.leader_epoch if last else 0) for epoch in checked.announced_epochs),
     )
+
+
+def _check(
+    log: Log, config: ProcessorConfig, table: StateTable, accepts_older_state: bool
+) -> tuple[TopicDescription, CheckedState]:
+    """Check the state table and the topics against the configuration, and the state against the request log."""
+    fence = table.last_fence() if table.exists() else None
+    _check_is_own(fence, config)
+    _check_counts(fence, config)
+    request_topic = ensure_topics(log, config)
+    return request_topic, checked_state(log, config, table, fence, accepts_older_state)
+
+
+def _announce(
+    log: Log,
+    config: ProcessorConfig,
+    publisher: LogPublisher,
+    state_id: str,
+    last: CommitMarkerInfo | None,
+    leader_epoch: int,
+) -> tuple[Mapping[int, int], dict[int, int]]:
+    """Announce the processor, and publish the outbox in between.
+
+    Returns:
+        Request partition → offset of the announcement, and request partition → its stamp; epoch ms.
+    """
+    # 4. Announce to processors.
+    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
+    announced = publisher.announce_to_processors(announcement)
+    # 5. Publish the outbox.
+    if last is not None:
+        _publish_outbox(publisher, last, leader_epoch)
+    # 6. Announce to members.
+    publisher.announce_to_members(announcement)
+    return announced, _announcement_stamps(log, config, announced)
 
 
 def _identity(
@@ -325,10 +348,13 @@ def _raise_record_ends(log: Log, folded: FoldedState) -> None:
             log.raise_end_offset(topic, index, next_offset)
 
 
-def _log_not_served(folded: FoldedState, served: ServedGroups) -> None:
+def _served_groups(config: ProcessorConfig, folded: FoldedState) -> ServedGroups:
+    """Return the groups that the processor serves, and log that there are others."""
+    served = ServedGroups(config.processor_group_pattern)
     others = sorted(group_id for group_id in folded.groups if not served.includes(group_id))
     if others:
         logger.warning(Event("groups_not_served", count=len(others), first=others[0], pattern=served.pattern))
+    return served
 
 
 def _publish_outbox(publisher: LogPublisher, last: CommitMarkerInfo, leader_epoch: int) -> None:
