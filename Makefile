@@ -26,7 +26,8 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SPARK_HOME = $$(echo $(CURDIR)/.venv/lib/python*/site-packages/pyspark)
 INSTALLED = .venv/.requirements-installed .venv/.package-installed .venv/.spark-configured \
-	$(JAR_SETS:%=build/jars/%/.retrieved) build/.classes-archived
+	$(JAR_SETS:%=build/jars/%/.retrieved) build/.classes-archived \
+	$(patsubst %,build/jars/%/.classes-archived,$(filter broker-%,$(JAR_SETS)))
 
 preflight = $(call stop_on,$(shell .ci/preflight.sh "$(PYTHON)" "$(JAVA)" 2>&1))
 stop_on = $(if $(1),$(error $(1)))
@@ -157,4 +158,10 @@ build/.classes-archived: .ci/archive_classes.sh .venv/.spark-configured .venv/.p
 		$(patsubst %,build/jars/%/.retrieved,$(filter spark kafka,$(JAR_SETS)))
 	@echo "Archiving Spark's classes, for a faster start (a minute)"
 	.ci/archive_classes.sh build/spark.jsa "$(SPARK_HOME)"
+	touch $@
+
+# An archive of a broker's classes, for tests; also one that could not be made is not tried again.
+build/jars/broker-%/.classes-archived: build/jars/broker-%/.retrieved | .venv/.package-installed
+	@echo "Archiving the classes of Kafka $*, for a faster start"
+	$(BIN)/python -m tests.support.broker_archive $*
 	touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -35,6 +36,7 @@ CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
+_STOP_S = 60
 _SECOND_NODE = 2
 
 
@@ -58,7 +60,7 @@ class KafkaBroker:
         self._with_tls = with_tls
         self._joins = joins
         self._cluster_id: str = joins._cluster_id if joins else new_topic_id()
-        self._jars = ROOT / "build" / "jars" / f"broker-{version}"
+        self._jars = _jars_folder(version)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
 
@@ -115,6 +117,15 @@ class KafkaBroker:
             self._process.wait()
             self._process = None
 
+    def shut_down(self) -> None:
+        """Stop it as an operator does: it hands its leaderships over first."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_S)
+            finally:
+                self.kill()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -122,13 +133,16 @@ class KafkaBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.kill()
-        if self._joins is not None and self._joins._process is not None:
-            admin = AdminClient({"bootstrap.servers": self._joins.bootstrap_servers})
-            eventually(
-                lambda: _SECOND_NODE not in admin.list_topics(timeout=10).brokers,
-                "the cluster puts no new topic on the killed node",
-            )
+        if self._joins is None or self._joins._process is None:
+            self.kill()
+            return
+        # The cluster would notice a kill only after the session timeout.
+        self.shut_down()
+        admin = AdminClient({"bootstrap.servers": self._joins.bootstrap_servers})
+        eventually(
+            lambda: _SECOND_NODE not in admin.list_topics(timeout=10).brokers,
+            "the cluster puts no new topic on the node",
+        )
 
     def _java(self) -> str:
         home = os.environ.get("JAVA_HOME")
@@ -177,7 +191,11 @@ class KafkaBroker:
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         log = ("-Dlog4j.configuration=file:log4j.properties", "-Dorg.apache.logging.log4j.level=WARN")
-        return [self._java(), *_JVM, *log, "-cp", f"{self._jars}/*", main_class, *arguments]
+        return [self._java(), *_JVM, *self._archive_options(), *log, "-cp", f"{self._jars}/*", main_class, *arguments]
+
+    def _archive_options(self) -> list[str]:
+        archive = class_archive(self.version)
+        return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
     def _accepts(self) -> bool:
         assert self._process is not None
@@ -283,6 +301,15 @@ class KafkaBroker:
                 "listener.name.mutual.ssl.client.auth": "required",
             }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def class_archive(version: str) -> Path:
+    """The archive of a broker's classes; a JVM that it does not fit loads them from the jars."""
+    return _jars_folder(version) / "classes.jsa"
+
+
+def _jars_folder(version: str) -> Path:
+    return ROOT / "build" / "jars" / f"broker-{version}"
 
 
 def free_ports(*names: str) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker, free_ports
 
 NODES = (1, 2, 3)
-_STOP_S = 60
 _MEMORY = "-Xmx256m"
 
 
@@ -59,13 +57,6 @@ class ClusterNode(KafkaBroker):
     def await_connections(self) -> None:
         """Wait until it accepts connections."""
         self._await_connections()
-
-    def shut_down(self) -> None:
-        """Stop it as an operator does: it hands its leaderships over first."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(_STOP_S)
-            self._process = None
 
     def run_tool(self, main_class: str, *arguments: str) -> None:
         """Run one of Kafka's own tools against this node."""
