@@ -33,7 +33,6 @@ from benchmarks.site import ROOT, Site, add_arguments, open_site
 from benchmarks.window import merged
 
 _ASK_INTERVAL_S = 2.0
-_ROUNDS = 2
 
 
 @dataclass
@@ -60,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=100, help="requests/s")
     parser.add_argument("--groups", type=int, default=20, help="groups")
     parser.add_argument("--members", type=int, default=100, help="members of all groups together")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of each kind, which share the duration")
     options = parser.parse_args(arguments)
     with open_site(options) as site:
         print_figures(run(options, site))
@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     """Measure rounds without and with the dashboard in turns."""
-    round_s = options.duration / _ROUNDS
-    fill(site, options.rate * 2 * _ROUNDS * (round_s + options.warm_up), options.groups)
+    round_s = options.duration / options.rounds
+    fill(site, options.rate * 2 * options.rounds * (round_s + options.warm_up), options.groups)
     each = options.members // options.groups
     workers = max(1, round(0.6 * each))
     template = Population(group_ids=(), workers_per_group=workers, idlers_per_group=each - workers)
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
         ProcessorHost(options.host, site) as host,
         Loaders(site.channel, populations(options.groups, 1, template)) as loaders,
     ):
-        for number in range(2 * _ROUNDS):
+        for number in range(2 * options.rounds):
             has_dashboard = number % 2 == 1
             with ExitStack() as stack:
                 pids = [stack.enter_context(_dashboard(site)).pid] if has_dashboard else []

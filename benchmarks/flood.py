@@ -22,7 +22,6 @@ from benchmarks.site import Site, add_arguments, open_site
 from benchmarks.window import Window, merged
 
 TARGET_RATIO = 2
-WARM_UP_S = 3.0
 FLOODING = "flood"
 
 
@@ -33,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=500, help="requests/s of all groups together, before the flood")
     parser.add_argument("--groups", type=int, default=20, help="groups, the one that floods among them")
     parser.add_argument("--times", type=float, default=10, help="times its share that the one group sends")
+    parser.add_argument("--warm-up", type=float, default=3, help="seconds before each measurement")
     parser.add_argument("--pairs", type=int, default=5, help="measurements without and with the flood")
     options = parser.parse_args(arguments)
     with open_site(options) as site:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     """Measure without and with the flood, in turn."""
     share_per_s = options.rate / options.groups
-    seconds = options.pairs * 2 * (options.duration + WARM_UP_S)
+    seconds = options.pairs * 2 * (options.duration + options.warm_up)
     fill(site, options.times * share_per_s * seconds, group_count=1)
     template = Population(group_ids=(), workers_per_group=10, idlers_per_group=5)
     calm: list[Window] = []
@@ -82,7 +82,7 @@ def _offer(options: argparse.Namespace, others: Loaders, one: Loaders, one_per_s
             rate_per_s=rate_per_s,
             duration_s=options.duration,
             seed=options.seed + seed,
-            warm_up_s=WARM_UP_S,
+            warm_up_s=options.warm_up,
             window_s=options.duration,
         )
         return merged(windows)

@@ -50,7 +50,7 @@ def test_round_trip(load: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_capacity(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 2 --warm-up 0.5", capsys)
+    results = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 1 --warm-up 0.2", capsys)
     assert results["capacity.local.50.answered"] == pytest.approx(results["capacity.local.50.offered"], rel=0.5)
     assert "capacity.local.sustained" in results
 
@@ -68,14 +68,14 @@ def test_commit_cost(many: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(recovery.main, "--commits 5 --rounds 1 --quiet 6", capsys)
+    results = figures(recovery.main, "--commits 5 --rounds 1 --quiet 1", capsys)
     names = ("commits_5.at_once", "commits_5", "commits_1", "ratio")
     assert list(results) == [f"recovery.local.{name}" for name in names]
     assert all(value > 0 for value in results.values())
 
 
 def test_large_group(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--members 4 --partitions 2 --record-locks 100 200 --duration 1 --warm-up 0.5"
+    arguments = "--members 4 --partitions 2 --record-locks 100 200 --duration 0.5 --warm-up 0.2"
     results = figures(large_group.main, arguments, capsys)
     assert results["large_group.local.ideal"] == 800
     for locks in (100, 200):
@@ -86,26 +86,26 @@ def test_large_group(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_large_state(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(large_state.main, "--duration 2 --warm-up 1 --groups 3 --partitions 10 --rate 50", capsys)
+    results = figures(large_state.main, "--duration 2 --warm-up 0.2 --groups 3 --partitions 10 --rate 50", capsys)
     assert results["large_state.local.silence"] > 0
     assert results["large_state.local.recovery"] > 0
     assert results["large_state.local.memory"] > 0
 
 
 def test_idle_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(idle_cost.main, "--duration 2 --members 2 --settle 1", capsys)
+    results = figures(idle_cost.main, "--duration 1 --members 2 --settle 0.2", capsys)
     assert results["idle_cost.local.members_2.together"] >= results["idle_cost.local.members_2.processor"]
     assert "idle_cost.local.members_0.together" in results
 
 
 def test_hour(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(hour.main, "--duration 3 --warm-up 0.5 --rate 50 --groups 2", capsys)
+    results = figures(hour.main, "--duration 1 --warm-up 0.2 --rate 50 --groups 2", capsys)
     assert results["hour.local.commit_ratio"] > 0
     assert results["hour.local.table_log_files"] > 0
 
 
 def test_flood(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(flood.main, "--duration 2 --rate 40 --groups 3 --pairs 1", capsys)
+    results = figures(flood.main, "--duration 1 --warm-up 0.2 --rate 40 --groups 3 --pairs 1", capsys)
     assert results["flood.local.p99_ratio"] > 0
 
 
@@ -121,7 +121,7 @@ def test_standby(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_upkeep_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(upkeep_cost.main, "--rate 300 --duration 3", capsys)
+    results = figures(upkeep_cost.main, "--rate 600 --duration 1", capsys)
     assert results["upkeep_cost.table.cpu"] > 0
     assert results["upkeep_cost.table.log_files"] > 0
 
@@ -136,7 +136,8 @@ def test_store_commits(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_dashboard_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(dashboard_cost.main, "--rate 20 --groups 2 --members 4 --duration 4 --warm-up 0.5", capsys)
+    arguments = "--rate 20 --groups 2 --members 4 --duration 2 --warm-up 0.2 --rounds 1"
+    results = figures(dashboard_cost.main, arguments, capsys)
     parts = ("without.processor", "with.processor", "with.dashboard")
     assert all(results[f"dashboard_cost.local.{part}"] > 0 for part in parts)
 
@@ -151,7 +152,7 @@ def test_verify_history(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.spark
 def test_live_audit(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(live_audit.main, "--rate 50 --groups 2 --members 10 --duration 3 --warm-up 1", capsys)
+    results = figures(live_audit.main, "--rate 50 --groups 2 --members 10 --duration 2 --warm-up 0.2", capsys)
     assert results["live_audit.local.50.findings"] == 0
     assert results["live_audit.local.50.recovery"] >= 0
     assert results["live_audit.local.50.lag_max"] >= results["live_audit.local.50.lag_p50"] >= 0
@@ -159,7 +160,7 @@ def test_live_audit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_two_domains(capsys: pytest.CaptureFixture[str]) -> None:
-    results = figures(two_domains.main, "--duration 2 --warm-up 0.5 --rate 40 --groups 4", capsys)
+    results = figures(two_domains.main, "--duration 1 --warm-up 0.2 --rate 40 --groups 4", capsys)
     for variant in ("one_processor", "two_processors"):
         name = f"two_domains.local.{variant}"
         assert results[f"{name}.answered"] == pytest.approx(40, rel=0.5)
