@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sharegroup.core.record_state import RecordState
@@ -57,16 +59,19 @@ def state_topic(count: int, batch_count: int = 0) -> StateTopic:
 
 
 @pytest.mark.parametrize(
-    ("topics", "least"),
+    ("made", "least"),
     [
-        pytest.param([log_offsets(20_000)], 4, id="a topic of many partitions"),
-        pytest.param([log_offsets(1)] * 10_000, 4, id="many topics of a partition"),
-        pytest.param([log_offsets(0)] * 10_000, 4, id="many topics without one"),
-        pytest.param([log_offsets(3_000), log_offsets(0), log_offsets(6_000), log_offsets(10)], 3, id="several"),
-        pytest.param([log_offsets(3)], 1, id="few"),
+        pytest.param(lambda: [log_offsets(20_000)], 4, id="a topic of many partitions"),
+        pytest.param(lambda: [log_offsets(1)] * 10_000, 4, id="many topics of a partition"),
+        pytest.param(lambda: [log_offsets(0)] * 10_000, 4, id="many topics without one"),
+        pytest.param(
+            lambda: [log_offsets(3_000), log_offsets(0), log_offsets(6_000), log_offsets(10)], 3, id="several"
+        ),
+        pytest.param(lambda: [log_offsets(3)], 1, id="few"),
     ],
 )
-def test_log_offsets(topics: list[TopicLogOffsets], least: int) -> None:
+def test_log_offsets(made: Callable[[], list[TopicLogOffsets]], least: int) -> None:
+    topics = made()
     portions = list(topic_portions(topics))
     assert least <= len(portions) <= 3 * least
     assert max(size_bytes(ApiKey.LOG_OFFSETS, LogOffsets(topics=portion)) for portion in portions) < WELL_BELOW_BYTES
@@ -80,15 +85,16 @@ def test_log_offsets(topics: list[TopicLogOffsets], least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "topics",
+    "made",
     [
-        pytest.param([state_topic(30_000)], id="a topic of many partitions"),
-        pytest.param([state_topic(1)] * 10_000, id="many topics of a partition"),
-        pytest.param([state_topic(1_000, batch_count=30)], id="imported batches"),
-        pytest.param([state_topic(3, batch_count=MAX_IMPORTED_BATCHES)], id="the most batches"),
+        pytest.param(lambda: [state_topic(30_000)], id="a topic of many partitions"),
+        pytest.param(lambda: [state_topic(1)] * 10_000, id="many topics of a partition"),
+        pytest.param(lambda: [state_topic(1_000, batch_count=30)], id="imported batches"),
+        pytest.param(lambda: [state_topic(3, batch_count=MAX_IMPORTED_BATCHES)], id="the most batches"),
     ],
 )
-def test_states(topics: list[StateTopic]) -> None:
+def test_states(made: Callable[[], list[StateTopic]]) -> None:
+    topics = made()
     portions = list(topic_portions(topics))
     assert len(portions) > 1
     sizes = [

@@ -27,10 +27,9 @@ def piece(buckets: list[int], first: int) -> pa.Table:
 
 def wide_piece(buckets: list[int], first: int) -> pa.Table:
     """Rows with many columns, as those of a state table."""
-    rows = piece(buckets, first)
-    for name in range(8):
-        rows = rows.append_column(f"text {name}", pa.array([f"{number:08}" for number in buckets]))
-    return rows
+    texts = [f"{number:08}" for number in buckets]
+    columns = {f"text {name}": pa.array(texts) for name in range(8)}
+    return pa.table({"bucket": pa.array(buckets, pa.int64()), "number": range(first, first + len(buckets)), **columns})
 
 
 @pytest.mark.parametrize("bucket_count", [1, 2, 65, 1_024, 1_025, 3_000])
