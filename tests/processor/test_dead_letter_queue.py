@@ -9,6 +9,7 @@ import pytest
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.processor import dead_letter_writer
 from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
@@ -83,7 +84,10 @@ def test_rejected_and_exceeded_records_have_dead_letter_records(site: Site) -> N
     assert verify(site.rows(), BROKER).findings == []
 
 
-def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(new_site: NewSite) -> None:
+def test_what_is_archiving_when_a_processor_ends_is_written_by_the_next(
+    new_site: NewSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter_writer, "_FIRST_BACKOFF_S", 0.05)
     site = new_site()
     with site.running():
         topic = site.new_topic(record_count=5)

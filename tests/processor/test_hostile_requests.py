@@ -29,6 +29,8 @@ TURNS = 6
 def own_site(new_site: Callable[..., Site]) -> Site:
     """A running processor whose rows tell of attacks, which an audit of a shared one would find."""
     site = new_site()
+    # Fetches that ask for more wait as long.
+    site.broker = {"group_share_session_timeout_ms": 10_000}
     site.start()
     return site
 

@@ -332,6 +332,7 @@ def test_upkeep_starts_again_after_a_start_that_failed(
     interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
+    monkeypatch.setattr("sharegroup.state.upkeep._PAUSE_AFTER_FAILURE_S", 0.5)
     writer = StateTableWriter.open(table_path, {})
     process = UpkeepProcess(table_path, commits_per_round=10, on_report=reports.add)
     process.start()
