@@ -248,9 +248,10 @@ def test_a_member_outlives_an_older_copy_of_the_state_table(new_site: NewSite, t
         await_offsets(site, consumer, range(10, 15))
         accepted.stop()
         # From now on the copy is the state, and needs no permission any more.
-        with site.running():
-            site.produce(topic, 0, 5)
-            await_offsets(site, consumer, range(15, 20))
+        site.start()
+        site.produce(topic, 0, 5)
+        await_offsets(site, consumer, range(15, 20))
+    site.stop()
     fences = site.rows(None, RecordType.FENCE)
     assert [row.leader_epoch for row in fences] == [1, 2, 3]
     assert [bool(row.payload["state_id"]) for row in fences] == [False, True, True]
