@@ -4,7 +4,7 @@
 
 All read the same topic of a real broker and append it to a Delta table; the processor runs in the same session. The
 plain stream takes the topic in one micro-batch, and once more in micro-batches as large as the workers' ranges. The
-first round warms the session up and does not count. At last the steps of one range are measured one by one.
+first rounds warm the session up and do not count. At last the steps of one range are measured one by one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 def all_rounds(
     options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path
 ) -> list[list[Figure]]:
-    """Do the rounds, the first one to warm up, then measure the steps of a range."""
+    """Do the rounds, then measure the steps of a range."""
     with open_worker_site(options, spark, broker, folder) as site:
         rounds = rounds_of(site, options, folder, _round)
         for step, seconds in range_steps(site, folder / "range", options).items():

@@ -5,7 +5,7 @@
 The workers' group has a large in-flight limit, and once more Kafka's default of 2,000 records a share-partition, with
 fewer records in all; the Java consumer's group has the default. The workers' time begins with their start and ends with
 the last record in the Delta table. The Java consumer's begins with its first records: its joining is not in it. The
-first round warms the Spark session up and does not count.
+first rounds warm the Spark session up and do not count: the JVM compiles for a minute.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     made = worker_parser(__doc__)
-    made.add_argument("--default-records", type=int, default=20_000, help="records of workers with 2,000 locks")
+    made.add_argument("--default-records", type=int, default=10_000, help="records of workers with 2,000 locks")
     return made
 
 
 def all_rounds(
     options: argparse.Namespace, spark: SparkSession, broker: KafkaBroker, folder: Path
 ) -> list[list[Figure]]:
-    """Let the workers and the Java consumer take the topic in turns, the first time to warm up."""
+    """Let the workers and the Java consumer take the topic in turns."""
     with open_worker_site(options, spark, broker, folder) as site:
         return rounds_of(site, options, folder, _round)
 

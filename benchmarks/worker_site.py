@@ -65,7 +65,7 @@ class WorkerSite:
 
 
 AllRounds = Callable[[argparse.Namespace, SparkSession, KafkaBroker, Path], list[list[Figure]]]
-"""Measures all rounds, the first one to warm up."""
+"""Measures all rounds, and returns those that count."""
 OneRound = Callable[[argparse.Namespace, WorkerSite, Path], list[Figure]]
 """Measures one round at a site, with tables in a folder."""
 
@@ -79,14 +79,15 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
+    parser.add_argument("--warm-up-rounds", type=int, default=2, help="rounds before those that count")
     return parser
 
 
 def measure(options: argparse.Namespace, all_rounds: AllRounds) -> None:
-    """Measure in a new session and on a new broker; the round that warms up does not count."""
+    """Measure in a new session and on a new broker."""
     with open_broker(options) as (broker, folder):
         spark = build_session("benchmark")
-        print_rounds(all_rounds(options, spark, broker, folder)[1:])
+        print_rounds(all_rounds(options, spark, broker, folder))
         spark.stop()
 
 
@@ -117,7 +118,7 @@ def open_worker_site(
 
 
 def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: OneRound) -> list[list[Figure]]:
-    """Return the figures of each round, the first of which warms the session up, and print them as they come.
+    """Return the figures of each round after those that warm the session up, and print them as they come.
 
     Args:
         site: the site.
@@ -125,8 +126,9 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
         folder: for the tables, one folder a round.
         one: measures a round.
     """
-    rounds = [one(options, site, folder / "warm-up")]
-    print_round("warm-up", rounds[0])
+    for number in range(options.warm_up_rounds):
+        print_round(f"warm-up {number}", one(options, site, folder / f"warm-up-{number}"))
+    rounds: list[list[Figure]] = []
     for number in round_numbers(options.rounds):
         rounds.append(one(options, site, folder / f"round-{number}"))
         print_round(number, rounds[-1])
