@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ParamSpec, Self, TypeVar
 from unittest.mock import patch
 
 from benchmarks.history import History, write_history
@@ -36,6 +36,9 @@ _SAMPLE_S = 0.2
 _MEGABYTE = 1024 * 1024
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WAYS = ("spark", "table")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -114,10 +117,10 @@ def _costs(options: argparse.Namespace, folder: str) -> Iterator[_Cost]:
     for millions in options.millions:
         for count in options.share_partitions:
             path = str(Path(folder, f"state-{millions}-{count}"))
-            histories[path] = write_history(path, int(millions * 1_000_000), count)
+            histories[path] = _in_new_process(write_history, path, int(millions * 1_000_000), count)
     if "table" in options.by:
         for path, history in histories.items():
-            yield _in_new_process(path, history)
+            yield _in_new_process(_measured, "table", path, history, _without_spark)
     if "spark" in options.by:
         settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": options.heap}
         spark = build_session("benchmark", settings)
@@ -130,10 +133,10 @@ def _costs(options: argparse.Namespace, folder: str) -> Iterator[_Cost]:
         spark.stop()
 
 
-def _in_new_process(path: str, history: History) -> _Cost:
-    """Measure without what generated the history."""
+def _in_new_process(function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
+    """Call a function whose memory does not count for what follows."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measured, ("table", path, history, _without_spark))
+        return pool.apply(function, arguments, keywords)
 
 
 def _without_spark(path: str) -> Verification:

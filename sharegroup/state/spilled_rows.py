@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from sharegroup.errors import TemporaryFilesError
 
 _MOST_BUFFERED_BYTES = 32 * 1024 * 1024
-_MOST_GROUPS = 1_024
-"""Groups into which the rows in memory are divided when they go to the disk: of 32 MiB, each has some 90 rows."""
+_MOST_GROUPS = 2_048
+"""Groups into which the rows in memory are divided when they go to the disk: of 32 MiB, each has some 45 rows."""
 _MOST_PIECES = 200
 """Pieces that are buffered as they came: each takes some 10 KB beside its rows."""
 _FACTOR = 104_729
 """A prime: keys that differ by a few have buckets that differ."""
 _MASK = (1 << 40) - 1
+_JOINED_BYTES = 1024 * 1024
+"""Pieces are joined until they have as many bytes: the arrays of 90 rows take more memory than what is in them."""
 _LENGTH_BYTES = 8
 """Before a piece on the disk: its length before it was compressed."""
 
@@ -236,30 +238,38 @@ class _StoredPieces:
         """
         self._schema = rows.schema
         positions = array("Q")
+        (whole,) = rows.to_batches()
         with pa.OSFile(str(self._path), "ab") as file:
             for first, end in pairwise(begin):
                 positions.append(file.tell())
                 if first < end:
-                    (batch,) = rows.slice(first, end - first).to_batches()
-                    piece = batch.serialize()
+                    piece = whole.slice(first, end - first).serialize()
                     file.write(piece.size.to_bytes(_LENGTH_BYTES, "little"))
                     file.write(self._codec.compress(piece))
             positions.append(file.tell())
         self._positions.append(positions)
 
     def of_group(self, group: int) -> Iterator[pa.Table]:
-        """Yield the pieces of a group, in the order in which they were appended."""
+        """Yield the rows of a group, in the order in which they were appended; small pieces are joined."""
         if not self.is_used:
             return
         if self._reader is None:
             self._reader = pa.OSFile(str(self._path))
+        pieces: list[pa.RecordBatch] = []
+        size_bytes = 0
         for positions in self._positions:
             begin, end = positions[group], positions[group + 1]
             if begin < end:
                 stored = self._reader.read_at(end - begin, begin)
                 length = int.from_bytes(stored[:_LENGTH_BYTES], "little")
                 piece = self._codec.decompress(stored[_LENGTH_BYTES:], length)
-                yield pa.Table.from_batches([pa.ipc.read_record_batch(piece, self._schema)])
+                pieces.append(pa.ipc.read_record_batch(piece, self._schema))
+                size_bytes += length
+                if size_bytes >= _JOINED_BYTES:
+                    yield _joined(pieces)
+                    pieces, size_bytes = [], 0
+        if pieces:
+            yield _joined(pieces)
 
     def close(self) -> None:
         """Remove the file."""
@@ -269,12 +279,17 @@ class _StoredPieces:
         self._positions = []
 
 
+def _joined(pieces: list[pa.RecordBatch]) -> pa.Table:
+    rows = pa.Table.from_batches(pieces)
+    return rows if len(pieces) == 1 else rows.combine_chunks()
+
+
 def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
     """Return a division that puts rows with one key into one bucket.
 
     Args:
         keys: columns of the key: text or whole numbers.
-        bucket_count: a power of two.
+        bucket_count: number of buckets.
     """
     names = tuple(keys)
 
@@ -283,7 +298,7 @@ def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
         for name in names:
             number = pc.add(pc.multiply(number, 31), pc.multiply(_numbers(rows[name]), _FACTOR))
             number = pc.bit_wise_and(number, _MASK)
-        return pc.bit_wise_and(pc.add(number, pc.shift_right(number, 17)), bucket_count - 1)
+        return _remainder(pc.add(number, pc.shift_right(number, 17)), bucket_count)
 
     return bucket_of
 
@@ -293,9 +308,13 @@ def by_number(name: str, bucket_count: int) -> BucketOf:
 
     Args:
         name: the column of the number.
-        bucket_count: a power of two.
+        bucket_count: number of buckets.
     """
-    return lambda rows: pc.bit_wise_and(_in_one_piece(rows[name]), bucket_count - 1)
+    return lambda rows: _remainder(pc.abs(_in_one_piece(rows[name])), bucket_count)
+
+
+def _remainder(numbers: pa.Array, divisor: int) -> pa.Array:
+    return pc.subtract(numbers, pc.multiply(pc.divide(numbers, divisor), divisor))
 
 
 def _moved(columns: list[pa.ChunkedArray], order: pa.Array | None) -> list[pa.Array]:

@@ -32,8 +32,8 @@ from sharegroup.state.schema import StoredRows, decoded
 from sharegroup.state.spilled_rows import SpilledRows, by_key, by_number
 from sharegroup.state.table_scan import DamagedFile, TableScan
 
-_BUCKET_ROWS = 50_000
-"""Rows of the table for each bucket; in memory they take 1 to 2 KB each."""
+_BUCKET_ROWS = 30_000
+"""Rows of the table for each bucket; while they are checked they take 4 to 5 KB each."""
 _ROW_BYTES = 100
 """Bytes of a row in files whose number of rows is not known."""
 _MOST_BUCKETS = 8_192
@@ -106,13 +106,10 @@ class _TableVerification:
         self._broker = broker
         self._group_id = group_id
         self._progress = progress
-        buckets = 1
         row_count = sum(
             file.size_bytes // _ROW_BYTES if file.row_count is None else file.row_count for file in scan.files
         )
-        while buckets < _MOST_BUCKETS and buckets * _BUCKET_ROWS < row_count:
-            buckets *= 2
-        self._bucket_count = buckets
+        self._bucket_count = buckets = min(max(1, -(-row_count // _BUCKET_ROWS)), _MOST_BUCKETS)
         self._rows = _Divided(
             few=[],
             segments=SpilledRows(folder, "segments", buckets, by_key(SEGMENT_COLUMNS, buckets)),
