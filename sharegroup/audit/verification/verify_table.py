@@ -28,12 +28,12 @@ from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.fold import SHARE_PARTITION_TYPES, without_collections
-from sharegroup.state.schema import StoredRows, decoded
+from sharegroup.state.schema import PARTITION_COLUMN, StoredRows, decoded
 from sharegroup.state.spilled_rows import SpilledRows, by_key, by_number
 from sharegroup.state.table_scan import DamagedFile, TableScan
 
-_BUCKET_ROWS = 30_000
-"""Rows of the table for each bucket; while they are checked they take 4 to 5 KB each."""
+_BUCKET_ROWS = 60_000
+"""Rows of the table for each bucket; while they are checked they take some 3 KB each."""
 _ROW_BYTES = 100
 """Bytes of a row in files whose number of rows is not known."""
 _MOST_BUCKETS = 8_192
@@ -245,7 +245,7 @@ def in_segments(rows: pa.Table) -> pa.Table:
     kind = rows["record_type"]
     is_table_snapshot = pc.and_(pc.equal(kind, RecordType.TABLE_SNAPSHOT.value), pc.greater_equal(rows["partition"], 0))
     of_partitions = pc.is_in(kind, pa.array([member.value for member in sorted(SHARE_PARTITION_TYPES)]))
-    rows = rows.filter(pc.or_(of_partitions, is_table_snapshot))
+    rows = rows.filter(pc.or_(of_partitions, is_table_snapshot)).drop_columns([PARTITION_COLUMN])
     own = rows.append_column(SEGMENT, rows["snapshot_epoch"])
     is_closing = pc.and_(
         pc.equal(rows["record_type"], RecordType.SHARE_SNAPSHOT.value), pc.greater(rows["snapshot_epoch"], 0)
