@@ -4,9 +4,9 @@
 
 The history is generated and not measured (`benchmarks/history.py`). CPU is that of all processes of the run, for each
 transition. Memory is the proportional set size (PSS) of all of them, which is sampled; the peak of their sum counts, or
-that of the resident memory of the first one, which needs no samples, if it is higher. It is to grow with the heap that Spark is given and not with the history. Time a transition and memory of the longest
-history are compared with those of the shortest. 100 million transitions need half a GB on the disk, and 4 GB while they
-are verified.
+that of the resident memory of the first one, which needs no samples, if it is higher. It is to grow with the heap that
+Spark is given and not with the history. Time a transition and memory of the longest history are compared with those of
+the shortest. 100 million transitions need half a GB on the disk, and 4 GB while they are verified.
 """
 
 from __future__ import annotations
