@@ -170,8 +170,8 @@ class _TableVerification:
             # Fences belong to no group.
             own = piece if self._group_id is None else piece.filter(pc.field("group_id") == self._group_id)
             rows.row_count += own.num_rows
-            divided = in_segments(piece)
-            rows.segments.add(divided)
+            # No check of a segment needs the date; `counted_rows` has it.
+            rows.segments.add(in_segments(piece.drop_columns([PARTITION_COLUMN])))
             is_marker = pc.equal(piece["record_type"], RecordType.COMMIT_MARKER.value)
             few = few_rows(piece)
             rows.few += [few] if few.num_rows else []
@@ -245,7 +245,7 @@ def in_segments(rows: pa.Table) -> pa.Table:
     kind = rows["record_type"]
     is_table_snapshot = pc.and_(pc.equal(kind, RecordType.TABLE_SNAPSHOT.value), pc.greater_equal(rows["partition"], 0))
     of_partitions = pc.is_in(kind, pa.array([member.value for member in sorted(SHARE_PARTITION_TYPES)]))
-    rows = rows.filter(pc.or_(of_partitions, is_table_snapshot)).drop_columns([PARTITION_COLUMN])
+    rows = rows.filter(pc.or_(of_partitions, is_table_snapshot))
     own = rows.append_column(SEGMENT, rows["snapshot_epoch"])
     is_closing = pc.and_(
         pc.equal(rows["record_type"], RecordType.SHARE_SNAPSHOT.value), pc.greater(rows["snapshot_epoch"], 0)
