@@ -108,9 +108,9 @@ class MemberProtocol:
     @property
     def standing(self) -> Standing:
         """The member's membership and fetch counts."""
-        is_stable = self.membership.state is MemberState.STABLE
-        partition_count = len(self.membership.assignment)
-        return Standing(is_stable, self.membership.epoch, partition_count, self._answer_count, self._empty_fetch_count)
+        member = self.membership
+        is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
+        return Standing(is_stable, member.epoch, count, self._answer_count, self._empty_fetch_count)
 
     def subscribe(self, topics: Iterable[str], at: Instant) -> None:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
@@ -204,7 +204,7 @@ class MemberProtocol:
         """
         self._is_closing = True
         self._readmit(at)
-        self.session.close(keeps_locks)
+        self.session.close(keeps_locks, self._settings.sends_refused_apart)
 
     def last_requests(self, at: Instant) -> list[Request[Message]]:
         """Return requests that close the session and leave the group without waiting for responses; then `give_up`."""

@@ -104,6 +104,7 @@ class MemberSession:
         self._backoff = Backoff()
         self._is_closing = False
         self._keeps_locks = False
+        self._closes_answered = False
 
     @property
     def unanswered_partitions(self) -> set[PartitionKey]:
@@ -132,14 +133,16 @@ class MemberSession:
             return self._backoff.until_ms
         return self._outstanding[-1].resend_at_ms if self._outstanding else None
 
-    def close(self, keeps_locks: bool = False) -> None:
+    def close(self, keeps_locks: bool = False, closes_answered: bool = False) -> None:
         """Send no further fetch, send pending acknowledgements, and close: the leader releases the records still held.
 
         Args:
             keeps_locks: send no close: held records stay locked until their locks end.
+            closes_answered: close when all acknowledgements are answered: those that are refused can be sent again.
         """
         self._is_closing = True
         self._keeps_locks = keeps_locks
+        self._closes_answered = closes_answered
 
     def last_request(self) -> SessionRequest | None:
         """Return a request that closes the session without waiting for earlier answers, or for its own.
@@ -281,7 +284,8 @@ class MemberSession:
             return None
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
-        stays_open = self._keeps_locks or not self.pending.fits(MAX_RANGES_PER_REQUEST)
+        waits = self._closes_answered and len(self.pending) > 0
+        stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_RANGES_PER_REQUEST)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
     def _fetch(self, max_records: int) -> SessionRequest:

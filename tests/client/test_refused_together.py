@@ -140,15 +140,16 @@ def test_a_later_acknowledgement_replaces_one_that_is_sent_apart(start: Start) -
     assert (0, 4, "ACCEPT", None) in words(results)
 
 
-def test_the_close_sends_all_that_is_sent_apart(start: Start) -> None:
+@pytest.mark.parametrize(("type_of_others", "keeps_locks"), [(RENEW, True), (ACCEPT, False)])
+def test_the_close_sends_all_that_is_sent_apart(
+    type_of_others: AcknowledgeType, keeps_locks: bool, start: Start
+) -> None:
     member = start(SETTINGS)
     first, second, third = three_acquisitions(member)
     answers(member, of_all(second, ACCEPT))
-    results = member.close(
-        TIMEOUT_MS, [*of_all(first, RENEW), *of_all(second, RENEW), *of_all(third, RENEW)], keeps_locks=True
-    )
-    assert words(results) == [
-        (0, 4, "RENEW", None),
-        (5, 9, "RENEW", InvalidRecordStateError),
-        (10, 14, "RENEW", None),
+    last = [ack for acquisition in (first, second, third) for ack in of_all(acquisition, type_of_others)]
+    assert words(member.close(TIMEOUT_MS, last, keeps_locks=keeps_locks)) == [
+        (0, 4, type_of_others.name, None),
+        (5, 9, type_of_others.name, InvalidRecordStateError),
+        (10, 14, type_of_others.name, None),
     ]
