@@ -21,7 +21,7 @@ from sharegroup.audit.verification.findings import MOST_FINDINGS, Finding, Verif
 from sharegroup.audit.verification.group_rows import GroupRows, TableContext
 from sharegroup.audit.verification.quick_segments import check_segments
 from sharegroup.audit.verification.row_columns import SEGMENT, SEGMENT_COLUMNS
-from sharegroup.audit.verification.row_counts import ALIKE_COLUMNS, WITHOUT_COMMIT, RowCounts
+from sharegroup.audit.verification.row_counts import ALIKE_COLUMNS, WITHOUT_COMMIT, WRONG_DATE, RowCounts
 from sharegroup.audit.verification.state_chain import CHAIN_COLUMNS, CHAIN_TYPES, check_chains, check_unknown
 from sharegroup.audit.verification.verify_table import CHAIN_KEY, damage_findings, last_commit_findings
 from sharegroup.config.broker import BrokerConfig
@@ -31,12 +31,13 @@ from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
-from sharegroup.state.schema import STATE_TABLE_SCHEMA, StoredRows, decoded
+from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, StoredRows, decoded
 from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, damage_of
 
 ROWS_PER_TASK = 100_000
 """Rows that a task checks, more or less: they are in its memory together, 1 KB each."""
 
+_DAY_MS = 86_400_000
 _FILES_PER_TASK = 64
 _LEAVE_OUT_FILES = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
@@ -163,9 +164,11 @@ def _damaged_files(spark: SparkSession, scan: TableScan) -> list[DamagedFile]:
 def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame:
     """Return counts of rows and markers, those of a chunk together."""
     offset = F.col("request_offset")
+    date = F.date_from_unix_date(F.floor(F.col("time_ms") / _DAY_MS).cast("int")).cast("string")
     counted = (
         rows.where(~F.col("record_type").isin([kind.value for kind in WITHOUT_COMMIT]))
-        .groupBy(*ALIKE_COLUMNS)
+        .withColumn(WRONG_DATE, F.when(F.col(PARTITION_COLUMN) == date, "").otherwise(F.col(PARTITION_COLUMN)))
+        .groupBy(*ALIKE_COLUMNS, WRONG_DATE)
         .agg(
             F.count(F.lit(1)).alias("row_count"),
             F.min(offset).alias("first_offset"),
@@ -177,6 +180,7 @@ def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame
     seams = F.array_distinct(F.array(F.floor(F.col("commit_id") / CHUNK), F.floor((F.col("commit_id") + 1) / CHUNK)))
     marked = markers.select(
         *ALIKE_COLUMNS,
+        F.lit("").alias(WRONG_DATE),
         *(F.lit(0).cast("bigint").alias(name) for name in ("row_count", "first_offset", "last_offset")),
         F.explode(seams).alias("chunk"),
         "payload",
@@ -192,7 +196,8 @@ def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
     of_partitions = rows.where(
         _is(*SHARE_PARTITION_TYPES) | (_is(RecordType.TABLE_SNAPSHOT) & (F.col("partition") >= 0))
     )
-    return of_partitions.drop("date").withColumn(SEGMENT, F.explode(segments)).repartition(task_count, *SEGMENT_COLUMNS)
+    undated = of_partitions.drop(PARTITION_COLUMN)
+    return undated.withColumn(SEGMENT, F.explode(segments)).repartition(task_count, *SEGMENT_COLUMNS)
 
 
 def _by_share_partition(rows: DataFrame, task_count: int) -> DataFrame:

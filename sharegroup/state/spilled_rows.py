@@ -303,14 +303,15 @@ def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
     return bucket_of
 
 
-def by_number(name: str, bucket_count: int) -> BucketOf:
+def by_number(name: str, bucket_count: int, span: int = 1) -> BucketOf:
     """Return a division that puts rows with one number into one bucket, and those with the next one into the next.
 
     Args:
         name: the column of the number.
         bucket_count: number of buckets.
+        span: so many numbers in succession count as one.
     """
-    return lambda rows: _remainder(pc.abs(_in_one_piece(rows[name])), bucket_count)
+    return lambda rows: _remainder(pc.divide(pc.abs(_in_one_piece(rows[name])), span), bucket_count)
 
 
 def _remainder(numbers: pa.Array, divisor: int) -> pa.Array:

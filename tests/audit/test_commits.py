@@ -85,6 +85,11 @@ def test_a_table_without_its_oldest_rows_lacks_them(rows: list[StateRow], first:
     assert [finding.violation.invariant for finding in check_commits(rows[first:])] == invariants
 
 
+def test_rows_in_the_partition_of_their_date_hold(rows: list[StateRow]) -> None:
+    dated = [row.model_copy(update={"date": "1970-01-01"}) for row in rows]
+    assert check_commits(dated) == []
+
+
 def test_rows_of_one_group_alone_have_no_commits_to_look_at(rows: list[StateRow]) -> None:
     assert check_commits(row for row in rows if row.group_id) == []
 
@@ -158,6 +163,18 @@ def _change(index: int, **columns: object) -> Tampering:
         ),
         pytest.param(
             _change(2, request_offset=3), "messages_are_applied_once", "message 3 of request", id="a message too early"
+        ),
+        pytest.param(
+            _change(2, date="1970-01-02"),
+            "rows_are_in_the_partition_of_their_date",
+            "a GroupMetadata row of 1 is in the partition of 1970-01-02",
+            id="a row in the partition of another date",
+        ),
+        pytest.param(
+            _change(2, date="1970-1-1"),
+            "rows_are_in_the_partition_of_their_date",
+            "is in the partition of 1970-1-1",
+            id="a row in a partition that is no date",
         ),
         pytest.param(_change(1, payload={}), "payload_can_be_read", "end_offsets", id="a marker without its fields"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import pyarrow as pa
 
 from sharegroup.audit.history.group_history import group_history
 from sharegroup.client.share_consumer import AcknowledgeType
@@ -13,7 +15,7 @@ from sharegroup.state.commit_log import COMMIT_TRANSACTION, try_commit
 from sharegroup.state.data_files import write_data_files
 from sharegroup.state.delta_table import create_or_open_table
 from sharegroup.state.maintenance import take_snapshot
-from sharegroup.state.schema import rows_to_table
+from sharegroup.state.schema import PARTITION_COLUMN, rows_to_table
 from tests.state.conftest import FAR_FUTURE_MS
 from tests.support.site import Site
 
@@ -50,13 +52,16 @@ def _has(site: Site, cause: Cause) -> bool:
     return group_history(GROUP, site.rows(GROUP)).record_count(cause) > 0
 
 
-def write_table(path: Path, rows: Iterable[StateRow], state_id: str = "") -> str:
+def write_table(
+    path: Path, rows: Iterable[StateRow], state_id: str = "", dates: Mapping[int, str] | None = None
+) -> str:
     """Write a state table with exactly these rows; return its path.
 
     Args:
         path: its folder.
         rows: the rows.
         state_id: id of the state instead of the table's own.
+        dates: index of a row → its value of the partition column instead of the date of its time.
     """
     rows = [
         row.model_copy(update={"payload": {**row.payload, "state_id": state_id}})
@@ -65,7 +70,11 @@ def write_table(path: Path, rows: Iterable[StateRow], state_id: str = "") -> str
         for row in rows
     ]
     version = create_or_open_table(str(path)).version()
-    files = write_data_files(str(path), rows_to_table(rows))
+    table = rows_to_table(rows)
+    if dates:
+        column = [dates.get(index, date) for index, date in enumerate(table[PARTITION_COLUMN].to_pylist())]
+        table = table.set_column(table.column_names.index(PARTITION_COLUMN), PARTITION_COLUMN, pa.array(column))
+    files = write_data_files(str(path), table)
     last = max(row.commit_id for row in rows)
     epoch = max(row.leader_epoch for row in rows)
     assert try_commit(str(path), version, files, epoch, {COMMIT_TRANSACTION: last})

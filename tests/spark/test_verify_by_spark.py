@@ -54,6 +54,18 @@ def test_a_table_that_was_changed_has_the_same_findings(spark: SparkSession, tmp
     assert verification == expected
 
 
+def test_rows_in_the_partition_of_another_date_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    rows = rows_of_a_group()
+    updates = [index for index, row in enumerate(rows) if row.record_type is RecordType.SHARE_UPDATE]
+    path = write_table(tmp_path / "state", rows, dates={updates[1]: "2001-02-03", updates[3]: "2001-02-3"})
+    verification = verify_by_spark(spark, path, BROKER, rows_per_task=40)
+    assert {finding.violation.detail.rpartition(" ")[2] for finding in verification.findings} == {
+        "2001-02-03",
+        "2001-02-3",
+    }
+    assert verification == verify_table(path, BROKER)
+
+
 def test_a_group_alone_is_checked_by_the_bounds_of_its_processor(spark: SparkSession, tmp_path: Path) -> None:
     rows = rows_of_a_group()
     group_id = next(row.group_id for row in rows if row.group_id)

@@ -32,7 +32,6 @@ from sharegroup.core.invariants import Violation
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.schema import utc_date
 
 CHUNK = 256
 """Commits that are checked together: enough for columns to pay, few enough for the memory of their cuts."""
@@ -235,8 +234,8 @@ def _content(
         if count.leader_epoch != marker.leader_epoch:
             detail = f"a {count.record_type.value} row has leader epoch {count.leader_epoch}"
             yield Violation("a_commit_has_one_leader_epoch", detail)
-        if count.date and count.date != utc_date(count.time_ms):
-            detail = f"a {count.record_type.value} row of {count.time_ms} is in the partition of {count.date}"
+        if count.wrong_date:
+            detail = f"a {count.record_type.value} row of {count.time_ms} is in the partition of {count.wrong_date}"
             yield Violation("rows_are_in_the_partition_of_their_date", detail)
         if count.record_type is RecordType.COMMIT_MARKER:
             continue

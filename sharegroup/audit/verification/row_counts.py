@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,22 +20,16 @@ from sharegroup.audit.verification.row_columns import Flags, Numbers
 from sharegroup.errors import UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.schema import STATE_TABLE_SCHEMA, utc_date
+from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, utc_date
 
 WITHOUT_COMMIT = frozenset({RecordType.FENCE, RecordType.TABLE_SNAPSHOT, RecordType.PRUNED})
 """Types of rows that belong to no commit of a processor."""
 
 
-ALIKE_COLUMNS = (
-    "commit_id",
-    "leader_epoch",
-    "record_type",
-    "group_id",
-    "request_partition",
-    "time_ms",
-    "date",
-)
-"""Columns in which the rows of one count are alike."""
+ALIKE_COLUMNS = ("commit_id", "leader_epoch", "record_type", "group_id", "request_partition", "time_ms")
+"""Columns in which the rows of one count are alike, beside that of a wrong date."""
+
+WRONG_DATE = "wrong_date"
 
 _DAY_MS = 86_400_000
 _LARGEST = 1 << 62
@@ -79,7 +74,7 @@ class RowCount(NamedTuple):
         group_id: their group; "" for markers.
         request_partition: their partition of the request log.
         time_ms: their time; epoch ms.
-        date: their value of the partition column; "" when it is not known.
+        wrong_date: their value of the partition column, if it is not the date of their time; else "".
         row_count: number of rows.
         first_offset: the lowest message that one of them reflects.
         last_offset: the highest one.
@@ -91,7 +86,7 @@ class RowCount(NamedTuple):
     group_id: str
     request_partition: int
     time_ms: int
-    date: str
+    wrong_date: str
     row_count: int
     first_offset: int
     last_offset: int
@@ -100,6 +95,7 @@ class RowCount(NamedTuple):
 _SCHEMA = pa.schema(
     [
         *(STATE_TABLE_SCHEMA.field(name) for name in ALIKE_COLUMNS),
+        pa.field(WRONG_DATE, pa.string()),
         *(pa.field(name, pa.int64()) for name in ("row_count", "first_offset", "last_offset")),
     ]
 )
@@ -129,7 +125,7 @@ class RowCounts:
     @classmethod
     def of_rows(cls, rows: Iterable[StateRow]) -> RowCounts:
         """Count rows; those that belong to no commit are left out."""
-        names = [*ALIKE_COLUMNS, "request_offset"]
+        names = [*ALIKE_COLUMNS, PARTITION_COLUMN, "request_offset"]
         of_commits = [row for row in rows if row.record_type not in WITHOUT_COMMIT]
         columns = {name: [getattr(row, name) for row in of_commits] for name in names}
         columns["record_type"] = [row.record_type.value for row in of_commits]
@@ -202,15 +198,9 @@ class RowCounts:
         return agrees_all
 
     def _are_dated(self) -> Flags:
-        """Return the counts that are in the partition of their date, or whose partition is not known."""
-        dates = self._table["date"].combine_chunks().dictionary_encode()
-        days, day = np.unique(self._numbers("time_ms") // _DAY_MS, return_inverse=True)
-        known = {utc_date(number * _DAY_MS): at for at, number in enumerate(days.tolist())}
-        texts = dates.dictionary.to_pylist()
-        expected = np.array([known.get(text, -1) for text in texts] or [0])[dates.indices.to_numpy()]
-        is_unknown = np.array([not text for text in texts] or [False])[dates.indices.to_numpy()]
-        are_dated: Flags = is_unknown | (expected == day)
-        return are_dated
+        """Return the counts that have no wrong date."""
+        flags: Flags = pc.equal(self._table[WRONG_DATE], "").to_numpy()
+        return flags
 
     def _is_of(self, kind: RecordType) -> Flags:
         flags: Flags = pc.equal(self._table["record_type"], kind.value).to_numpy()
@@ -276,11 +266,33 @@ class _Bounds:
 def counted_rows(rows: pa.Table) -> pa.Table:
     """Return the rows of commits as counts, with the fields of `RowCount` as columns."""
     of_no_commit = pc.is_in(rows["record_type"], pa.array([kind.value for kind in sorted(WITHOUT_COMMIT)]))
-    rows = rows.select([*ALIKE_COLUMNS, "request_offset"]).filter(pc.invert(of_no_commit))
-    grouped = rows.group_by(list(ALIKE_COLUMNS), use_threads=False)
+    rows = rows.filter(pc.invert(of_no_commit))
+    alike = rows.select([*ALIKE_COLUMNS, "request_offset"]).append_column(WRONG_DATE, _wrong_dates(rows))
+    grouped = alike.group_by([*ALIKE_COLUMNS, WRONG_DATE], use_threads=False)
     offsets = [("request_offset", "count"), ("request_offset", "min"), ("request_offset", "max")]
     return (
         grouped.aggregate(offsets)
-        .select([*ALIKE_COLUMNS, "request_offset_count", "request_offset_min", "request_offset_max"])
+        .select([*ALIKE_COLUMNS, WRONG_DATE, "request_offset_count", "request_offset_min", "request_offset_max"])
         .rename_columns(_SCHEMA.names)
     )
+
+
+def _wrong_dates(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the date of each row; "" where it is that of its time, or not known."""
+    time_ms, wrong = rows["time_ms"], rows[PARTITION_COLUMN]
+    for date in pc.unique(wrong).to_pylist():
+        begin_ms = _begin_ms(date)
+        if begin_ms is not None:
+            is_of_day = pc.and_(pc.greater_equal(time_ms, begin_ms), pc.less(time_ms, begin_ms + _DAY_MS))
+            wrong = pc.if_else(pc.and_(pc.equal(wrong, date), is_of_day), "", wrong)
+    return wrong
+
+
+def _begin_ms(date: str) -> int | None:
+    """Return when the day of a value of the partition column begins, epoch ms; None when it is no date."""
+    try:
+        begin = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    begin_ms = 1_000 * int(begin.timestamp())
+    return begin_ms if utc_date(begin_ms) == date else None

@@ -37,6 +37,8 @@ _BUCKET_ROWS = 60_000
 _ROW_BYTES = 100
 """Bytes of a row in files whose number of rows is not known."""
 _MOST_BUCKETS = 8_192
+_BUCKETS_OF_COMMITS = 4
+"""Buckets whose commits are checked together: a count takes a twentieth of the memory of a row."""
 _FEW_BYTES = 4 * 1024 * 1024
 """Rows in memory of each kind that a history has few of."""
 CHAIN_KEY = ("group_id", "topic_id", "partition")
@@ -110,12 +112,13 @@ class _TableVerification:
             file.size_bytes // _ROW_BYTES if file.row_count is None else file.row_count for file in scan.files
         )
         self._bucket_count = buckets = min(max(1, -(-row_count // _BUCKET_ROWS)), _MOST_BUCKETS)
+        self._commit_bucket_count = of_commits = -(-buckets // _BUCKETS_OF_COMMITS)
         self._rows = _Divided(
             few=[],
             segments=SpilledRows(folder, "segments", buckets, by_key(SEGMENT_COLUMNS, buckets)),
             chains=SpilledRows(folder, "chains", buckets, by_key(CHAIN_KEY, buckets), _FEW_BYTES),
-            commits=SpilledRows(folder, "markers", buckets, by_number("chunk", buckets), _FEW_BYTES),
-            counts=SpilledRows(folder, "counts", buckets, by_number("chunk", buckets), _FEW_BYTES),
+            commits=SpilledRows(folder, "markers", of_commits, by_number("chunk", of_commits), _FEW_BYTES),
+            counts=SpilledRows(folder, "counts", of_commits, by_number("commit_id", of_commits, CHUNK), _FEW_BYTES),
         )
 
     def result(self) -> Verification:
@@ -176,7 +179,7 @@ class _TableVerification:
             few = few_rows(piece)
             rows.few += [few] if few.num_rows else []
             rows.chains.add(chain_rows(piece))
-            rows.counts.add(_with_chunk(counted_rows(piece)))
+            rows.counts.add(counted_rows(piece))
             markers = piece.filter(is_marker).select(["record_type", "commit_id", "leader_epoch", "payload"])
             if markers.num_rows:
                 bounds = pc.min_max(markers["commit_id"]).as_py()
@@ -188,7 +191,7 @@ class _TableVerification:
 
     def _commit_findings(self, start: Beginning) -> list[Finding]:
         findings: list[Finding] = []
-        for bucket in range(self._bucket_count):
+        for bucket in range(self._commit_bucket_count):
             findings += self._findings_of_chunks(bucket, start)
         return sorted(findings, key=commit_order)
 
