@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from sharegroup.spark.held_ranges import without_unreadable
 from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.silent_broker import SilentBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -50,15 +52,31 @@ def create_topic(broker: KafkaBroker, log: Log, topic: str) -> None:
     eventually(lambda: not leaderless(log, topic), "the partitions have leaders")
 
 
+Failure = tuple[Callable[[Path, KafkaBroker], KafkaBroker], Callable[[Any], None], Callable[[Any], None]]
+"""Makes the second broker, lets it fail, and brings it back."""
+KILLED: Failure = (
+    lambda folder, first: KafkaBroker("4.3.1", folder, joins=first),
+    KafkaBroker.kill,
+    KafkaBroker.start,
+)
+SILENT: Failure = (
+    lambda folder, first: SilentBroker("4.3.1", folder, joins=first),
+    SilentBroker.fall_silent,
+    SilentBroker.answer_again,
+)
+
+
+@pytest.mark.parametrize("failure", [KILLED, SILENT], ids=["killed", "silent"])
 def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
-    kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
+    kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path, failure: Failure
 ) -> None:
+    make, fail, bring_back = failure
     # The second broker may lead no topic but this one.
     site.start()
     topic = site.new_name("records")
     # Waiting records are returned after half of the lock's duration: no read may wait for so long.
     group_id = site.new_group(share_record_lock_duration_ms="60000")
-    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
+    with make(tmp_path / "second", kafka_to_kill) as second:
         create_topic(kafka_to_kill, site.log, topic)
         for partition in range(2):
             site.log.append(topic, partition, [NewRecord(None, b"v")] * RECORDS)
@@ -74,11 +92,11 @@ def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
             # From then on the group acquires records of both.
             site.until(lambda: all(delivered(consumer, p) for p in range(2)), "both partitions are delivered")
             consumer.commit_sync()
-        second.kill()
+        fail(second)
         with site.consumer(group_id, topic) as consumer:
             site.until(lambda: delivered(consumer, 0) == RECORDS, "the other partition is delivered")
-            second.start()
-            site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once it has a leader")
+            bring_back(second)
+            site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once its leader answers")
     assert set(counts.values()) == {1}
 
 

@@ -26,8 +26,16 @@ class _Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """End all connections."""
-        for each in (self._listener, *self._sockets):
+        """End all connections, and accept no more."""
+        self._listener.close()
+        self.end_connections()
+
+    def end_connections(self) -> None:
+        """End all connections: what was sent meanwhile is lost."""
+        ended, self._sockets = self._sockets, []
+        for each in ended:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     def _accept(self) -> None:
@@ -57,6 +65,11 @@ class SilentBroker(KafkaBroker):
     def fall_silent(self) -> None:
         """Answer no client any more."""
         self._proxy.is_silent.set()
+
+    def answer_again(self) -> None:
+        """Answer the clients again: they connect anew."""
+        self._proxy.is_silent.clear()
+        self._proxy.end_connections()
 
     def __enter__(self) -> Self:
         super().__enter__()
