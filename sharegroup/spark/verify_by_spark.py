@@ -34,8 +34,8 @@ from sharegroup.state.fold import SHARE_PARTITION_TYPES
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, StoredRows, decoded
 from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, damage_of
 
-ROWS_PER_TASK = 100_000
-"""Rows that a task checks, more or less: they are in its memory together, 1 KB each."""
+ROWS_PER_TASK = 50_000
+"""Rows that a task checks, more or less: they are in its memory together, some 3 KB each."""
 
 _DAY_MS = 86_400_000
 _FILES_PER_TASK = 64
@@ -185,7 +185,8 @@ def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame
         F.explode(seams).alias("chunk"),
         "payload",
     )
-    return counted.unionByName(marked).repartition(task_count, "chunk")
+    # Tasks of equal size: hashes of few keys would give some of them twice as many rows as others.
+    return counted.unionByName(marked).repartitionById(task_count, _task("chunk", task_count))
 
 
 def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
@@ -196,14 +197,21 @@ def _by_segment(rows: DataFrame, task_count: int) -> DataFrame:
     of_partitions = rows.where(
         _is(*SHARE_PARTITION_TYPES) | (_is(RecordType.TABLE_SNAPSHOT) & (F.col("partition") >= 0))
     )
-    undated = of_partitions.drop(PARTITION_COLUMN)
-    return undated.withColumn(SEGMENT, F.explode(segments)).repartition(task_count, *SEGMENT_COLUMNS)
+    divided = of_partitions.drop(PARTITION_COLUMN).withColumn(SEGMENT, F.explode(segments))
+    # The segments of a share-partition follow each other, so tasks get equally many.
+    number = F.hash(*(name for name in SEGMENT_COLUMNS if name != SEGMENT)).cast("bigint") + F.col(SEGMENT)
+    return divided.repartitionById(task_count, _task(number, task_count))
 
 
 def _by_share_partition(rows: DataFrame, task_count: int) -> DataFrame:
     """Return the rows of chains, those of a share-partition together and in fold order."""
     chained = rows.where(_is(*CHAIN_TYPES) & (F.col("partition") >= 0)).select(*CHAIN_COLUMNS)
     return chained.repartition(task_count, *CHAIN_KEY).sortWithinPartitions(*CHAIN_KEY, *fold_order_columns())
+
+
+def _task(number: Column | str, task_count: int) -> Column:
+    """Return the task of rows with a number: rows with the next one are in the next task."""
+    return F.pmod(number, F.lit(task_count)).cast("int")
 
 
 def _is(*kinds: RecordType) -> Column:

@@ -93,6 +93,9 @@ class SpilledRows:
         Raises:
             TemporaryFilesError: the disk is full or failed.
         """
+        if self._buffered and self._buffered_bytes + rows.nbytes > self._most_buffered_bytes:
+            # Before, not after: a long history would reach a higher peak than a short one.
+            self._flush()
         if rows.num_rows:
             self._buffered.append(rows)
             self._buffered_bytes += rows.nbytes

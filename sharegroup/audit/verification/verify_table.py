@@ -39,7 +39,7 @@ _ROW_BYTES = 100
 _MOST_BUCKETS = 8_192
 _BUCKETS_OF_COMMITS = 4
 """Buckets whose commits are checked together: a count takes a twentieth of the memory of a row."""
-_FEW_BYTES = 4 * 1024 * 1024
+_FEW_BYTES = 2 * 1024 * 1024
 """Rows in memory of each kind that a history has few of."""
 CHAIN_KEY = ("group_id", "topic_id", "partition")
 """Columns that name a share-partition."""
