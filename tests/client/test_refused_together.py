@@ -23,7 +23,7 @@ from sharegroup.protocol.messages import parsed
 from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from tests.client.processor_peer import ProcessorPeer
 
-ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 TIMEOUT_MS = 60_000
 FETCH = FetchSettings(max_records=5, batch_size=5, acquire_mode=AcquireMode.RECORD_LIMIT)
 SETTINGS = MemberSettings(group_id="g", fetch=FETCH, sends_refused_apart=True)
@@ -140,7 +140,8 @@ def test_a_later_acknowledgement_replaces_one_that_is_sent_apart(start: Start) -
     assert (0, 4, "ACCEPT", None) in words(results)
 
 
-@pytest.mark.parametrize(("type_of_others", "keeps_locks"), [(RENEW, True), (ACCEPT, False)])
+# Not ACCEPT: the start offset would pass the lost records, and what is below it is passed over without an error.
+@pytest.mark.parametrize(("type_of_others", "keeps_locks"), [(RENEW, True), (RELEASE, False)])
 def test_the_close_sends_all_that_is_sent_apart(
     type_of_others: AcknowledgeType, keeps_locks: bool, start: Start
 ) -> None:
