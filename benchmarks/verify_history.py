@@ -5,8 +5,9 @@
 The history is generated and not measured (`benchmarks/history.py`). CPU is that of all processes of the run, for each
 transition. Memory is the proportional set size (PSS) of all of them, which is sampled; the peak of their sum counts, or
 that of the resident memory of the first one, which needs no samples, if it is higher. It is to grow with the heap that
-Spark is given and not with the history. Time a transition and memory of the longest history are compared with those of
-the shortest. 100 million transitions need half a GB on the disk, and 4 GB while they are verified.
+Spark is given and not with the history, so a warm-up lets the JVM use its heap first. Time a transition and memory of
+the longest history are compared with those of the shortest: medians of the rounds, where a round is under 30 s. 100
+million transitions need half a GB on the disk, and 4 GB while they are verified.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import argparse
 import multiprocessing
 import os
 import resource
+import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 from unittest.mock import patch
 
 from benchmarks.history import History, write_history
-from benchmarks.report import Figure, check_load, print_figures, print_head
+from benchmarks.report import Figure, check_load, print_figures, print_head, print_round, print_rounds, round_numbers
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.audit.verification.verify_table import verify_table
 from sharegroup.config.broker import BrokerConfig
@@ -49,8 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--share-partitions", type=int, nargs="+", default=[1_000, 1], help="number of them")
     parser.add_argument("--by", choices=_WAYS, nargs="+", default=_WAYS, help="with Spark, or without a JVM")
     parser.add_argument("--cores", type=int, default=2, help="cores of Spark")
-    parser.add_argument("--heap", default="1g", help="heap of the driver's JVM")
+    parser.add_argument("--heap", default="512m", help="heap of the driver's JVM")
     parser.add_argument("--rows-per-task", type=int, default=ROWS_PER_TASK, help="rows that a task checks")
+    parser.add_argument("--rounds", type=int, default=5, help="verifications of a history; one of 30 s is not repeated")
+    parser.add_argument("--warm-up", type=int, default=4, help="verifications of the shortest by Spark, uncounted")
     parser.add_argument("--folder", type=Path, help="folder for a new folder with all data (default: the system's)")
     parser.add_argument("--any-load", action="store_true", help="measure on a busy machine, too")
     options = parser.parse_args(arguments)
@@ -58,7 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=options.folder) as folder:
         print_head(options, Path(folder))
         with patch.dict(os.environ, SPARK_LOCAL_DIRS=folder, TMPDIR=folder):
-            print_figures(_figures(options, folder))
+            costs = list(_costs(options, folder))
+            for rounds in costs:
+                print_rounds([cost.figures for cost in rounds])
+            print_figures(_ratios([_median(rounds) for rounds in costs]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,13 @@ class _Cost:
         ]
 
 
-def _figures(options: argparse.Namespace, folder: str) -> list[Figure]:
-    costs = list(_costs(options, folder))
-    return [*(figure for cost in costs for figure in cost.figures), *_ratios(costs)]
+def _median(rounds: Sequence[_Cost]) -> _Cost:
+    return replace(
+        rounds[0],
+        duration_s=statistics.median(cost.duration_s for cost in rounds),
+        cpu_s=statistics.median(cost.cpu_s for cost in rounds),
+        memory_bytes=round(statistics.median(cost.memory_bytes for cost in rounds)),
+    )
 
 
 def _ratios(costs: Sequence[_Cost]) -> list[Figure]:
@@ -113,24 +125,28 @@ def _ratios(costs: Sequence[_Cost]) -> list[Figure]:
     return figures
 
 
-def _costs(options: argparse.Namespace, folder: str) -> Iterator[_Cost]:
+def _costs(options: argparse.Namespace, folder: str) -> Iterator[list[_Cost]]:
+    """Verify each history in each way; yield the costs of its rounds."""
     histories: dict[str, History] = {}
-    for millions in options.millions:
+    for millions in sorted(options.millions):
         for count in options.share_partitions:
             path = str(Path(folder, f"state-{millions}-{count}"))
             histories[path] = _in_new_process(write_history, path, int(millions * 1_000_000), count)
     if "table" in options.by:
         for path, history in histories.items():
-            yield _in_new_process(_measured, "table", path, history, _without_spark)
+            yield [
+                _in_new_process(_measured, "table", path, history, _without_spark)
+                for _ in round_numbers(options.rounds)
+            ]
     if "spark" in options.by:
         settings = {"spark.master": f"local[{options.cores}]", "spark.driver.memory": options.heap}
         spark = build_session("benchmark", settings)
+        by_spark = partial(verify_by_spark, spark, broker=BrokerConfig(), rows_per_task=options.rows_per_task)
+        for _ in range(options.warm_up):
+            for path in list(histories)[: len(options.share_partitions)]:
+                by_spark(path)
         for path, history in histories.items():
-
-            def by_spark(path: str) -> Verification:
-                return verify_by_spark(spark, path, BrokerConfig(), rows_per_task=options.rows_per_task)
-
-            yield _measured("spark", path, history, by_spark)
+            yield [_measured("spark", path, history, by_spark) for _ in round_numbers(options.rounds)]
         spark.stop()
 
 
@@ -156,7 +172,7 @@ def _measured(way: str, path: str, history: History, verify: Callable[[str], Ver
     assert verification.transition_count == history.transition_count
     share_partitions = Path(path).name.rpartition("-")[2]
     cost = _Cost(f"{way}.{share_partitions}", history.transition_count, duration_s, cpu_s, memory.peak_bytes)
-    print(*cost.figures, sep="\n", flush=True)
+    print_round(cost.name, cost.figures)
     return cost
 
 

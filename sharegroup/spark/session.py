@@ -40,6 +40,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
+    # Arrow's own allocators keep what the tasks of a worker have freed: 50 MB of each, and more with each task.
+    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 """Settings of a new session; those of spark-submit, its flags or its defaults file win."""
 
