@@ -371,8 +371,7 @@ class MemberProtocol:
 
     def _return_idle(self, at: Instant) -> None:
         """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
-        idle_at_ms = self._idle_at_ms
-        if self.waiting and idle_at_ms is not None and at.now_ms >= idle_at_ms:
+        if self.waiting and (idle_at_ms := self._idle_at_ms) is not None and at.now_ms >= idle_at_ms:
             self.pace.went_stale()
             self.return_waiting("the application polls no more", at)
 
@@ -384,8 +383,7 @@ class MemberProtocol:
         return self._last_poll_ms + interval_ms
 
     def _lapse_if_due(self, now_ms: int) -> None:
-        lapse_at_ms = self._lapse_at_ms
-        if lapse_at_ms is not None and now_ms >= lapse_at_ms:
+        if (lapse_at_ms := self._lapse_at_ms) is not None and now_ms >= lapse_at_ms:
             self._has_lapsed = True
             self.membership.leave()
 

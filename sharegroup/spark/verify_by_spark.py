@@ -21,7 +21,7 @@ from sharegroup.audit.verification.findings import MOST_FINDINGS, Finding, Verif
 from sharegroup.audit.verification.group_rows import GroupRows, TableContext
 from sharegroup.audit.verification.quick_segments import check_segments
 from sharegroup.audit.verification.row_columns import SEGMENT, SEGMENT_COLUMNS
-from sharegroup.audit.verification.row_counts import ALIKE_COLUMNS, WITHOUT_COMMIT, WRONG_DATE, RowCounts
+from sharegroup.audit.verification.row_counts import ALIKE_COLUMNS, DAY_MS, WITHOUT_COMMIT, WRONG_DATE, RowCounts
 from sharegroup.audit.verification.state_chain import CHAIN_COLUMNS, CHAIN_TYPES, check_chains, check_unknown
 from sharegroup.audit.verification.verify_table import CHAIN_KEY, damage_findings, last_commit_findings
 from sharegroup.config.broker import BrokerConfig
@@ -37,7 +37,6 @@ from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, dam
 ROWS_PER_TASK = 50_000
 """Rows that a task checks, more or less: they are in its memory together, some 3 KB each."""
 
-_DAY_MS = 86_400_000
 _FILES_PER_TASK = 64
 _LEAVE_OUT_FILES = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
@@ -164,7 +163,7 @@ def _damaged_files(spark: SparkSession, scan: TableScan) -> list[DamagedFile]:
 def _by_chunk(rows: DataFrame, markers: DataFrame, task_count: int) -> DataFrame:
     """Return counts of rows and markers, those of a chunk together."""
     offset = F.col("request_offset")
-    date = F.date_from_unix_date(F.floor(F.col("time_ms") / _DAY_MS).cast("int")).cast("string")
+    date = F.date_from_unix_date(F.floor(F.col("time_ms") / DAY_MS).cast("int")).cast("string")
     counted = (
         rows.where(~F.col("record_type").isin([kind.value for kind in WITHOUT_COMMIT]))
         .withColumn(WRONG_DATE, F.when(F.col(PARTITION_COLUMN) == date, "").otherwise(F.col(PARTITION_COLUMN)))

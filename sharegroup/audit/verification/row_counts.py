@@ -31,7 +31,7 @@ ALIKE_COLUMNS = ("commit_id", "leader_epoch", "record_type", "group_id", "reques
 
 WRONG_DATE = "wrong_date"
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 _LARGEST = 1 << 62
 _KINDS = {kind.value: kind for kind in RecordType}
 
@@ -283,7 +283,7 @@ def _wrong_dates(rows: pa.Table) -> pa.ChunkedArray:
     for date in pc.unique(wrong).to_pylist():
         begin_ms = _begin_ms(date)
         if begin_ms is not None:
-            is_of_day = pc.and_(pc.greater_equal(time_ms, begin_ms), pc.less(time_ms, begin_ms + _DAY_MS))
+            is_of_day = pc.and_(pc.greater_equal(time_ms, begin_ms), pc.less(time_ms, begin_ms + DAY_MS))
             wrong = pc.if_else(pc.and_(pc.equal(wrong, date), is_of_day), "", wrong)
     return wrong
 
