@@ -6,8 +6,8 @@ as Arrow batches. The driver holds the few rows of groups, and the findings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,9 @@ ROWS_PER_TASK = 50_000
 """Rows that a task checks, more or less: they are in its memory together, some 3 KB each."""
 
 _FILES_PER_TASK = 64
-_LEAVE_OUT_FILES = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+_READ_WHAT_IS_LEFT = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
+"""Leave out data files that Spark cannot read."""
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 _RESULT_SCHEMA = pa.schema(
     {
@@ -87,7 +89,7 @@ def verify_by_spark(
     # One version for all jobs, whatever a processor commits meanwhile.
     address = spark_address(path)
     table = address.reader(spark.read).format("delta").option("versionAsOf", scan.version)
-    with _reading_what_is_left(spark) if damaged else nullcontext():
+    with _settings(spark, _READ_WHAT_IS_LEFT if damaged else {}):
         verification = _verified(table.load(address.path), broker, group_id, scan.last_commit_id, rows_per_task)
     verification.findings[:0] = damage_findings(damaged)
     verification.finding_count += len(damaged)
@@ -95,19 +97,19 @@ def verify_by_spark(
 
 
 @contextmanager
-def _reading_what_is_left(spark: SparkSession) -> Iterator[None]:
-    """Let Spark leave out data files that it cannot read; afterwards the session has its own settings again."""
-    own = {key: spark.conf.get(key, None) for key in _LEAVE_OUT_FILES}
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let the session have some settings; afterwards it has its own again."""
+    own = {key: spark.conf.get(key, None) for key in settings}
     try:
-        for key in _LEAVE_OUT_FILES:
-            spark.conf.set(key, "true")
+        for key, value in settings.items():
+            spark.conf.set(key, value)
         yield
     finally:
-        for key, value in own.items():
-            if value is None:
+        for key, before in own.items():
+            if before is None:
                 spark.conf.unset(key)
             else:
-                spark.conf.set(key, value)
+                spark.conf.set(key, before)
 
 
 def _verified(
@@ -127,7 +129,9 @@ def _verified(
     if group_id is None:
         verification.add(last_commit_findings(last_commit_id, last))
         verification.add(start.findings)
-        of_commits = _results(_by_chunk(rows, markers, task_count), partial(_check_chunks, start))
+        # In the few tasks of a session for small batches, the counts of a long history would not fit into the heap.
+        with _settings(rows.sparkSession, {_SHUFFLE_PARTITIONS: str(task_count)}):
+            of_commits = _results(_by_chunk(rows, markers, task_count), partial(_check_chunks, start))
         verification.add(sorted(_findings(of_commits), key=commit_order))
         _count(verification, of_commits)
     # 2. Groups.

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from sharegroup.errors import TemporaryFilesError
 
-_MOST_BUFFERED_BYTES = 48 * 1024 * 1024
+_MOST_BUFFERED_BYTES = 96 * 1024 * 1024
 _MOST_GROUPS = 1_024
-"""Groups into which the rows in memory are divided when they go to the disk: of 48 MiB, each has some 140 rows."""
+"""Groups into which the rows in memory are divided when they go to the disk: of 96 MiB, each has some 280 rows."""
 _MOST_PIECES = 200
 """Pieces that are buffered as they came: each takes some 10 KB beside its rows."""
 _FACTOR = 104_729
@@ -59,7 +59,7 @@ class SpilledRows:
         name: its name.
         bucket_count: number of buckets.
         bucket_of: divides the rows.
-        most_buffered_bytes: bytes of rows that stay in memory; None is 48 MiB.
+        most_buffered_bytes: bytes of rows that stay in memory; None is 96 MiB.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,10 +86,24 @@ def test_a_group_alone_is_checked_by_the_bounds_of_its_processor(spark: SparkSes
 @pytest.mark.parametrize("partition_count", [1, 7])
 def test_a_long_history_is_divided_among_tasks(spark: SparkSession, tmp_path: Path, partition_count: int) -> None:
     history = write_history(str(tmp_path / "state"), 6_000, partition_count)
-    verification = verify_by_spark(spark, str(tmp_path / "state"), BROKER, rows_per_task=1_000)
+    shuffle_partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.sparkContext.setJobGroup(f"verify-{partition_count}", "")
+    verification = verify_by_spark(spark, str(tmp_path / "state"), BROKER, rows_per_task=400)
     assert verification.findings == []
     assert verification.transition_count == history.transition_count
     assert verification == verify_table(str(tmp_path / "state"), BROKER)
+    task_count, task_counts = -(-history.row_count // 400), task_counts_of(spark, f"verify-{partition_count}")
+    # Commits, segments and chains; and the counts of commits, with a task for the markers.
+    assert (task_counts[task_count], task_counts[task_count + 1]) == (3, 1)
+    assert spark.conf.get("spark.sql.shuffle.partitions") == shuffle_partitions
+
+
+def task_counts_of(spark: SparkSession, group: str) -> Counter[int]:
+    """Return number of tasks → stages of a job group that have so many."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return Counter(stage.numTasks for stage in stages if stage is not None)
 
 
 @pytest.fixture
