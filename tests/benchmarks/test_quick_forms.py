@@ -144,9 +144,9 @@ def test_dashboard_cost(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verify_history(capsys: pytest.CaptureFixture[str]) -> None:
     """Without Spark, whose session would be that of other tests."""
-    results = figures(verify_history.main, "--millions 0.01 0.02 --share-partitions 4 --by table --rounds 2", capsys)
+    results = figures(verify_history.main, "--millions 0.01 0.02 --share-partitions 4 1 --by table --rounds 2", capsys)
     each = ["rate", "duration", "cpu", "memory"]
-    assert [name.rpartition(".")[2] for name in results] == [*each * 2, "time_ratio", "memory_ratio"]
+    assert [name.rpartition(".")[2] for name in results] == [*each * 4, *["time_ratio", "memory_ratio"] * 2]
     assert all(value > 0 for value in results.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
@@ -83,16 +84,28 @@ def test_a_group_alone_is_checked_by_the_bounds_of_its_processor(spark: SparkSes
     assert verification.row_count == sum(row.group_id == group_id for row in rows)
 
 
+@pytest.fixture
+def job_group(spark: SparkSession) -> Iterator[str]:
+    """The group of all jobs of this test."""
+    group = f"verify-{uuid4().hex[:8]}"
+    spark.sparkContext.setJobGroup(group, "")
+    yield group
+    for key in ("spark.jobGroup.id", "spark.job.description"):
+        # Spark takes None for no value; its stub does not say so.
+        spark.sparkContext.setLocalProperty(key, None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("partition_count", [1, 7])
-def test_a_long_history_is_divided_among_tasks(spark: SparkSession, tmp_path: Path, partition_count: int) -> None:
+def test_a_long_history_is_divided_among_tasks(
+    spark: SparkSession, job_group: str, tmp_path: Path, partition_count: int
+) -> None:
     history = write_history(str(tmp_path / "state"), 6_000, partition_count)
     shuffle_partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.sparkContext.setJobGroup(f"verify-{partition_count}", "")
     verification = verify_by_spark(spark, str(tmp_path / "state"), BROKER, rows_per_task=400)
     assert verification.findings == []
     assert verification.transition_count == history.transition_count
     assert verification == verify_table(str(tmp_path / "state"), BROKER)
-    task_count, task_counts = -(-history.row_count // 400), task_counts_of(spark, f"verify-{partition_count}")
+    task_count, task_counts = -(-history.row_count // 400), task_counts_of(spark, job_group)
     # Commits, segments and chains; and the counts of commits, with a task for the markers.
     assert (task_counts[task_count], task_counts[task_count + 1]) == (3, 1)
     assert spark.conf.get("spark.sql.shuffle.partitions") == shuffle_partitions
