@@ -27,7 +27,7 @@ from tests.support.kafka_broker import KafkaBroker
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
 LARGE_LOCKS = 1_000_000
-"""Records that a worker's group may lock in a share-partition: as many as a range has."""
+"""Records that a worker's group may lock in a share-partition: all those of a topic of 4 million in 4 partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
+    # The peers' JVM may take a quarter of the machine's memory.
+    parser.add_argument("--driver-memory", default="4g", help="heap of Spark's JVM, as of spark-submit")
     parser.add_argument("--warm-up-rounds", type=int, default=2, help="rounds before those that count")
     return parser
 
@@ -86,7 +88,7 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
 def measure(options: argparse.Namespace, all_rounds: AllRounds) -> None:
     """Measure in a new session and on a new broker."""
     with open_broker(options) as (broker, folder):
-        spark = build_session("benchmark")
+        spark = build_session("benchmark", {"spark.driver.memory": options.driver_memory})
         print_rounds(all_rounds(options, spark, broker, folder))
         spark.stop()
 

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from sharegroup.cli.main import program
+from sharegroup.spark.session import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 BUNDLE = ROOT / "conf" / "databricks.yml"
@@ -63,6 +64,22 @@ def test_every_task_runs_on_a_cluster_of_its_job(bundle: dict[str, Any]) -> None
     for job in bundle["resources"]["jobs"].values():
         clusters = {cluster["job_cluster_key"] for cluster in job["job_clusters"]}
         assert {task["job_cluster_key"] for task in job["tasks"]} == clusters
+
+
+KAFKA_SETTINGS = {key: value for key, value in SETTINGS.items() if key.startswith("spark.kafka.")}
+
+
+def test_every_cluster_has_the_settings_of_a_worker(bundle: dict[str, Any]) -> None:
+    jobs = bundle["resources"]["jobs"].values()
+    settings = [cluster["new_cluster"]["spark_conf"] for job in jobs for cluster in job["job_clusters"]]
+    assert len(KAFKA_SETTINGS) == 4
+    assert len(settings) == len(jobs)
+    assert all(KAFKA_SETTINGS.items() <= each.items() for each in settings)
+
+
+def test_the_operators_handbook_has_the_settings_of_a_worker() -> None:
+    handbook = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^(spark\.kafka\.\S+) +(\S+)$", handbook, re.MULTILINE)) == KAFKA_SETTINGS
 
 
 def test_every_variable_is_declared_and_used(bundle: dict[str, Any]) -> None:

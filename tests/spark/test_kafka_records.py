@@ -1,11 +1,18 @@
-"""Which spans of offsets are read for acquired ranges."""
+"""Which spans of offsets are read for acquired ranges, and what reading them leaves behind."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
+from uuid import uuid4
 
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.broker import fill
 from sharegroup.client.held_records import HeldRange
-from sharegroup.spark.acquired_records import MAX_READS, SKIPPED_OFFSETS, spans_of
+from sharegroup.spark.acquired_records import MAX_READS, SKIPPED_OFFSETS, kafka_records, spans_of
+from tests.support.eventually import eventually
+from tests.support.kafka_broker import KafkaBroker
 
 FAR = SKIPPED_OFFSETS + 1
 
@@ -40,3 +47,53 @@ def test_the_narrowest_gaps_are_read_along_when_there_are_too_many() -> None:
     assert len(spans) == MAX_READS
     assert spans[0] == (0, starts[3] + 1)
     assert spans[1:] == [(start, start + 1) for start in starts[4:]]
+
+
+RECORDS = 2_000
+READS = 5
+
+
+@pytest.mark.spark
+def test_records_of_ended_reads_leave_the_memory(spark: SparkSession, kafka_4_3_1: KafkaBroker) -> None:
+    """Each read has consumers of its own, and a consumer keeps what it polled last, beyond its range, too."""
+    topic = f"t-{uuid4().hex[:8]}"
+    with kafka_4_3_1.open_log() as log:
+        log.create_topic(topic, 1)
+        fill(kafka_4_3_1, topic, {0: RECORDS}, b"x")
+        for first in range(0, READS * 100, 100):
+            records = kafka_records(spark, log.config, [HeldRange("id", topic, 0, first, first + 99, 1)])
+            assert records.count() == 100
+    assert instances(spark, CONSUMER_RECORD) >= RECORDS
+    eventually(
+        lambda: instances(spark, CONSUMER_RECORD) < RECORDS, "consumers of ended reads keep no records", pause_s=1
+    )
+
+
+CONSUMER_RECORD = "org.apache.kafka.clients.consumer.ConsumerRecord"
+
+
+def instances(spark: SparkSession, class_name: str) -> int:
+    """Return the number of reachable objects of a class in the driver's JVM."""
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    assert jvm is not None
+    assert gateway is not None
+
+    def array(of_class: object, *elements: object) -> Any:
+        made = gateway.new_array(of_class, len(elements))
+        for index, element in enumerate(elements):
+            made[index] = element
+        return made
+
+    java = jvm.java.lang
+    # By the interface: the server's class belongs to a package that is closed.
+    types = ("javax.management.ObjectName", "java.lang.String", "[Ljava.lang.Object;", "[Ljava.lang.String;")
+    classes = array(java.Class, *map(java.Class.forName, types))
+    invoke = java.Class.forName("javax.management.MBeanServer").getMethod("invoke", classes)
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    given, signature = array(java.Object, array(java.String)), array(java.String, types[3])
+    arguments = array(java.Object, commands, "gcClassHistogram", given, signature)
+    # A line: number, instances, bytes, class, and the module of some.
+    lines: list[str] = invoke.invoke(server, arguments).splitlines()
+    counts = {words[3]: int(words[1]) for line in lines if len(words := line.split()) >= 4 and words[1].isdigit()}
+    return counts.get(class_name, 0)
