@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """The arguments."""
     made = worker_parser(__doc__)
     # One worker, as there is one consumer. A range has the records of two partitions, so a job keeps both cores busy.
-    made.set_defaults(workers=1, range_records=2_000_000, warm_up_rounds=8)
+    made.set_defaults(workers=1, range_records=2_000_000, warm_up_rounds=12)
     made.add_argument("--default-records", type=int, default=10_000, help="records of the worker with 2,000 locks")
     return made
 

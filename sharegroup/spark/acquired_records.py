@@ -35,8 +35,8 @@ _SETTINGS = {
     # With Kafka's default of 500, reading takes nearly twice as long. Larger fetches would read little faster, and
     # fill the heap: Spark keeps up to 64 consumers, each with a fetch in advance.
     "kafka.max.poll.records": "5000",
-    # By default a socket takes in 64 KB before the task reads on, so the rest of the next fetch waits at the broker. With
-    # the limits of the system all of it arrives while the task works.
+    # By default a socket takes in 64 KB before the task reads on, so the rest of the next fetch waits at the broker.
+    # With the limits of the system all of it arrives while the task works.
     "kafka.receive.buffer.bytes": "-1",
 }
 _SCHEMA = (

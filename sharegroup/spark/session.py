@@ -42,8 +42,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
     # Arrow's own allocators keep what the tasks of a worker have freed: 50 MB of each, and more with each task.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
-    # Each read of a range has consumers of its own. By default Spark keeps them, and the megabyte that each polled last,
-    # for five minutes after the read: some hundred small ranges fill a heap of a gigabyte.
+    # Each read of a range has consumers of its own. By default Spark keeps them, and the megabyte that each polled
+    # last, for five minutes after the read: some hundred small ranges fill a heap of a gigabyte.
     "spark.kafka.consumer.cache.timeout": "10s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",

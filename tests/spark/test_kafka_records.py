@@ -91,8 +91,8 @@ def instances(spark: SparkSession, class_name: str) -> int:
     invoke = java.Class.forName("javax.management.MBeanServer").getMethod("invoke", classes)
     server = java.management.ManagementFactory.getPlatformMBeanServer()
     commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
-    given, signature = array(java.Object, array(java.String)), array(java.String, types[3])
-    arguments = array(java.Object, commands, "gcClassHistogram", given, signature)
+    options, signature = array(java.Object, array(java.String)), array(java.String, types[3])
+    arguments = array(java.Object, commands, "gcClassHistogram", options, signature)
     # A line: number, instances, bytes, class, and the module of some.
     lines: list[str] = invoke.invoke(server, arguments).splitlines()
     counts = {words[3]: int(words[1]) for line in lines if len(words := line.split()) >= 4 and words[1].isdigit()}
