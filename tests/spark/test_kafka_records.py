@@ -51,6 +51,8 @@ def test_the_narrowest_gaps_are_read_along_when_there_are_too_many() -> None:
 
 RECORDS = 2_000
 READS = 5
+READ_RECORDS = 100
+CONSUMER_RECORD = "org.apache.kafka.clients.consumer.ConsumerRecord"
 
 
 @pytest.mark.spark
@@ -60,16 +62,14 @@ def test_records_of_ended_reads_leave_the_memory(spark: SparkSession, kafka_4_3_
     with kafka_4_3_1.open_log() as log:
         log.create_topic(topic, 1)
         fill(kafka_4_3_1, topic, {0: RECORDS}, b"x")
-        for first in range(0, READS * 100, 100):
-            records = kafka_records(spark, log.config, [HeldRange("id", topic, 0, first, first + 99, 1)])
-            assert records.count() == 100
-    assert instances(spark, CONSUMER_RECORD) >= RECORDS
+        for first in range(0, READS * READ_RECORDS, READ_RECORDS):
+            acquired = HeldRange("id", topic, 0, first, first + READ_RECORDS - 1, 1)
+            assert kafka_records(spark, log.config, [acquired]).count() == READ_RECORDS
+    wanted = READS * READ_RECORDS
+    assert instances(spark, CONSUMER_RECORD) > wanted
     eventually(
-        lambda: instances(spark, CONSUMER_RECORD) < RECORDS, "consumers of ended reads keep no records", pause_s=1
+        lambda: instances(spark, CONSUMER_RECORD) <= wanted, "consumers of ended reads keep no records", pause_s=1
     )
-
-
-CONSUMER_RECORD = "org.apache.kafka.clients.consumer.ConsumerRecord"
 
 
 def instances(spark: SparkSession, class_name: str) -> int:
