@@ -79,7 +79,7 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
-    # The peers' JVM may take a quarter of the machine's memory.
+    # Kafka's own consumer may take a quarter of the machine's memory: that is Java's default.
     parser.add_argument("--driver-memory", default="4g", help="heap of Spark's JVM, as of spark-submit")
     parser.add_argument("--warm-up-rounds", type=int, default=2, help="rounds before those that count")
     return parser
