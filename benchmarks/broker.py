@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,14 +99,25 @@ def site_on(broker: KafkaBroker, folder: Path, values: Mapping[str, object] | No
     return Site(folder, config, overrides, load_settings(config, {}, overrides))
 
 
-def fill(broker: KafkaBroker, topic: str, record_counts: Mapping[int, int], value: bytes) -> None:
+def random_values(size_bytes: int) -> Iterator[bytes]:
+    """Return values without end, as Kafka's kafka-producer-perf-test makes them: random capital letters.
+
+    They are the same in each run. Equal values would flatter a sink that compresses.
+    """
+    capitals = bytes(ord("A") + byte % 26 for byte in range(256))
+    source = random.Random(0)
+    while True:
+        yield source.randbytes(size_bytes).translate(capitals)
+
+
+def fill(broker: KafkaBroker, topic: str, record_counts: Mapping[int, int], values: Iterator[bytes]) -> None:
     """Produce records as a Java producer does, all partitions in turn until each has its number.
 
     Args:
         broker: where the topic is.
         topic: its name.
         record_counts: partition → its records.
-        value: of each record.
+        values: those of the records, in their order; more than there are records.
     """
     config = {"bootstrap.servers": broker.bootstrap_servers, "batch.size": PRODUCED_BATCH_BYTES, "linger.ms": 1_000}
     producer = confluent_kafka.Producer(config)
@@ -113,7 +125,7 @@ def fill(broker: KafkaBroker, topic: str, record_counts: Mapping[int, int], valu
     for number in range(max(record_counts.values())):
         for partition, count in record_counts.items():
             if number < count:
-                producer.produce(topic, value, partition=partition)
+                producer.produce(topic, next(values), partition=partition)
                 produced += 1
                 if produced % QUEUED_RECORDS == 0:
                     producer.flush()

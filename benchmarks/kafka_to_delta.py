@@ -25,7 +25,7 @@ from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
 from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.spark.acquired_records import CountedRecords, acquired_records
+from sharegroup.spark.acquired_records import RecordCount, acquired_records
 from tests.support.kafka_broker import KafkaBroker
 
 TARGET_RATIO = 0.8
@@ -98,9 +98,10 @@ def range_steps(site: WorkerSite, folder: Path, options: argparse.Namespace) -> 
         with timed(seconds, "reading"):
             records.write.format("noop").mode("append").save()
         with timed(seconds, "reading and counting"):
-            counted = CountedRecords(records)
-            counted.records.write.format("noop").mode("append").save()
-            counted.count()
+            count = RecordCount()
+            counted = acquired_records(site.spark, site.settings.log, first.ranges, count).select(COLUMNS)
+            counted.write.format("noop").mode("append").save()
+            count.value()
         with timed(seconds, "reading and Spark's append to Delta"):
             records.write.format("delta").mode("append").save(sink)
         with timed(seconds, "Spark's append of nothing to Delta"):

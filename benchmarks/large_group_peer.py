@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
+from itertools import repeat
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -59,7 +60,7 @@ def peer_rate_on(
     records = int(1_000 * members / work_ms * (_JOIN_TIMEOUT_S / 2 + warm_up_s + duration_s)) + 10_000
     with broker.open_log() as log:
         log.create_topic(topic, partitions)
-    fill(broker, topic, dict.fromkeys(range(partitions), records // partitions), b"x")
+    fill(broker, topic, dict.fromkeys(range(partitions), records // partitions), repeat(b"x"))
     start_at_earliest(broker.bootstrap_servers, topic)
     context = multiprocessing.get_context("spawn")
     joined, measuring, stop = context.Semaphore(0), context.Event(), context.Event()

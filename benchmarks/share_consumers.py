@@ -18,7 +18,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from uuid import uuid4
 
-from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
+from benchmarks.broker import add_broker_arguments, fill, open_broker, random_values, site_on
 from benchmarks.host import ProcessorHost
 from benchmarks.processes import die_with_parent
 from benchmarks.report import Figure, print_round, print_rounds, round_numbers
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
     with ProcessorHost(options.host, site):
         site.create_topic(topic, PARTITIONS)
         each = dict.fromkeys(range(PARTITIONS), options.records // PARTITIONS)
-        fill(broker, topic, each, b"x" * options.record_bytes)
+        fill(broker, topic, each, random_values(options.record_bytes))
         count = sum(each.values())
         ours, theirs = share_clients(site)
         for number in round_numbers(options.rounds):

@@ -15,6 +15,7 @@ import multiprocessing
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from multiprocessing.queues import Queue
 from pathlib import Path
 from uuid import uuid4
@@ -154,7 +155,7 @@ def figures(taken: Mapping[str, Drain], peers: Mapping[str, Drain], topics: Topi
 def _filled(site: Site, broker: KafkaBroker, shape: str, record_counts: Mapping[int, int]) -> str:
     topic = f"drain-{shape}-{uuid4().hex[:8]}"
     site.create_topic(topic, len(record_counts))
-    fill(broker, topic, record_counts, VALUE)
+    fill(broker, topic, record_counts, repeat(VALUE))
     return topic
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.broker import add_broker_arguments, fill, open_broker, site_on
+from benchmarks.broker import add_broker_arguments, fill, open_broker, random_values, site_on
 from benchmarks.report import Figure, print_round, print_rounds, round_numbers
 from sharegroup.client.admin import AdminClient
 from sharegroup.config.loader import Settings
@@ -75,7 +75,7 @@ def worker_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_broker_arguments(parser)
     parser.add_argument("--records", type=int, default=4_000_000, help="records of the topic")
-    parser.add_argument("--record-bytes", type=int, default=200, help="their size")
+    parser.add_argument("--record-bytes", type=int, default=200, help="size of their values, random letters")
     parser.add_argument("--partitions", type=int, default=4, help="partitions of the topic")
     parser.add_argument("--range-records", type=int, default=1_000_000, help="records that a worker acquires at once")
     parser.add_argument("--workers", type=int, default=2, help="workers of the share group")
@@ -110,7 +110,7 @@ def open_worker_site(
     each = dict.fromkeys(range(options.partitions), options.records // options.partitions)
     with broker.open_log() as log:
         log.create_topic(topic, options.partitions)
-        fill(broker, topic, each, b"x" * options.record_bytes)
+        fill(broker, topic, each, random_values(options.record_bytes))
         processor = ProcessorQuery(spark, settings)
         processor.start()
         try:

@@ -51,11 +51,49 @@ Partition = tuple[str, int]
 Span = tuple[int, int]
 """First offset, and the one after the last."""
 
+_COUNT = "count"
+_COUNT_TIMEOUT_S = 1.0
+"""Spark reports a count within milliseconds after the job."""
+_COUNT_POLL_S = 0.005
 
-def kafka_records(spark: SparkSession, config: KafkaConfig, ranges: Sequence[HeldRange]) -> DataFrame:
+
+class RecordCount:
+    """Counts records in the first job that reads them; a job of its own would read them all again."""
+
+    def __init__(self) -> None:
+        self._observation = Observation()
+
+    def of(self, records: DataFrame) -> DataFrame:
+        """Return the same records, counted when an action reads them; once for each count."""
+        return records.observe(self._observation, F.count("*").alias(_COUNT))
+
+    def value(self) -> int | None:
+        """Return the number of records that the first action read.
+
+        None if no action reports it, as those on `rdd` and `foreach` do not.
+        """
+        observed = self._observation._jo
+        assert observed is not None
+        give_up_at_s = time.monotonic() + _COUNT_TIMEOUT_S
+        while not observed.future().isCompleted():
+            if time.monotonic() >= give_up_at_s:
+                return None
+            threading.Event().wait(_COUNT_POLL_S)
+        return int(self._observation.get[_COUNT])
+
+
+def kafka_records(
+    spark: SparkSession, config: KafkaConfig, ranges: Sequence[HeldRange], count: RecordCount | None = None
+) -> DataFrame:
     """Return the records of held ranges of one acquisition; offsets without a record have no row.
 
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
+
+    Args:
+        spark: the session that reads them.
+        config: the cluster.
+        ranges: the ranges.
+        count: counts the records when an action reads them.
 
     Raises:
         EnvironmentNotReadyError: Spark's Kafka source is on no class path.
@@ -68,13 +106,15 @@ def kafka_records(spark: SparkSession, config: KafkaConfig, ranges: Sequence[Hel
     spans = spans_of(ranges)
     reads = [_read(spark, options, round_of_spans) for round_of_spans in _rounds(spans)]
     records = functools.reduce(DataFrame.unionAll, reads)
-    # 2. Add delivery counts; a join with the ranges also drops the gaps between them.
+    # 2. Count them and add delivery counts; a join with the ranges also drops the gaps between them. Spark drops no
+    # columns below a count, and copies each record at a projection: so the count comes before the columns are chosen.
     counts = {held.delivery_count for held in ranges}
     if len(counts) == 1 and not _has_gaps(spans, ranges):
-        counted = records.withColumn("delivery_count", F.lit(counts.pop()).cast("smallint"))
+        acquired = _counted(records, count).withColumn("delivery_count", F.lit(counts.pop()).cast("smallint"))
     else:
-        counted = records.join(F.broadcast(_delivery_counts(spark, ranges)), ["topic", "partition", "offset"])
-    return counted.select(*_COLUMNS)
+        joined = records.join(F.broadcast(_delivery_counts(spark, ranges)), ["topic", "partition", "offset"])
+        acquired = _counted(joined, count)
+    return acquired.select(*_COLUMNS)
 
 
 def spans_of(ranges: Iterable[HeldRange]) -> dict[Partition, list[Span]]:
@@ -129,7 +169,6 @@ def _read(spark: SparkSession, options: Mapping[str, str], spans: Mapping[Partit
         # Records that were deleted since have no row; the caller determines which offsets have none.
         .option("failOnDataLoss", "false")
         .load()
-        .drop("timestampType")
     )
 
 
@@ -153,36 +192,29 @@ def _delivery_counts(spark: SparkSession, ranges: Sequence[HeldRange]) -> DataFr
     return spark.createDataFrame(table).select("topic", "partition", "delivery_count", offsets)
 
 
-_COUNT = "count"
-_COUNT_TIMEOUT_S = 1.0
-"""Spark reports a count within milliseconds after the job."""
-_COUNT_POLL_S = 0.005
+def _counted(records: DataFrame, count: RecordCount | None) -> DataFrame:
+    return records if count is None else count.of(records)
 
 
-def acquired_records(spark: SparkSession, log: str | KafkaConfig, ranges: Sequence[HeldRange]) -> DataFrame:
+def acquired_records(
+    spark: SparkSession, log: str | KafkaConfig, ranges: Sequence[HeldRange], count: RecordCount | None = None
+) -> DataFrame:
     """Return the records of held ranges of one acquisition as a DataFrame.
 
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
+
+    Args:
+        spark: the session that reads them.
+        log: path or address of the embedded log, or the Kafka cluster.
+        ranges: the ranges.
+        count: counts the records when an action reads them.
     """
     if isinstance(log, KafkaConfig):
-        return kafka_records(spark, log, ranges)
+        return kafka_records(spark, log, ranges, count)
     stored = [[r.topic, r.partition, r.first_offset, r.last_offset, r.delivery_count] for r in ranges]
-    return (
-        spark.read.format(FORMAT)
-        .option("path", log)
-        .option("ranges", json.dumps(stored))
-        .load()
-        .select(
-            "topic",
-            "partition",
-            "offset",
-            "delivery_count",
-            "key",
-            "value",
-            "headers",
-            F.col("timestamp_ms").alias("timestamp"),
-        )
-    )
+    records = spark.read.format(FORMAT).option("path", log).option("ranges", json.dumps(stored)).load()
+    columns = [F.col("timestamp_ms").alias(name) if name == "timestamp" else name for name in _COLUMNS]
+    return _counted(records, count).select(*columns)
 
 
 def record_offsets(records: DataFrame) -> dict[tuple[str, int], list[int]]:
@@ -193,29 +225,3 @@ def record_offsets(records: DataFrame) -> dict[tuple[str, int], list[int]]:
     for topic, partition, offset in sorted(rows):
         offsets[topic, partition].append(offset)
     return offsets
-
-
-class CountedRecords:
-    """Counts records in the first job that reads them; a job of its own would read them all again.
-
-    Attributes:
-        records: the records to read.
-    """
-
-    def __init__(self, records: DataFrame) -> None:
-        self._observation = Observation()
-        self.records = records.observe(self._observation, F.count("*").alias(_COUNT))
-
-    def count(self) -> int | None:
-        """Return the number of records that the first action read.
-
-        None if no action reports it, as those on `rdd` and `foreach` do not.
-        """
-        observed = self._observation._jo
-        assert observed is not None
-        give_up_at_s = time.monotonic() + _COUNT_TIMEOUT_S
-        while not observed.future().isCompleted():
-            if time.monotonic() >= give_up_at_s:
-                return None
-            threading.Event().wait(_COUNT_POLL_S)
-        return int(self._observation.get[_COUNT])

@@ -23,7 +23,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import CALLS, FAILURES, WorkerMetrics
 from sharegroup.spark.acknowledgement_frame import acknowledgements_of
-from sharegroup.spark.acquired_records import CountedRecords, acquired_records, record_offsets
+from sharegroup.spark.acquired_records import RecordCount, acquired_records, record_offsets
 from sharegroup.spark.held_ranges import without_gaps, without_unreadable
 
 MAX_CALLS = 64
@@ -220,13 +220,13 @@ class HandlerCalls:
 
     def _call(self, ranges: list[HeldRange]) -> list[Acknowledgement]:
         """Call the handler once; return its acknowledgements, and gaps for offsets without a record."""
-        records = acquired_records(self._spark, self._log_address, ranges)
         if not self._has_gaps:
-            return acknowledgements_of(self._handler(records), ranges)
-        counted = CountedRecords(records)
-        frame = self._handler(counted.records)
+            return acknowledgements_of(self._handler(acquired_records(self._spark, self._log_address, ranges)), ranges)
+        count = RecordCount()
+        records = acquired_records(self._spark, self._log_address, ranges, count)
+        frame = self._handler(records)
         gaps: list[Acknowledgement] = []
-        if counted.count() != sum(held.record_count for held in ranges):
+        if count.value() != sum(held.record_count for held in ranges):
             ranges, gaps = without_gaps(ranges, record_offsets(records))
         return gaps + (acknowledgements_of(frame, ranges) if ranges else [])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.spark.acquired_records import CountedRecords
+from sharegroup.spark.acquired_records import RecordCount
 
 ACTIONS: dict[str, tuple[Callable[[DataFrame], object], int | None]] = {
     "of all": (lambda records: records.collect(), 1_000),
@@ -21,16 +21,17 @@ ACTIONS: dict[str, tuple[Callable[[DataFrame], object], int | None]] = {
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_an_action_reports_how_many_records_it_read(spark: SparkSession, name: str) -> None:
-    act, count = ACTIONS[name]
-    counted = CountedRecords(spark.range(1_000))
-    act(counted.records)
-    assert counted.count() == count
+    act, value = ACTIONS[name]
+    count = RecordCount()
+    act(count.of(spark.range(1_000)))
+    assert count.value() == value
 
 
 def test_the_first_action_counts(spark: SparkSession) -> None:
-    counted = CountedRecords(spark.range(0, 1_000, numPartitions=1))
-    assert len(counted.records.take(5)) == 5
-    counted.records.collect()
-    count = counted.count()
-    assert count is not None
-    assert count < 1_000
+    count = RecordCount()
+    records = count.of(spark.range(0, 1_000, numPartitions=1))
+    assert len(records.take(5)) == 5
+    records.collect()
+    value = count.value()
+    assert value is not None
+    assert value < 1_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.broker import fill
 from sharegroup.client.held_records import HeldRange
-from sharegroup.spark.acquired_records import MAX_READS, SKIPPED_OFFSETS, kafka_records, spans_of
+from sharegroup.spark.acquired_records import MAX_READS, SKIPPED_OFFSETS, RecordCount, kafka_records, spans_of
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
@@ -49,6 +50,19 @@ def test_the_narrowest_gaps_are_read_along_when_there_are_too_many() -> None:
     assert spans[1:] == [(start, start + 1) for start in starts[4:]]
 
 
+@pytest.mark.spark
+def test_a_record_is_copied_once_on_its_way_to_a_handler_that_chooses_columns(
+    spark: SparkSession, kafka_4_3_1: KafkaBroker
+) -> None:
+    """Each projection copies each record, and a count keeps those on both of its sides apart."""
+    ranges = held((0, 9))
+    with kafka_4_3_1.open_log() as log:
+        records = kafka_records(spark, log.config, ranges, RecordCount()).select("value", "offset")
+    plan: str = records._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("CollectMetrics") == 1, plan
+    assert plan.count("Project") == 1, plan
+
+
 RECORDS = 2_000
 READS = 5
 READ_RECORDS = 100
@@ -61,7 +75,7 @@ def test_records_of_ended_reads_leave_the_memory(spark: SparkSession, kafka_4_3_
     topic = f"t-{uuid4().hex[:8]}"
     with kafka_4_3_1.open_log() as log:
         log.create_topic(topic, 1)
-        fill(kafka_4_3_1, topic, {0: RECORDS}, b"x")
+        fill(kafka_4_3_1, topic, {0: RECORDS}, repeat(b"x"))
         for first in range(0, READS * READ_RECORDS, READ_RECORDS):
             acquired = HeldRange("id", topic, 0, first, first + READ_RECORDS - 1, 1)
             assert kafka_records(spark, log.config, [acquired]).count() == READ_RECORDS
