@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Figure
-from benchmarks.worker_site import COLUMNS, WorkerSite, measure, open_worker_site, rounds_of, work, worker_parser
+from benchmarks.worker_site import COLUMNS, WorkerSite, drop, measure, open_worker_site, rounds_of, work, worker_parser
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
 from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
@@ -76,7 +76,9 @@ def plain_stream(site: WorkerSite, folder: Path, batch_records: int | None = Non
     writer = records.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
     started_s = time.perf_counter()
     writer.trigger(availableNow=True).start(str(folder / "sink")).awaitTermination()
-    return site.record_count / (time.perf_counter() - started_s)
+    duration_s = time.perf_counter() - started_s
+    drop(folder)
+    return site.record_count / duration_s
 
 
 def range_steps(site: WorkerSite, folder: Path, options: argparse.Namespace) -> dict[str, float]:

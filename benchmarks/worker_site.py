@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,6 +138,11 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
     return rounds
 
 
+def drop(folder: Path) -> None:
+    """Remove a table that was measured: a disk that still writes some of them back slows down the next measurement."""
+    shutil.rmtree(folder)
+
+
 def work(
     site: WorkerSite,
     folder: Path,
@@ -148,7 +154,7 @@ def work(
 
     Args:
         site: the site.
-        folder: for the table.
+        folder: for the table, which is removed at the end.
         options: of a `worker_parser`.
         record_locks: locks of the group.
         record_count: records after which they end; None is all.
@@ -190,6 +196,7 @@ def work(
         thread.start()
     for thread in threads:
         thread.join()
+    drop(folder)
     if failures:
         raise failures[0]
     return written / (reached_s - started_s)
