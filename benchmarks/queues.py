@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier, Event
@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     options = parser().parse_args(arguments)
     with open_broker(options) as (broker, folder):
-        print_rounds(run(options, broker, folder))
+        for rounds in run(options, broker, folder):
+            print_rounds(rounds)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,24 +82,18 @@ def parser() -> argparse.ArgumentParser:
 
 def run(
     options: argparse.Namespace, broker: KafkaBroker, folder: Path, scenarios: Sequence[Scenario] = SCENARIOS
-) -> list[list[Figure]]:
-    """Let both clients work through each scenario in each round."""
+) -> Iterator[list[list[Figure]]]:
+    """Let both clients work through one scenario after the other, in turn; yield the rounds of each."""
     site = site_on(broker, folder / "site", ASSIGNORS)
-    rounds: list[list[Figure]] = []
     with ProcessorHost(options.host, site), broker.open_log() as log:
         ours, theirs = share_clients(site)
-        for number in round_numbers(options.rounds):
-            figures: list[Figure] = []
-            for scenario in scenarios:
-                figures += compared(
-                    scenario,
-                    options.consumers,
-                    queue(ours, log, scenario, options.consumers),
-                    queue(theirs, log, scenario, options.consumers),
-                )
-            rounds.append(figures)
-            print_round(number, figures)
-    return rounds
+        for scenario in scenarios:
+            rounds: list[list[Figure]] = []
+            for number in round_numbers(options.rounds):
+                worked = [queue(client, log, scenario, options.consumers) for client in (ours, theirs)]
+                rounds.append(compared(scenario, options.consumers, *worked))
+                print_round(number, rounds[-1])
+            yield rounds
 
 
 @dataclass(frozen=True, slots=True)

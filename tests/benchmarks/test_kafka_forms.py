@@ -40,7 +40,8 @@ def test_share_consumers(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
 def test_queues(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = queues.parser().parse_args(["--rounds", "1", "--consumers", "2", "--host", "plain"])
     scenario = Scenario("few", 6, 20, 1.0, config={"max.poll.records": 1})
-    time, consumers = by_name(queues.run(options, kafka_4_3_1, tmp_path, [scenario])).values()
+    (rounds,) = queues.run(options, kafka_4_3_1, tmp_path, [scenario])
+    time, consumers = by_name(rounds).values()
     # Two consumers cannot be faster than 3 x 20 ms each, and one takes 120 ms.
     assert time.value >= 0.06
     assert time.peer is not None
