@@ -70,7 +70,8 @@ class RecordCount:
     def value(self) -> int | None:
         """Return the number of records that the first action read.
 
-        None if no action reports it, as those on `rdd` and `foreach` do not.
+        None if no action reports it: those on `rdd` and `foreach` do not, nor one that Spark answers without reading, as
+        a filter by a delivery count that no record has.
         """
         observed = self._observation._jo
         assert observed is not None
@@ -79,7 +80,9 @@ class RecordCount:
             if time.monotonic() >= give_up_at_s:
                 return None
             threading.Event().wait(_COUNT_POLL_S)
-        return int(self._observation.get[_COUNT])
+        # Python's own getter fails with the empty row of an action that read nothing.
+        row = observed.getRow()
+        return int(row.getLong(0)) if row.size() else None
 
 
 def kafka_records(

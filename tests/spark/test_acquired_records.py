@@ -15,6 +15,7 @@ ACTIONS: dict[str, tuple[Callable[[DataFrame], object], int | None]] = {
     "of what a filter leaves": (lambda records: records.where("id < 10").collect(), 1_000),
     "of a part": (lambda records: records.repartition(1).limit(5).foreach(lambda row: None), None),
     "on rows": (lambda records: records.foreach(lambda row: None), None),
+    "of what needs no reading": (lambda records: records.where("false").collect(), None),
     "none": (lambda records: records.columns, None),
 }
 

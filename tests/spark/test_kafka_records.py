@@ -63,6 +63,18 @@ def test_a_record_is_copied_once_on_its_way_to_a_handler_that_chooses_columns(
     assert plan.count("Project") == 1, plan
 
 
+@pytest.mark.spark
+def test_a_filter_that_no_record_passes_reports_no_count(spark: SparkSession, kafka_4_3_1: KafkaBroker) -> None:
+    """All records of a range have the same delivery count: Spark knows the answer without reading them."""
+    topic, count = f"t-{uuid4().hex[:8]}", RecordCount()
+    with kafka_4_3_1.open_log() as log:
+        log.create_topic(topic, 1)
+        fill(kafka_4_3_1, topic, {0: 10}, repeat(b"x"))
+        records = kafka_records(spark, log.config, [HeldRange("id", topic, 0, 0, 9, 1)], count)
+        assert records.where("delivery_count > 1").count() == 0
+    assert count.value() is None
+
+
 RECORDS = 2_000
 READS = 5
 READ_RECORDS = 100
