@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sharegroup.coordinator.share_coordinator import UNKNOWN_EPOCH
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard, ShareGroupState
 from sharegroup.errors import ApiError
 from sharegroup.protocol.share_state_records import (
@@ -176,7 +175,7 @@ def _state_json(state: ShareGroupState, is_updated: bool) -> Json:
     return {
         **_snapshot_json(state.persisted),
         "fence_leader_epoch": state.leader_epoch_fence,
-        "fence_state_epoch": None if state.state_epoch_fence == UNKNOWN_EPOCH else state.state_epoch_fence,
+        "fence_state_epoch": state.state_epoch_fence,
         "updates_since_snapshot": state.updates_since_snapshot if is_updated else None,
     }
 

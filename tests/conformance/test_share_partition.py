@@ -11,7 +11,7 @@ from tests.conformance.conftest import vectors
 from tests.conformance.differences import ListedDifference, held_write_names, listed_differences, rule_names
 from tests.conformance.replay import Difference, Replay
 from tests.conformance.scenario import Scenario
-from tests.conformance.vector_files import OWN_VECTORS, RANDOM_SCENARIOS, read_compressed_lines, read_lines
+from tests.conformance.vector_files import OWN_VECTORS, RANDOM_SCENARIOS, read_file, read_lines
 
 LISTED = listed_differences()
 RULES = rule_names()
@@ -34,7 +34,7 @@ def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Cou
 
 @pytest.mark.slow
 def test_two_thirds_of_the_random_scenarios_show_no_difference_from_beginning_to_end() -> None:
-    scenarios = [Scenario(line["name"], line) for line in read_compressed_lines(RANDOM_SCENARIOS)]
+    scenarios = [Scenario(line["name"], line) for line in read_file(RANDOM_SCENARIOS)]
     differences_of = {scenario.name: Replay(scenario).run() for scenario in scenarios}
     unexplained = {
         name: _text(d) for name, differences in differences_of.items() for d in differences if d.rule not in RULES

@@ -13,7 +13,7 @@ RANDOM_SCENARIOS = OWN_VECTORS / "random_public.jsonl.gz"
 FILE_PATTERNS = {
     "scenario": ("scenarios_*.jsonl", "random_*.jsonl"),
     "combination": ("combiner_*.jsonl",),
-    "conversation": ("coordinator_*.jsonl",),
+    "conversation": ("coordinator_*.jsonl", "coordinator_*.jsonl.gz"),
 }
 """Argument of a test → the files that it gets the lines of, one line a test."""
 
@@ -21,10 +21,11 @@ FILE_PATTERNS = {
 def read_lines(folder: Path, argument: str) -> list[dict[str, Any]]:
     """All lines for one argument, file by file."""
     files = sorted(file for pattern in FILE_PATTERNS[argument] for file in folder.glob(pattern))
-    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for file in files for line in read_file(file)]
 
 
-def read_compressed_lines(file: Path) -> list[dict[str, Any]]:
-    """All lines of a file that is too large to be kept as it is."""
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
+def read_file(file: Path) -> list[dict[str, Any]]:
+    """Read all lines of a file, which is compressed where it would be too large."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
