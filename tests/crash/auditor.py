@@ -180,8 +180,11 @@ def _delivered_though_acknowledged(
 ) -> Iterator[str]:
     """Records that were delivered after an acknowledgement that was appended before their lock's deadline.
 
-    One that was refused does not count: the share session that it belonged to ended with an earlier processor.
+    One that was refused does not count: the share session that it belonged to ended with an earlier processor. A
+    request that was sent twice counts from its first copy: its repeat gets the same response, though the member may
+    hold the record again by then.
     """
+    first_copies: set[tuple[str, int]] = set()
     topics = {partition.topic_id: partition.topic for partition in history.partitions.values()}
     refused = _refused_requests(evidence.responses)
     now_ms = 0
@@ -190,8 +193,10 @@ def _delivered_though_acknowledged(
         envelope = decoded_request(record.value)
         if envelope.group_id != evidence.group_id or envelope.api_key not in _ACKNOWLEDGING:
             continue
-        if (envelope.member_id, envelope.correlation_id) in refused:
+        request_key = envelope.member_id, envelope.correlation_id
+        if request_key in refused or request_key in first_copies:
             continue
+        first_copies.add(request_key)
         request = parsed(_ACKNOWLEDGING[ApiKey(envelope.api_key)], envelope.body)
         assert isinstance(request, ShareFetchRequest | ShareAcknowledgeRequest)
         for topic in request.topics:

@@ -126,6 +126,19 @@ def test_an_acknowledgement_that_was_refused_does_not_count() -> None:
     assert not any("acknowledged it in time" in text for text in audited.findings_when_drained())
 
 
+def test_a_repeat_counts_from_its_first_copy_whose_lock_was_over() -> None:
+    audited = evidence(acknowledged_ms=DEADLINE_MS)
+    first_copy = audited.requests[0]
+    audited.requests.append(first_copy._replace(offset=LATER + 1, timestamp_ms=DEADLINE_MS + 1_000))
+    # The member has the record again when the repeat arrives, and returns it then.
+    deliver_again(audited)
+    audited.rows += [
+        row(LATER + 2, Cause.LOCK_TIMEOUT, RecordState.AVAILABLE, 2),
+        row(LATER + 2, Cause.ACQUIRE, RecordState.ACQUIRED, 3, DEADLINE_MS * 3),
+    ]
+    assert not any("acknowledged it in time" in text for text in audited.findings_when_drained())
+
+
 def test_two_answers_to_one_fetch_that_differ_are_reported() -> None:
     audited = evidence()
     for last_offset in (0, 0, 1):
