@@ -93,6 +93,10 @@ class FencedProcessorError(StateTableError):
     """A processor with a higher leader epoch owns the state table; this one must stop."""
 
 
+class ForeignCommitError(StateTableError):
+    """Another program has removed rows from the state table beside its processor; this one must stop."""
+
+
 class SparkEndedError(ShareGroupError):
     """The Spark session, or its JVM, is not running any more."""
 

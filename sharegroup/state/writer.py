@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from sharegroup.config.table_location import is_in_store
-from sharegroup.errors import FencedProcessorError, StateTableError
+from sharegroup.errors import FencedProcessorError, ForeignCommitError, StateTableError
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import (
@@ -151,6 +151,8 @@ class StateTableWriter:
 
         Raises:
             FencedProcessorError: another processor has taken over; nothing was written.
+            ForeignCommitError: another program has removed rows from the table, for example by RESTORE; nothing was
+                written on top of that.
             StateTableError: the table cannot be read or written, or not in time. The next processor reads from the last
                 marker whether the rows were committed.
         """
@@ -199,6 +201,8 @@ class StateTableWriter:
             except (FileNotFoundError, StateTableError):
                 # A clean-up of the log is running.
                 commits, is_complete = [], False
+        for commit in commits:
+            self._check_own(commit)
         if not is_complete or any(commit.leader_epoch is None or commit.changes_table for commit in commits):
             return self._is_there(commit_id)
         for commit in commits:
@@ -207,7 +211,7 @@ class StateTableWriter:
         return any(commit.transactions.get(COMMIT_TRANSACTION) == commit_id for commit in commits)
 
     def _is_there_after(self, error: StateTableError, commit_id: int) -> bool:
-        if isinstance(error, FencedProcessorError):
+        if isinstance(error, FencedProcessorError | ForeignCommitError):
             raise error
         try:
             return self._is_there(commit_id)
@@ -236,6 +240,15 @@ class StateTableWriter:
                 f"State table {self._path} belongs to leader epoch {leader_epoch}; this processor has "
                 f"{self._leader_epoch}.",
                 "Stop this processor: another one has taken over.",
+            )
+
+    def _check_own(self, commit: LogCommit) -> None:
+        if commit.removed and commit.changes_rows and not commit.is_own:
+            raise ForeignCommitError(
+                f"Version {commit.version} of state table {self._path} is a {commit.operation or 'commit'} of another "
+                f"program that removed {len(commit.removed)} files; this processor's state rests on their rows.",
+                f"Restore version {commit.version - 1}, and start the processor again. Stop the processor before "
+                "another program changes its table.",
             )
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from hypothesis import HealthCheck, given, settings
 
-from sharegroup.errors import FencedProcessorError, StateTableError, UnsupportedFormatVersionError
+from sharegroup.errors import FencedProcessorError, ForeignCommitError, StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold_order
 from sharegroup.state.local_storage import TEMPORARY_PREFIX
@@ -119,6 +120,28 @@ def test_a_conflict_without_a_fence_is_repeated(table_path: str, reader: StateTa
         compact(table_path)
         DeltaTable(table_path).alter.set_table_properties({"delta.checkpointInterval": str(10 + commit_id)})
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2]
+
+
+def delete_rows(table: DeltaTable) -> None:
+    """Delete rows of a table whose properties refuse that, as somebody who insists on it."""
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    DeltaTable(table.table_uri).delete("commit_id = 1")
+
+
+@pytest.mark.parametrize(
+    ("operation", "change"), [("RESTORE", lambda table: table.restore(1)), ("DELETE", delete_rows)]
+)
+def test_a_writer_stops_when_another_program_has_removed_rows(
+    table_path: str, reader: StateTableReader, operation: str, change: Callable[[DeltaTable], object]
+) -> None:
+    writer = StateTableWriter.open(table_path, IDENTITY)
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id), commit_id)
+    change(DeltaTable(table_path))
+    version = DeltaTable(table_path).version()
+    with pytest.raises(ForeignCommitError, match=rf"^Version {version} of .* is a {operation} .*Restore version"):
+        writer.append(batch_rows(3), 3)
+    assert DeltaTable(table_path).version() == version
 
 
 class Clock:
