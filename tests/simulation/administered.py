@@ -25,6 +25,7 @@ class Delivery:
     Attributes:
         count: deliveries, less those that were taken back.
         holder: who has it; "" when nobody.
+        start_ms: when its lock began.
         end_ms: when its lock ends, at the earliest.
         latest_end_ms: when it has ended for sure.
         is_finished: it must not be delivered any more.
@@ -34,6 +35,7 @@ class Delivery:
 
     count: int = 0
     holder: str = ""
+    start_ms: int = 0
     end_ms: int = 0
     latest_end_ms: int = 0
     is_finished: bool = False

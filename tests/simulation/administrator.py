@@ -79,8 +79,8 @@ class Administrator:
     ) -> None:
         self._world = world
         self._log = log
+        self.topics = topics
         self._ledger = ledger
-        self._topics = topics
         self._members = members
         self._changed = changed
         self._numbers = itertools.count(1)
@@ -118,7 +118,7 @@ class Administrator:
             else:
                 member.close(keeps_locks=self._world.happens(0.7))
         random = self._world.random
-        topic = random.choice(self._topics)
+        topic = random.choice(self.topics)
         choice = random.random()
         if choice < 0.5:
             imports = self._world.happens(0.5)
@@ -167,7 +167,7 @@ class Administrator:
     def change_topic(self) -> None:
         """Let a topic grow, or delete it and create it again."""
         random = self._world.random
-        name = random.choice(self._topics)
+        name = random.choice(self.topics)
         topic = self._log.topics.get(name)
         if topic is None:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.protocol.api_key import ActorRole
@@ -11,8 +11,9 @@ from tests.simulation.administrator import DEAD_LETTER_TOPICS, Administrator
 from tests.simulation.drains import DRAIN
 from tests.simulation.groups import BadMessages, Failure
 from tests.simulation.log import StoredLog
-from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Network
+from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Application, Network, SimulatedMember
 from tests.simulation.processor import BEFORE_CONFIRMATION, REFUSED_AFTER, REFUSED_BEFORE, SimulatedProcessor
+from tests.simulation.table import StoredTable
 from tests.simulation.world import World
 
 START_CRASH_POINTS = ("fenced", f"append {REQUEST_TOPIC}", f"append {RESPONSE_TOPIC}")
@@ -37,7 +38,9 @@ class Faults:
         log: all topics.
         network: how the members' requests and answers travel.
         administrator: changes groups and topics.
-        groups: ids of the groups.
+        table: the state table.
+        applications: group → what its members run.
+        members: returns the members that are there.
         config: partition counts of the topics.
         processor: returns the processor that took over last.
         start_another: starts a processor while others go on.
@@ -50,7 +53,9 @@ class Faults:
         log: StoredLog,
         network: Network,
         administrator: Administrator,
-        groups: Sequence[str],
+        table: StoredTable,
+        applications: Mapping[str, Application],
+        members: Callable[[], Sequence[SimulatedMember]],
         config: ProcessorConfig,
         processor: Callable[[], SimulatedProcessor],
         start_another: Callable[[], None],
@@ -63,7 +68,10 @@ class Faults:
         self._log = log
         self._network = network
         self._administrator = administrator
-        self._groups = groups
+        self._table = table
+        self._applications = applications
+        self._groups = list(applications)
+        self._members = members
         self._config = config
         self._processor = processor
         self._start_another = start_another
@@ -85,6 +93,11 @@ class Faults:
             self.redrive: 3,
             self.drain: 1,
             self.log_away: 2,
+            self.restored_table: 2,
+            self.busy_interpreter: 2,
+            self.member_clock: 2,
+            self.sink_away: 2,
+            self.deadly_record: 2,
         }
 
     @property
@@ -116,6 +129,11 @@ class Faults:
         for partition, offset in [key for key in self.bad_messages if key[1] >= ends[key[0]]]:
             del self.bad_messages[partition, offset]
         vars(self._network).update(vars(Network()))
+        self._table.restore_newest()
+        for application in self._applications.values():
+            application.calm_down()
+        for member in self._members():
+            member.busy_until_ms = member.clock_error_ms = 0
 
     def crash(self) -> None:
         if self._world.happens(0.2):
@@ -213,3 +231,48 @@ class Faults:
         """Let nobody reach the log for a while."""
         self._log.away_until_ms = self._world.now_ms + self._world.random.choice((200, 2_000, 8_000))
         self._world.at(self._log.away_until_ms, self._wake_all)
+
+    def restored_table(self) -> None:
+        """Let somebody restore a version of the state table that lacks published commits, and the newest one later.
+
+        A processor that runs must commit nothing more, and none may take over before the newest version is back.
+        """
+        if self._table.restore_older(self._world.random.random()):
+            self._world.trace("the state table is restored to", self._table.last_marker())
+            self._world.after(10, self._world.random.choice((100, 5_000)), self._table.restore_newest)
+
+    def busy_interpreter(self) -> None:
+        """Let the application of a member keep its interpreter busy: no thread of the process runs."""
+        if members := self._members():
+            member = self._world.random.choice(members)
+            member.busy_until_ms = self._world.now_ms + self._world.random.choice((1_000, 4_000, 9_000))
+            self._world.trace(member.member_id, "is busy until", member.busy_until_ms)
+
+    def member_clock(self) -> None:
+        """Let the clock of a member be wrong for a while."""
+        if members := self._members():
+            member = self._world.random.choice(members)
+            member.clock_error_ms = self._world.random.choice((-3_600_000, -16_000, -2_000, 2_000, 16_000))
+            self._world.trace("the clock of", member.member_id, "is ahead by", member.clock_error_ms)
+
+            def correct() -> None:
+                member.clock_error_ms = 0
+
+            self._world.after(1_000, 20_000, correct)
+
+    def sink_away(self) -> None:
+        """Let the members of a group be unable to write their results for a while."""
+        application = self._applications[self._world.random.choice(self._groups)]
+        application.sink_away_until_ms = self._world.now_ms + self._world.random.choice((1_000, 5_000, 20_000))
+
+    def deadly_record(self) -> None:
+        """Let a record, produced already or soon, end the process of each member that handles it."""
+        random = self._world.random
+        application = self._applications[random.choice(self._groups)]
+        name = random.choice(self._administrator.topics)
+        topic = self._log.topics.get(name)
+        if topic is not None:
+            partition = random.randrange(len(topic.end_offsets))
+            offset = max(0, topic.end_offsets[partition] + random.randint(-6, 6))
+            self._world.trace("whoever handles", name, partition, offset, "dies")
+            application.deadly.add((name, partition, offset))

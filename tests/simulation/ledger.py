@@ -61,13 +61,15 @@ class Ledger:
     Args:
         delivery_count_limit: in force at first.
         lock_duration_ms: in force at first.
+        member_silence_ms: after which a member loses its locks; 0 for never.
     """
 
-    def __init__(self, delivery_count_limit: int, lock_duration_ms: int) -> None:
+    def __init__(self, delivery_count_limit: int, lock_duration_ms: int, member_silence_ms: int = 0) -> None:
         self.violations: list[str] = []
         self.answer_count = 0
         self._limits = {delivery_count_limit}
         self._lock_durations_ms = {lock_duration_ms}
+        self._member_silence_ms = member_silence_ms
         self._state_epochs: dict[ShareKey, int] = {}
         self._start_offsets: dict[ShareKey, int] = {}
         self._restarts: list[tuple[int, int, ShareKey, Callable[[], None]]] = []
@@ -75,7 +77,8 @@ class Ledger:
         states that ended."""
         self._restarted: set[ShareKey] = set()
         """Share-partitions whose state begins anew in this publication, before or after what was acknowledged there."""
-        self._published_commit_id = -1
+        self.published_commit_id = -1
+        """The last commit that a response depends on."""
         self._begun_at: dict[ShareKey, int] = {}
         """Request offset at which the state of a share-partition began anew or ended last."""
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
@@ -99,7 +102,7 @@ class Ledger:
     def answered(self, record: LogRecord) -> None:
         """Note an answer when it is appended; `publish` takes it."""
         if record.key is not None and record.value is not None:
-            self._published_commit_id = max(
+            self.published_commit_id = max(
                 int(value) for key, value in record.headers if key == COMMIT_ID_HEADER and value is not None
             )
             self._unread.append(json.loads(record.value))
@@ -131,9 +134,9 @@ class Ledger:
             if answer.is_refusal:
                 request.note_refusal(answer.body)
         self._restarted.clear()
-        due = [restart for restart in self._restarts if restart[0] <= self._published_commit_id]
+        due = [restart for restart in self._restarts if restart[0] <= self.published_commit_id]
         for commit_id, offset, share_key, restart in due:
-            if commit_id < self._published_commit_id:
+            if commit_id < self.published_commit_id:
                 restart()
             else:
                 self._restarted.add(share_key)
@@ -271,8 +274,7 @@ class Ledger:
         start_ms = answer.body["lock_deadline_ms"] - answer.body["acquisition_lock_timeout_ms"]
         for share_key, offset, count in _acquired(answer):
             delivery = self._records[(*share_key, offset)]
-            is_held = delivery.holder and start_ms < delivery.end_ms
-            if delivery.is_finished or is_held or count != delivery.count + 1:
+            if delivery.is_finished or self._is_locked(delivery, start_ms) or count != delivery.count + 1:
                 return
         self._acquired_by(answer, is_draining)
 
@@ -293,13 +295,20 @@ class Ledger:
             delivery = self._records[record_key]
             if delivery.is_finished:
                 self._violated(f"{record_key} was finished, and is delivered to {key[0]} by {key}")
-            if delivery.holder and start_ms < delivery.end_ms:
+            if self._is_locked(delivery, start_ms):
                 self._violated(f"{record_key} is delivered to {key[0]} from {start_ms} on, but {delivery}")
             if count != delivery.count + 1 or count > max(self._limits):
                 self._violated(f"{record_key} is delivered to {key[0]} with count {count}, but {delivery}")
-            delivery.count, delivery.holder = count, key[0]
+            delivery.count, delivery.holder, delivery.start_ms = count, key[0], start_ms
             delivery.end_ms = delivery.latest_end_ms = deadline_ms
             delivery.may_be_finished = False
+
+    def _is_locked(self, delivery: Delivery, at_ms: int) -> bool:
+        """Return True if nobody else may have a record yet."""
+        if not delivery.holder or at_ms >= delivery.end_ms:
+            return False
+        silence_ms = self._member_silence_ms
+        return not (silence_ms and self.requests.was_silent(delivery.holder, silence_ms, delivery.start_ms, at_ms))
 
     # The state table.
 

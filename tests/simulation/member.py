@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sharegroup.client.exchange import Instant, Request
 from sharegroup.client.held_records import Acquisition, HeldRange
@@ -24,6 +24,41 @@ from tests.simulation.world import START_MS, World
 
 REQUEST_TOPIC = "__share_requests"
 RESPONSE_TOPIC = "__share_responses"
+_LONGEST_PAUSE_MS = 2_000
+"""Answers and deadlines end a pause earlier."""
+
+
+Record = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+@dataclass
+class Application:
+    """The code that the members of a group run, and the sink that they write to.
+
+    Attributes:
+        crashed: called with the id of a group when a member of it has died of a record; a supervisor starts another.
+        deadly: records that end the process of whoever handles them.
+        sink_away_until_ms: until then nothing can be written, so nothing is accepted; virtual time.
+    """
+
+    crashed: Callable[[str], None] = lambda _: None
+    deadly: set[Record] = field(default_factory=set)
+    sink_away_until_ms: int = 0
+
+    def first_deadly(self, held: HeldRange) -> int | None:
+        """Return the offset of the first deadly record of a range."""
+        offsets = (
+            offset
+            for topic, partition, offset in self.deadly
+            if (topic, partition) == (held.topic, held.partition) and held.first_offset <= offset <= held.last_offset
+        )
+        return min(offsets, default=None)
+
+    def calm_down(self) -> None:
+        """Have no fault any more."""
+        self.deadly.clear()
+        self.sink_away_until_ms = 0
 
 
 @dataclass
@@ -59,6 +94,7 @@ class SimulatedMember:
         topics: its subscription.
         network: how requests and answers travel.
         fetch: what it asks for.
+        application: what handles its records.
     """
 
     def __init__(
@@ -71,6 +107,7 @@ class SimulatedMember:
         topics: list[str],
         network: Network,
         fetch: FetchSettings,
+        application: Application | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -78,6 +115,11 @@ class SimulatedMember:
         self.is_good = False
         """It accepts whatever it gets, in time."""
         self.is_gone = False
+        self.busy_until_ms = 0
+        """Until then its application keeps the interpreter busy, and nothing else runs."""
+        self.clock_error_ms = 0
+        """How far its clock is ahead of the log's."""
+        self._application = application if application is not None else Application()
         self._world = world
         self._log = log
         self._ledger = ledger
@@ -126,7 +168,8 @@ class SimulatedMember:
 
     @property
     def _instant(self) -> Instant:
-        return Instant(self._world.now_ms, self._log.now_ms(REQUEST_TOPIC, self._request_partition))
+        log_ms = self._log.now_ms(REQUEST_TOPIC, self._request_partition)
+        return Instant(self._world.now_ms, log_ms + self.clock_error_ms)
 
     def _step_by(self, at_ms: int) -> None:
         if self._step_at_ms is None or at_ms < self._step_at_ms:
@@ -137,6 +180,9 @@ class SimulatedMember:
         if self.is_gone or self._step_at_ms != at_ms:
             return
         self._step_at_ms = None
+        if self._world.now_ms < self.busy_until_ms:
+            self._step_by(self.busy_until_ms)
+            return
         instant = self._instant
         self._receive()
         self._protocol.expire(instant)
@@ -145,7 +191,7 @@ class SimulatedMember:
         if self._protocol.is_done:
             self.is_gone = True
             return
-        deadlines = [self._world.now_ms + 500]
+        deadlines = [self._world.now_ms + _LONGEST_PAUSE_MS]
         if (deadline_ms := self._protocol.next_deadline_ms(instant)) is not None:
             deadlines.append(max(deadline_ms, self._world.now_ms + 1))
         if self._inbox:
@@ -203,7 +249,25 @@ class SimulatedMember:
             cut = self._world.random.randint(held.first_offset, held.last_offset)
             for first, last in ((held.first_offset, cut), (cut + 1, held.last_offset)):
                 if first <= last:
-                    self._handle(_part(held, first, last), acquisition.lock_timeout_ms)
+                    self._run_application(_part(held, first, last), acquisition.lock_timeout_ms)
+
+    def _run_application(self, held: HeldRange, lock_ms: int) -> None:
+        """Handle records in order, unless one of them ends the process, or the sink is away."""
+        deadly = self._application.first_deadly(held)
+        if deadly is not None:
+            if held.first_offset < deadly:
+                self._handle(_part(held, held.first_offset, deadly - 1), lock_ms)
+            self._world.after(1, 300, self._crash)
+        elif self._world.now_ms < self._application.sink_away_until_ms:
+            if self._world.happens(0.7):
+                self._world.after(1, 300, self._acknowledging(held, AcknowledgeType.RELEASE))
+        else:
+            self._handle(held, lock_ms)
+
+    def _crash(self) -> None:
+        if not self.is_gone:
+            self.die()
+            self._application.crashed(self.group_id)
 
     def _handle(self, held: HeldRange, lock_ms: int) -> None:
         """Decide what becomes of records."""
@@ -226,7 +290,9 @@ class SimulatedMember:
 
     def _acknowledging(self, held: HeldRange, kind: AcknowledgeType) -> Callable[[], None]:
         def acknowledge() -> None:
-            if not self.is_gone:
+            if self._world.now_ms < self.busy_until_ms:
+                self._world.at(self.busy_until_ms, acknowledge)
+            elif not self.is_gone:
                 self._world.trace(self.member_id, kind.name, held.partition, held.first_offset, held.last_offset)
                 self._protocol.acknowledge([held.acknowledgement(kind)])
                 self.wake(0, 2)

@@ -12,6 +12,7 @@ from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.leader import Leader
 from sharegroup.actor.mailbox import ActorFailedError, GroupActors
+from sharegroup.actor.member_silence import MemberSilence
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
 from sharegroup.client.exchange import Instant
@@ -30,6 +31,7 @@ from sharegroup.processor.dead_letter_records import append_dead_letter_records
 from sharegroup.processor.dead_letter_writer import DeadLetterWriter
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.loop import Loop
+from sharegroup.processor.older_state import CheckedState
 from sharegroup.processor.topic_view import KnownTopic, TopicView
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ResponseEnvelope
@@ -261,6 +263,24 @@ def _redrive_with_the_old_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("sharegroup.core.share_partition.transition_of", with_old_count)
 
 
+def _commit_on_top_of_a_restored_version(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedWriter, "_check_own", lambda _: None)
+
+
+def _take_over_an_older_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(takeover, "checked_state", lambda *_: CheckedState("", frozenset()))
+
+
+def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:
+    watch = MemberSilence.watch
+
+    def watch_briefly(silence: MemberSilence, member_ids: Iterable[str], now_ms: int) -> None:
+        silence._silence_ms = min(silence._silence_ms, 1_100)
+        watch(silence, member_ids, now_ms)
+
+    patch.setattr(MemberSilence, "watch", watch_briefly)
+
+
 MUTANTS = (
     Mutant("a request is applied twice after a takeover", _ignore_last_requests),
     Mutant("a takeover loses the outbox", _lose_the_outbox),
@@ -277,8 +297,11 @@ MUTANTS = (
     Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
     Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed),
     Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
-    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=80),
+    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=140),
     Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
     Mutant("imported records are delivered again", _deliver_imported_records_again),
     Mutant("redriven records keep their delivery count", _redrive_with_the_old_count),
+    Mutant("a processor commits on top of a restored version", _commit_on_top_of_a_restored_version),
+    Mutant("a takeover accepts an older copy", _take_over_an_older_copy),
+    Mutant("members are presumed dead too early", _presume_members_dead_too_early),
 )

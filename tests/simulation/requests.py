@@ -8,6 +8,7 @@ from typing import Any
 
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.port import LogRecord
+from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareAcknowledgeRequest, ShareFetchRequest
@@ -79,6 +80,8 @@ class Requests:
         self._senders: dict[tuple[int, int], RequestKey] = {}
         self._stamps_ms: dict[int, int] = {}
         self._leads_ms: dict[int, int] = {}
+        self._heard: dict[str, list[Copy]] = defaultdict(list)
+        """Member → its messages to the leader; a heartbeat that the coordinator refuses does not get there."""
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._cut_ends: dict[tuple[int, int], list[int]] = defaultdict(list)
         """Request partition and time → ends of the cuts; most times have one."""
@@ -96,6 +99,8 @@ class Requests:
         stamp_ms = self.stamp_ms(record)
         copy = Copy(record.offset, stamp_ms, stamp_ms + self._leads_ms.get(record.partition, 0))
         self._senders[record.partition, record.offset] = key
+        if not isinstance(body, ShareGroupHeartbeatRequest):
+            self._heard[key[0]].append(copy)
         if not isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest):
             return
         if key in self._requests:
@@ -110,6 +115,17 @@ class Requests:
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)
+
+    def was_silent(self, member_id: str, silence_ms: int, start_ms: int, end_ms: int) -> bool:
+        """Return True if a member had sent nothing for so long at some time between two times."""
+        since_ms = start_ms
+        for copy in self._heard[member_id]:
+            if copy.stamp_ms >= end_ms:
+                break
+            if copy.latest_ms > start_ms and copy.latest_ms - since_ms >= silence_ms:
+                return True
+            since_ms = copy.stamp_ms
+        return end_ms - since_ms >= silence_ms
 
     def stamp_ms(self, record: LogRecord) -> int:
         """Return the time of a message of the request log, made non-decreasing."""

@@ -23,7 +23,7 @@ from tests.simulation.drains import DRAIN
 from tests.simulation.faults import START_CRASH_POINTS, Faults
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
-from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Network, SimulatedMember
+from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Application, Network, SimulatedMember
 from tests.simulation.processor import SimulatedProcessor
 from tests.simulation.table import StoredTable
 from tests.simulation.world import World
@@ -98,7 +98,10 @@ class Schedule:
         random = self._world.random
         self._config = _processor_config(random.choice((1, 1, 2)), random.choice((1, 2, 3)))
         self._broker = _broker(
-            random.choice((1_000, 2_000, 5_000)), random.choice((2, 3, 5)), random.choice((2, 5, 500))
+            random.choice((1_000, 2_000, 5_000)),
+            random.choice((2, 3, 5)),
+            random.choice((2, 5, 500)),
+            random.choice((0, 0, 2_500)),
         )
         self._log = StoredLog(self._world)
         self._log.create(REQUEST_TOPIC, self._config.request_topic_partitions, TOPIC_CONFIG)
@@ -107,14 +110,17 @@ class Schedule:
         for name in self._topics:
             self._log.create(name, random.randint(1, 3), {})
         self._groups = [f"group-{index}" for index in range(random.choice((1, 1, 2)))]
+        self._applications = {group_id: Application(self._replace_member) for group_id in self._groups}
         self._overrides = {
             "share.auto.offset.reset": "earliest",
             "errors.deadletterqueue.topic.name": random.choice(("", DEAD_LETTER_TOPICS[0])),
         }
         self._ledger = parts.ledger(
-            self._broker.group_share_delivery_count_limit, self._broker.group_share_record_lock_duration_ms
+            self._broker.group_share_delivery_count_limit,
+            self._broker.group_share_record_lock_duration_ms,
+            self._broker.group_share_member_silence_ms,
         )
-        self._table = parts.table(self._ledger.committed)
+        self._table = parts.table(self._ledger.committed, lambda: self._ledger.published_commit_id)
         self._network = Network(repeat=0.02, delayed_repeat=0.02, unknown=0.02, lost=0.01, late=0.01, reread=0.01)
         self._members: list[SimulatedMember] = []
         self._member_count = 0
@@ -130,7 +136,9 @@ class Schedule:
             self._log,
             self._network,
             self._administrator,
-            self._groups,
+            self._table,
+            self._applications,
+            self._present_members,
             self._config,
             lambda: self._processor,
             self._start_another,
@@ -246,18 +254,31 @@ class Schedule:
             topics,
             self._network,
             fetch,
+            self._applications[group_id],
         )
         self._members.append(member)
         self._world.trace(member.member_id, "joins", group_id, topics)
         return member
 
+    def _present_members(self) -> list[SimulatedMember]:
+        return [member for member in self._members if not member.is_gone]
+
     def _members_of(self, group_id: str) -> list[SimulatedMember]:
-        return [member for member in self._members if member.group_id == group_id and not member.is_gone]
+        return [member for member in self._present_members() if member.group_id == group_id]
+
+    def _replace_member(self, group_id: str) -> None:
+        """Start a member again, as a supervisor does with one that has crashed."""
+
+        def start() -> None:
+            if not self._is_calm and self._administrator.is_open(group_id):
+                self._join(group_id)
+
+        self._world.after(200, 3_000, start)
 
     def _change_members(self) -> None:
         if self._is_calm:
             return
-        present = [member for member in self._members if not member.is_gone]
+        present = self._present_members()
         if present and self._world.happens(0.6):
             member = self._world.random.choice(present)
             if self._world.happens(0.5):
@@ -441,9 +462,11 @@ def _processor_config(request_partitions: int, response_partitions: int) -> Proc
 
 
 @cache
-def _broker(lock_duration_ms: int, delivery_count_limit: int, updates_per_snapshot: int) -> BrokerConfig:
+def _broker(
+    lock_duration_ms: int, delivery_count_limit: int, updates_per_snapshot: int, member_silence_ms: int
+) -> BrokerConfig:
     return BrokerConfig(
-        group_share_member_silence_ms=0,
+        group_share_member_silence_ms=member_silence_ms,
         group_share_min_record_lock_duration_ms=1_000,
         group_share_record_lock_duration_ms=lock_duration_ms,
         group_share_delivery_count_limit=delivery_count_limit,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sharegroup.errors import FencedProcessorError
+from sharegroup.errors import FencedProcessorError, ForeignCommitError
 from sharegroup.processor.older_state import PresentState, folded_recovery
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import changed
@@ -34,10 +34,14 @@ class StoredTable:
 
     Args:
         committed: called with each row of a commit.
+        published_commit_id: returns the last commit that a response depends on.
     """
 
-    def __init__(self, committed: Callable[[StateRow], None]) -> None:
+    def __init__(
+        self, committed: Callable[[StateRow], None], published_commit_id: Callable[[], int] = lambda: -1
+    ) -> None:
         self._committed = committed
+        self._published_commit_id = published_commit_id
         self.rows: list[StateRow] = []
         self.leader_epoch = 0
         self._snapshot: list[StateRow] = []
@@ -46,9 +50,62 @@ class StoredTable:
         self._since_snapshot: list[StateRow] = []
         self._last_marker: StateRow | None = None
         self._fence: StateRow | None = None
+        self._newest_rows: list[StateRow] | None = None
+        """All rows, while an older version is restored."""
+        self.restore_count = 0
+        """How often another program has replaced the rows."""
+
+    @property
+    def is_restored(self) -> bool:
+        """Return True while the table has an older version."""
+        return self._newest_rows is not None
+
+    def restore_older(self, fraction: float) -> bool:
+        """Restore a version that lacks a commit which a response depends on; False if there is none.
+
+        Args:
+            fraction: which of these versions, from 0, the oldest, to 1, the newest.
+        """
+        published = self._published_commit_id()
+        ends = [
+            index + 1
+            for index, row in enumerate(self.rows)
+            if row.record_type is RecordType.COMMIT_MARKER and row.commit_id < published
+        ]
+        if not ends or self.is_restored:
+            return False
+        newest = self.rows
+        self._replace(newest[: ends[int(fraction * (len(ends) - 1))]])
+        self._newest_rows = newest
+        return True
+
+    def restore_newest(self) -> None:
+        """Restore the newest version, if an older one is there."""
+        if self._newest_rows is not None:
+            self._replace(self._newest_rows)
+            self._newest_rows = None
+
+    def _replace(self, rows: list[StateRow]) -> None:
+        self.restore_count += 1
+        self.rows = rows
+        fences = [row for row in rows if row.record_type is RecordType.FENCE]
+        self._fence = fences[-1]
+        self.leader_epoch = self._fence.leader_epoch
+        end = next((i + 1 for i in reversed(range(len(rows))) if rows[i].record_type is RecordType.TABLE_SNAPSHOT), 0)
+        start = end
+        while start and rows[start - 1].record_type is RecordType.TABLE_SNAPSHOT:
+            start -= 1
+        markers = [row for row in rows if row.record_type is RecordType.COMMIT_MARKER]
+        before = [row for row in rows[:start] if row.record_type is RecordType.COMMIT_MARKER]
+        self._last_marker = markers[-1] if markers else None
+        self._snapshot = rows[start:end]
+        self._snapshot_table = rows_to_table(self._snapshot)
+        self._snapshot_marker = _marker_info(before[-1]) if self._snapshot else None
+        self._since_snapshot = [row for row in rows[end:] if row.record_type is not RecordType.FENCE]
 
     def fence(self, payload: dict[str, Any]) -> int:
         """Commit a fence with the next leader epoch."""
+        assert not self.is_restored, "A processor takes over an older copy of the table."
         self.leader_epoch += 1
         self._fence = StateRow(record_type=RecordType.FENCE, leader_epoch=self.leader_epoch, payload=payload)
         self.rows.append(self._fence)
@@ -72,7 +129,7 @@ class StoredTable:
     def take_snapshot(self) -> None:
         """Commit a table snapshot of everything up to the last marker."""
         marker = self.last_marker()
-        if marker is None or marker == self._snapshot_marker:
+        if marker is None or marker == self._snapshot_marker or self.is_restored:
             return
         time_ms = max(marker.time_ms, self._snapshot[0].time_ms + 1 if self._snapshot else 0)
         later = rows_to_table([row for row in self._since_snapshot if _decides_the_state(row)])
@@ -159,6 +216,7 @@ class SimulatedWriter:
 
     def __init__(self, stored: StoredTable, leader_epoch: int, reached: Point) -> None:
         self._stored = stored
+        self._restore_count = stored.restore_count
         self._leader_epoch = leader_epoch
         self._reached = reached
 
@@ -169,8 +227,13 @@ class SimulatedWriter:
     def append(self, rows: Sequence[StateRow], commit_id: int) -> None:
         """Commit rows, which takes time before they are in, and after that."""
         self._reached("before_commit")
+        self._check_own()
         self._stored.commit(rows, self._leader_epoch, commit_id)
         self._reached("after_commit")
+
+    def _check_own(self) -> None:
+        if self._stored.restore_count > self._restore_count:
+            raise ForeignCommitError("The table was restored by another program.")
 
 
 def _decides_the_state(row: StateRow) -> bool:
