@@ -16,9 +16,11 @@ SEEDS ?= 0:1000
 UV_VERSION := 0.13.8
 AZURITE_VERSION := 3.37.0
 # Tests that mostly compute.
-FAST := --numprocesses 3 --dist worksteal -m "not spark and not kafka and not slow"
+FAST := --numprocesses 3 --dist worksteal -m "not spark and not kafka and not slow and not long"
 # Tests that wait for JVMs, processes and locks half of their time, in the order of tests/conftest.py and the groups of tests/support/groups.py.
-SLOW := --numprocesses 3 --dist loadscope --no-loadscope-reorder -m "spark or kafka or slow"
+IN_GROUPS := --numprocesses 3 --dist loadscope --no-loadscope-reorder
+SLOW := $(IN_GROUPS) -m "(spark or kafka or slow) and not long"
+REST := $(IN_GROUPS) -m long
 # Tests write many small files, and sync each of them: in memory, where there is room, that takes no time.
 IN_MEMORY = $(shell test "$$(df --output=avail /dev/shm 2>&1 | tail -1)" -gt 4000000 2>&1 && echo TMPDIR=/dev/shm)
 BIN := .venv/bin
@@ -47,17 +49,27 @@ run: setup ## Run the example job
 	$(BIN)/python jobs/flights.py $(ARGS)
 
 .PHONY: test
-test: JAR_SETS += broker-4.3.1 broker-3.9.2 s3proxy s3a
-test: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run all tests
+test: JAR_SETS += broker-4.3.1
+test: setup ## Run the tests, in 6 minutes (some of them: ARGS="-k fence")
 ifeq ($(strip $(ARGS)),)
 	$(IN_MEMORY) $(BIN)/pytest $(FAST)
-	$(IN_MEMORY) $(BIN)/pytest $(SLOW) --durations 20
+	$(IN_MEMORY) $(BIN)/pytest $(SLOW)
 else
 	$(IN_MEMORY) $(BIN)/pytest $(ARGS)
 endif
 
+.PHONY: test-rest
+test-rest: JAR_SETS += broker-4.3.1 broker-3.9.2 s3proxy s3a
+test-rest: setup $(if $(shell command -v npm),build/azurite/.installed) ## Run the tests marked long: clusters, stores, many crashes
+	$(IN_MEMORY) $(BIN)/pytest $(REST) --durations 20 $(ARGS)
+
+.PHONY: test-all
+test-all: ## Run all tests, in half an hour
+	@$(MAKE) --no-print-directory test ARGS=
+	@$(MAKE) --no-print-directory test-rest ARGS=
+
 .PHONY: test-fast
-test-fast: setup ## Run the tests that start neither Spark nor Kafka
+test-fast: setup ## Run the tests that only compute, in a minute
 	$(IN_MEMORY) $(BIN)/pytest $(FAST) $(ARGS)
 
 .PHONY: soak

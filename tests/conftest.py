@@ -19,6 +19,7 @@ from tests.support.examples import register_profiles
 from tests.support.fast_start import start_spark_fast
 from tests.support.groups import GroupScheduling
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.long_tests import LongTests, check_reasons
 from tests.support.recoveries import (  # noqa: F401 - pytest calls these
     pytest_sessionfinish,
     pytest_testnodedown,
@@ -30,9 +31,15 @@ register_profiles()
 start_spark_fast()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch for tests that take too long, in the process that prints the summary."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LongTests())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use the Spark session, a broker or a processor, so that `-m` can leave them out."""
+    check_reasons(items)
     for item in items:
         names = getattr(item, "fixturenames", ())
         if "spark" in names:
@@ -44,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "chromium" in names:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.slow)
-    # What takes longest begins first, so that the processes end at about the same time.
+    # They are in random order. What takes longest begins first, so that the processes end at about the same time.
     items.sort(key=_turn)
 
 
@@ -79,9 +86,8 @@ def spark() -> Iterator[SparkSession]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """End the run with the cost of crashes, and with the tests that had no browser."""
+    """End the run with the cost of crashes."""
     recoveries.write_summary(terminalreporter, config)
-    chromium_support.write_summary(terminalreporter)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from sharegroup.exit_code import MEANINGS
 from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,7 +46,6 @@ JOBS = {
 }
 """Program → its command line after spark-submit, as printed."""
 SETTINGS = load_settings(ROOT / "conf" / "local.yaml", {}).processor
-DEADLINE_S = 300
 
 
 def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-TIMEOUT_S = 300
 CELL = "\n# COMMAND ----------\n"
 MARKDOWN = "# MAGIC %md\n"
 
@@ -70,7 +70,7 @@ def test_a_notebook_runs_as_a_program(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SHAREGROUP_")}
     result = leash.run(
         [sys.executable, str(NOTEBOOKS / f"{PROGRAM}.py")],
-        timeout_s=TIMEOUT_S,
+        timeout_s=DEADLINE_S,
         cwd=tmp_path,
         env={**environment, "TMPDIR": str(tmp_path)},
     )

@@ -85,7 +85,7 @@ def test_the_document_of_the_project_is_that_of_its_results(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_plots_are_the_same_for_the_same_result(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the group benchmarks of pyproject.toml is not installed")
+    pytest.importorskip("matplotlib", reason="there is no matplotlib; run make setup, which installs it")
     from benchmarks.plots import draw
 
     for name in ("one.svg", "other.svg"):

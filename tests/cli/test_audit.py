@@ -18,7 +18,7 @@ from sharegroup.state.maintenance import take_snapshot
 from sharegroup.state.reader import StateTableReader
 from tests.cli.conftest import CommandLine
 from tests.state.conftest import FAR_FUTURE_MS
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.stored_commit import store
 
 RECORD = ("--group", "packers", "--topic", "orders", "--partition", "0", "--offset")
@@ -39,7 +39,7 @@ def worked(cli: CommandLine, log: LocalLog, admin: AdminClient) -> CommandLine:
     }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
-        for message in member.poll(20):
+        for message in member.poll(DEADLINE_S):
             if (message.offset() or 0) < 8:
                 kind = AcknowledgeType.REJECT if message.offset() == 7 else AcknowledgeType.ACCEPT
                 member.acknowledge(message, kind)

@@ -15,7 +15,7 @@ from sharegroup.protocol.api_key import ApiKey
 from tests.cli.conftest import CommandLine
 from tests.cli.test_produce import running
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 ORDERS = ("consume", "--topic", "orders", "--group", "packers")
 TEN = (*ORDERS, "--max-messages", "10")
@@ -156,7 +156,7 @@ def test_a_signal_ends_it_cleanly(cli: CommandLine, orders: LocalLog, signal_num
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(20)] == [b"v%d\n" % n for n in range(20)]
         process.send_signal(signal_number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, errors) == (exit_code, b"Processed a total of 20 messages\n")
     assert partition(cli)["start_offset"] == 20
 
@@ -169,7 +169,7 @@ def test_a_closed_output_ends_it(cli: CommandLine, orders: LocalLog, admin: Admi
         process.stdout.close()
         eventually(lambda: partition_of_anyone(cli)["start_offset"] == 20, "what was printed is accepted")
         orders.append("orders", 0, [NewRecord(None, b"unread")])
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=DEADLINE_S) == 0
         assert process.stderr is not None
         errors = process.stderr.read()
     assert b"Unable to write to standard out, closing consumer.\n" in errors

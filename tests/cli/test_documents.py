@@ -19,7 +19,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_json_documents_have_the_keys_that_are_shown(cli: CommandLine, log: Loca
     }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
-        assert len(member.poll(20)) == 30
+        assert len(member.poll(DEADLINE_S)) == 30
         eventually(lambda: cli.json("groups", "list")[0]["locked_count"] == 30, "the table shows the locks")
         flags_of = {
             "topics describe": ["--topic", "orders"],

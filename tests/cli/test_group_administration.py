@@ -12,6 +12,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
+from tests.support.eventually import DEADLINE_S
 
 HOUR_MS = 3_600_000
 MIDNIGHT_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -30,7 +31,7 @@ def packers(cli: CommandLine, log: LocalLog, orders: str, admin: AdminClient) ->
     """A group without members, which has accepted ten records."""
     admin.alter_group_config("packers", {"share.auto.offset.reset": "earliest"})
     with consumer(cli, "packers") as member:
-        assert len(member.poll(20)) == 10
+        assert len(member.poll(DEADLINE_S)) == 10
         member.commit_sync()
     assert starts(cli, "packers") == {0: 10, 1: 0}
     return "packers"
@@ -51,7 +52,7 @@ def consumer(cli: CommandLine, group_id: str) -> ShareConsumer:
 def member(cli: CommandLine, packers: str) -> Iterator[ShareConsumer]:
     """A member of the group, which therefore is not empty."""
     with consumer(cli, packers) as member:
-        assert member.poll(20)
+        assert member.poll(DEADLINE_S)
         yield member
 
 
@@ -97,7 +98,7 @@ def test_a_dry_run_shows_the_offsets_of_an_execution(
 def test_records_come_again_after_a_reset(cli: CommandLine, packers: str) -> None:
     cli.out(*RESET, "--all-topics", "--to-earliest", "--execute")
     with consumer(cli, packers) as member:
-        messages = list(member.poll(20))
+        messages = list(member.poll(DEADLINE_S))
     assert [(message.offset(), message.delivery_count()) for message in messages] == [(n, 1) for n in range(10)]
 
 

@@ -20,7 +20,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.stored_commit import store
 
 
@@ -42,7 +42,7 @@ def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[Shar
     }
     with ShareConsumer(config) as consumer:
         consumer.subscribe(["orders"])
-        messages = list(consumer.poll(20))
+        messages = list(consumer.poll(DEADLINE_S))
         assert [message.offset() for message in messages] == list(range(30))
         for message in messages[:5]:
             consumer.acknowledge(message)

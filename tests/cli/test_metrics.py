@@ -16,7 +16,7 @@ from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.cli.conftest import CommandLine
 from tests.cli.test_documents import DOCUMENTS
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.stored_commit import store
 
 
@@ -41,7 +41,7 @@ def test_the_metrics_of_a_group_that_works(cli: CommandLine, log: LocalLog, admi
     }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
-        assert len(member.poll(20)) == 30
+        assert len(member.poll(DEADLINE_S)) == 30
         labels = ("packers", "0", "orders")
         eventually(lambda: shown(cli)["sharegroup_locked_records"][labels] == 30, "the table shows the locks")
         metrics = shown(cli)

@@ -24,7 +24,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_dump import DUMP, RESTARTED, answered_batches, lines
 
 GAPPED = ("migrate", "from-kafka", "--dump", str(DUMP), "--group", "sg-gapped")
@@ -110,7 +110,7 @@ def test_a_group_that_cannot_continue_is_refused(
 def test_a_group_with_members_here_is_refused(cli: CommandLine, topic: str, admin: AdminClient) -> None:
     admin.alter_group_config("sg-gapped", {"share.auto.offset.reset": "earliest"})
     with consumer(cli, "sg-gapped", topic) as own:
-        assert own.poll(20)
+        assert own.poll(DEADLINE_S)
         assert "has 1 members" in cli.error(*GAPPED, "--execute")
 
 
@@ -137,7 +137,7 @@ def test_a_refused_import_leaves_the_configuration_as_it_was(cli: CommandLine, t
     assert not result.is_configured
     assert finished(cli, "packers") == (own, {})
     with consumer(cli, "packers", topic) as member:
-        assert member.poll(20)
+        assert member.poll(DEADLINE_S)
         with pytest.raises(NonEmptyGroupError):
             import_group(admin, "packers", imported(0), {"share.delivery.count.limit": "7"}, 20)
     assert finished(cli, "packers")[0] == own

@@ -12,7 +12,7 @@ from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 PEEK = ("topics", "peek", "--topic", "orders", "--group", "packers")
 
@@ -34,7 +34,7 @@ def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[Shar
     }
     with ShareConsumer(config) as consumer:
         consumer.subscribe(["orders"])
-        messages = list(consumer.poll(20))
+        messages = list(consumer.poll(DEADLINE_S))
         assert len(messages) == 12
         for message in messages[:3]:
             consumer.acknowledge(message)

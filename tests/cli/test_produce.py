@@ -15,7 +15,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from tests.cli.conftest import CommandLine
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 KEYS = ("--reader-property", "parse.key=true")
 
@@ -172,7 +172,7 @@ def test_a_pipe_is_produced_as_it_comes_until_a_signal(
         process.stdin.flush()
         eventually(lambda: len(records(orders, 0)) == 2, "the whole lines are in the log")
         process.send_signal(signal_number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, errors) == (exit_code, b"Interrupted; produced 2 records.\n")
     assert len(records(orders, 0)) == 2
 

@@ -24,7 +24,7 @@ from sharegroup.logs.port import NewRecord
 from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.cli.test_groups import rows
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 TITLES = ["GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S"]
 
@@ -60,7 +60,7 @@ class Terminal:
 
     def end(self) -> int:
         """The exit code."""
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=DEADLINE_S)
 
     def _read(self) -> None:
         try:
@@ -137,12 +137,12 @@ def test_figures_of_a_group_at_work(cli: CommandLine, log: LocalLog, admin: Admi
     }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
-        for message in member.poll(20):
+        for message in member.poll(DEADLINE_S):
             member.acknowledge(message)
         member.commit_sync()
         # All that there is: what a member fetches ahead goes back when it does not poll.
         log.append("orders", 0, [NewRecord(None, b"v")] * 20)
-        assert len(eventually(lambda: member.poll(20), "the other records")) == 20
+        assert len(eventually(lambda: member.poll(DEADLINE_S), "the other records")) == 20
         (group,) = cli.json("top")
         titles, shown = rows(cli.out("top", "--once"))
     # The rate is that of the last seconds, which a test cannot know.

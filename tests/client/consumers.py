@@ -16,7 +16,6 @@ from sharegroup.client.share_consumer import ShareConsumer
 ERRONEOUS_STATE = "Local: Erroneous state"
 INVALID_ARGUMENT = "Local: Invalid argument or configuration"
 CL_1 = TopicPartition("cl-1", 0)
-TIMEOUT_S = 20.0
 
 Consume = Callable[..., ShareConsumer]
 

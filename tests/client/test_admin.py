@@ -33,7 +33,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
 from tests.client.processor_peer import REQUEST_PARTITIONS, REQUESTS, RESPONSES, ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 def test_configuration_of_a_group_is_changed(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -127,7 +127,7 @@ def used_group(log: LocalLog, admin: AdminClient) -> None:
         consumer.subscribe(["orders"])
         taken = 0
         while taken < 20:
-            taken += len(consumer.poll(timeout=10))
+            taken += len(consumer.poll(timeout=DEADLINE_S))
 
 
 def test_start_offsets_are_altered_one_by_one(log: LocalLog, processor: ProcessorPeer) -> None:
@@ -141,7 +141,7 @@ def test_start_offsets_are_altered_one_by_one(log: LocalLog, processor: Processo
         consumer.subscribe(["orders"])
         taken: list[tuple[int | None, int | None]] = []
         while len(taken) < 4:
-            taken += [(message.partition(), message.offset()) for message in consumer.poll(timeout=10)]
+            taken += [(message.partition(), message.offset()) for message in consumer.poll(timeout=DEADLINE_S)]
         assert sorted(taken, key=str) == [(0, 7), (0, 8), (0, 9), (1, 9)]
         with pytest.raises(NonEmptyGroupError):
             admin.alter_share_group_offsets("g", {("orders", 0): 0})

@@ -12,6 +12,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import ProcessorPeer
+from tests.support.eventually import DEADLINE_S
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "admin.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)```", DOCUMENT, re.DOTALL | re.MULTILINE)
@@ -26,7 +27,7 @@ def test_the_examples(
     log.append("orders", 0, [NewRecord(None, b"x")] * 30)
     with ShareConsumer({"log.path": str(log.path), "group.id": "packers", "client.id": "anna"}) as anna:
         anna.subscribe(["orders"])
-        assert anna.poll(timeout=20)
+        assert anna.poll(timeout=DEADLINE_S)
         exec(EXAMPLES[0], {})
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert shown[0] == ["packers", "share", "share", "Stable"]

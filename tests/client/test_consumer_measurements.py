@@ -17,7 +17,8 @@ from sharegroup.client.measurements import (
 )
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
-from tests.client.consumers import TIMEOUT_S, Consume
+from tests.client.consumers import Consume
+from tests.support.eventually import DEADLINE_S
 
 
 def value(consumer: ShareConsumer, name: str, group: str = FETCH_GROUP) -> float:
@@ -26,7 +27,7 @@ def value(consumer: ShareConsumer, name: str, group: str = FETCH_GROUP) -> float
 
 def test_a_consumer_counts_what_it_does(consume: Consume) -> None:
     consumer = consume("cl-1", mode="explicit")
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     for message in messages:
         consumer.acknowledge(message)
     consumer.commit_sync()
@@ -47,7 +48,7 @@ def test_a_consumer_counts_what_it_does(consume: Consume) -> None:
 def test_refused_acknowledgements_are_errors(consume: Consume, log: LocalLog) -> None:
     AdminClient(log).alter_group_config("g", {"share.renew.acknowledge.enable": "false"})
     consumer = consume("cl-1", mode="explicit")
-    for message in consumer.poll(TIMEOUT_S):
+    for message in consumer.poll(DEADLINE_S):
         consumer.acknowledge(message, AcknowledgeType.RENEW)
     consumer.commit_sync()
     assert value(consumer, "acknowledgements-send-total") == 10

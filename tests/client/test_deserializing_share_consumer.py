@@ -18,7 +18,8 @@ from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaError
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import TIMEOUT_S, Consume, got
+from tests.client.consumers import Consume, got
+from tests.support.eventually import DEADLINE_S
 
 Make = Callable[..., DeserializingShareConsumer]
 
@@ -61,7 +62,7 @@ def test_keys_and_values_are_objects(make: Make, log: LocalLog) -> None:
         contexts.append((context.topic, context.field, context.headers))
         return None if data is None else json.loads(data)
 
-    first, second = make(key=IntegerDeserializer(), value=value).poll(TIMEOUT_S)
+    first, second = make(key=IntegerDeserializer(), value=value).poll(DEADLINE_S)
     assert (first.key(), first.value(), first.error()) == (1, [1], None)
     assert (first.deserialized_key(), first.deserialized_value()) == (1, [1])
     assert (second.key(), second.value(), second.error()) == (None, None, None)
@@ -71,7 +72,7 @@ def test_keys_and_values_are_objects(make: Make, log: LocalLog) -> None:
 @pytest.mark.usefixtures("bad_value_at_3")
 class TestRecordsThatCannotBeDeserialized:
     def test_they_keep_their_bytes_and_say_why(self, make: Make) -> None:
-        messages = make(key=StringDeserializer(), value=load).poll(TIMEOUT_S)
+        messages = make(key=StringDeserializer(), value=load).poll(DEADLINE_S)
         assert [message.value() for message in messages] == [{"i": i} if i != 3 else b"bad" for i in range(6)]
         error = messages[3].error()
         assert error is not None
@@ -82,39 +83,39 @@ class TestRecordsThatCannotBeDeserialized:
         assert {message.error() for message in messages if message.offset() != 3} == {None}
 
     def test_a_key_comes_first(self, make: Make) -> None:
-        messages = make(key=load, value=load).poll(TIMEOUT_S)
+        messages = make(key=load, value=load).poll(DEADLINE_S)
         assert [message.error() for message in messages] == [KafkaError._KEY_DESERIALIZATION] * 6
         assert messages[0].value() == b'{"i": 0}'
 
     def test_they_are_released_in_implicit_mode(self, make: Make) -> None:
         consumer = make(value=load)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-5:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-5:d1"
         consumer.commit_sync()
-        assert got(consumer.poll(TIMEOUT_S)) == "3-3:d2"
+        assert got(consumer.poll(DEADLINE_S)) == "3-3:d2"
 
     def test_they_are_released_in_explicit_mode_and_need_no_acknowledgement(self, make: Make) -> None:
         consumer = make("explicit", value=load)
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         with pytest.raises(IllegalStateException, match=r"^5 records from previous poll"):
             consumer.poll(0)
         for message in messages:
             if message.error() is None:
                 consumer.acknowledge(message)
-        assert got(consumer.poll(TIMEOUT_S)) == "3-3:d2"
+        assert got(consumer.poll(DEADLINE_S)) == "3-3:d2"
 
     def test_the_application_may_reject_them(self, make: Make) -> None:
         with make("explicit", value=load) as consumer:
-            for message in consumer.poll(TIMEOUT_S):
+            for message in consumer.poll(DEADLINE_S):
                 consumer.acknowledge(message, AcknowledgeType.REJECT if message.error() else AcknowledgeType.RELEASE)
             consumer.commit_sync()
-        assert got(make().poll(TIMEOUT_S)) == "0-2:d2 4-5:d2"
+        assert got(make().poll(DEADLINE_S)) == "0-2:d2 4-5:d2"
 
     def test_a_renewed_record_is_not_deserialized_twice(self, make: Make) -> None:
         consumer = make("explicit", value=load)
-        for message in consumer.poll(TIMEOUT_S):
+        for message in consumer.poll(DEADLINE_S):
             consumer.acknowledge(message, AcknowledgeType.RENEW)
         consumer.commit_sync()
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         assert [message.value() for message in messages] == [{"i": i} if i != 3 else b"bad" for i in range(6)]
         assert [message.offset() for message in messages if message.error() is not None] == [3]
 

@@ -20,6 +20,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 from tests.client.consumers import Consume
 from tests.client.processor_peer import BROKER, ProcessorPeer
+from tests.support.eventually import DEADLINE_S
 
 ACCEPT = AcknowledgeType.ACCEPT
 
@@ -34,7 +35,7 @@ def read(log: LocalLog, processor: ProcessorPeer) -> Callable[[], FoldedGroup]:
 def member(consume: Consume) -> ShareConsumer:
     """Has accepted 1..4 and released 5; holds 0, 6..9 and perhaps later ones."""
     member = consume("cl-1", mode="explicit", share_acquire_mode="record_limit")
-    assert [message.offset() for message in member.poll(20)] == list(range(10))
+    assert [message.offset() for message in member.poll(DEADLINE_S)] == list(range(10))
     for offset in range(1, 5):
         member.acknowledge_offset("cl-1", 0, offset, ACCEPT)
     member.acknowledge_offset("cl-1", 0, 5, AcknowledgeType.RELEASE)

@@ -13,6 +13,7 @@ from sharegroup.logs.port import NewRecord
 from tests.client.consumers import Consume, got, member_of
 from tests.client.processor_peer import RESPONSES, ProcessorPeer
 from tests.fuzz.hostile_answers import HostileAnswers
+from tests.support.eventually import DEADLINE_S
 
 ANSWERS_PER_POLL = 200
 
@@ -29,7 +30,7 @@ def test_a_consumer_passes_over_what_it_did_not_ask_for(
     while len(polled) < 12:
         answers = [NewRecord(member_id.encode(), hostile.unasked()) for _ in range(ANSWERS_PER_POLL)]
         log.append(RESPONSES, partition, answers)
-        messages: Messages = consumer.poll(timeout=20)
+        messages: Messages = consumer.poll(timeout=DEADLINE_S)
         assert messages
         polled.append(got(messages))
     assert polled == [f"{first}-{first + 9}:d1" for first in range(0, 120, 10)]

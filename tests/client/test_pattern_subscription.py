@@ -12,8 +12,8 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.client.subscription import Subscription
 from sharegroup.logs.local import LocalLog
 from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
-from tests.client.consumers import TIMEOUT_S, Consume
-from tests.support.eventually import eventually
+from tests.client.consumers import Consume
+from tests.support.eventually import DEADLINE_S, eventually
 
 Produce = Callable[[str, int], None]
 
@@ -73,7 +73,7 @@ def test_names_take_the_place_of_a_pattern(consume: Consume, produce: Produce) -
     consumer.subscribe(["cl-1"])
     produce("nothing-1", 5)
     assert read_all(consumer, 10) == {"cl-1"}
-    assert not consumer.poll(TIMEOUT_S).is_empty()
+    assert not consumer.poll(DEADLINE_S).is_empty()
 
 
 def test_a_pattern_is_of_text(consume: Consume) -> None:

@@ -18,7 +18,6 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ShareGroupError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import TopicIdentity
-from tests.client.consumers import TIMEOUT_S
 from tests.support.eventually import eventually
 
 SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_records=10, batch_size=10, max_poll_records=10))
@@ -61,7 +60,7 @@ def test_records_of_a_topic_that_one_look_misses_are_returned_and_come_again(
                 member.acknowledge([read.held.acknowledgement(AcknowledgeType.ACCEPT)])
             return len(counts) == 120
 
-        eventually(are_all_read, "all records are read", TIMEOUT_S)
+        eventually(are_all_read, "all records are read")
         member.close(1_000)
     assert lagging.blind_looks == 0
     assert counts == dict.fromkeys(range(120), 1)

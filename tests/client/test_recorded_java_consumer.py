@@ -25,8 +25,8 @@ from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import CL_1, TIMEOUT_S, Callback, Consume, fetches_ahead, got, member_of
-from tests.support.eventually import eventually
+from tests.client.consumers import CL_1, Callback, Consume, fetches_ahead, got, member_of
+from tests.support.eventually import DEADLINE_S, eventually
 
 Produce = Callable[[str, int], None]
 SHORT_S = 0.1
@@ -48,7 +48,7 @@ class TestAcquireMode:
     @pytest.mark.parametrize("count", [3, 25])
     def test_new_records_come_in_exact_numbers(self, consume: Consume, mode: str, count: int) -> None:
         consumer = consume("cl-1", share_acquire_mode=mode, max_poll_records=count)
-        assert [len(consumer.poll(TIMEOUT_S)) for _ in range(4)] == [count] * 4
+        assert [len(consumer.poll(DEADLINE_S)) for _ in range(4)] == [count] * 4
 
     @pytest.mark.parametrize(
         ("mode", "polls"), [("batch_optimized", ["0-9:d2"]), ("record_limit", ["0-7:d2", "8-9:d2"])]
@@ -58,9 +58,9 @@ class TestAcquireMode:
     ) -> None:
         produce("ten", 10)
         with consume("ten", max_poll_records=10) as first:
-            assert got(first.poll(TIMEOUT_S)) == "0-9:d1"
+            assert got(first.poll(DEADLINE_S)) == "0-9:d1"
         second = consume("ten", share_acquire_mode=mode, max_poll_records=8)
-        assert [got(second.poll(TIMEOUT_S)) for _ in polls] == polls
+        assert [got(second.poll(DEADLINE_S)) for _ in polls] == polls
         assert second.poll(SHORT_S).is_empty()
 
 
@@ -69,18 +69,18 @@ class TestClose:
         produce("ten", 10)
         exactly_4 = {"max_poll_records": 4, "share_acquire_mode": "record_limit"}
         with consume("ten", **exactly_4) as first:
-            assert got(first.poll(TIMEOUT_S)) == "0-3:d1"
+            assert got(first.poll(DEADLINE_S)) == "0-3:d1"
         callback = Callback()
         with consume("ten", mode="explicit", **exactly_4) as second:
             second.set_acknowledgement_commit_callback(callback)
-            messages = second.poll(TIMEOUT_S)
+            messages = second.poll(DEADLINE_S)
             assert got(messages) == "0-3:d2"
             acknowledge_all(second, messages[:2])
         assert callback.offsets == [[0, 1]]
         third = consume("ten", mode="explicit", **exactly_4)
-        assert got(third.poll(TIMEOUT_S)) == "2-3:d3 4-5:d1"
+        assert got(third.poll(DEADLINE_S)) == "2-3:d3 4-5:d1"
         third.close(0)
-        assert got(consume("ten", **exactly_4).poll(TIMEOUT_S)).startswith("2-2:d4")
+        assert got(consume("ten", **exactly_4).poll(DEADLINE_S)).startswith("2-2:d4")
 
 
 def test_another_subscription_wants_the_records_of_the_old_one_acknowledged(consume: Consume, produce: Produce) -> None:
@@ -88,14 +88,14 @@ def test_another_subscription_wants_the_records_of_the_old_one_acknowledged(cons
     callback = Callback()
     consumer = consume("cl-1", mode="explicit")
     consumer.set_acknowledgement_commit_callback(callback)
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     consumer.subscribe(["cl-2"])
     assert consumer.subscription() == ["cl-2"]
     with pytest.raises(IllegalStateException, match=r"^10 records from previous poll have not been acknowledged$"):
         consumer.poll(0)
     acknowledge_all(consumer, messages)
     assert consumer.commit_sync() == {CL_1: None}
-    assert {message.topic() for message in consumer.poll(TIMEOUT_S)} == {"cl-2"}
+    assert {message.topic() for message in consumer.poll(DEADLINE_S)} == {"cl-2"}
     assert callback.offsets == [list(range(10))]
 
 
@@ -108,7 +108,7 @@ def test_a_partition_that_moves_stays_locked_and_its_records_can_be_acknowledged
     eventually(lambda: first.poll(SHORT_S).is_empty() and member_of(first).standing().partition_count == 2, "both")
     for partition in range(2):
         log.append("two", partition, [NewRecord(None, b"v")] * 10)
-    held = first.poll(TIMEOUT_S)
+    held = first.poll(DEADLINE_S)
     second = consume("two", mode=mode, max_poll_records=100)
 
     def has_moved() -> bool:
@@ -129,12 +129,12 @@ def test_a_consumer_that_does_not_poll_leaves_may_still_acknowledge_and_comes_ba
 ) -> None:
     produce("ten", 10)
     consumer = consume("ten", mode="explicit", max_poll_records=5, max_poll_interval_ms=500)
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     assert got(messages) == "0-4:d1"
     eventually(lambda: not member_of(consumer).standing().is_stable, "the end of the membership")
     acknowledge_all(consumer, messages)
     assert set(consumer.commit_sync().values()) == {None}
-    assert got(consumer.poll(TIMEOUT_S)) == "5-9:d1"
+    assert got(consumer.poll(DEADLINE_S)) == "5-9:d1"
 
 
 def test_a_changed_configuration_holds_from_the_next_acquisition_on(
@@ -143,11 +143,11 @@ def test_a_changed_configuration_holds_from_the_next_acquisition_on(
     produce("five", 5)
     consumer = consume("five", mode="explicit", max_poll_records=5)
     assert consumer.acquisition_lock_timeout_ms() is None
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     assert consumer.acquisition_lock_timeout_ms() == 30_000
     configure(log, share_record_lock_duration_ms="5000", share_delivery_count_limit="2")
     acknowledge_all(consumer, messages, AcknowledgeType.RELEASE)
-    again = consumer.poll(TIMEOUT_S)
+    again = consumer.poll(DEADLINE_S)
     assert {message.delivery_count() for message in again} == {2}
     assert consumer.acquisition_lock_timeout_ms() == 5_000
 
@@ -158,7 +158,7 @@ def test_what_is_renewed_outlives_what_is_not(consume: Consume, produce: Produce
     configure(log, share_record_lock_duration_ms=str(lock_duration_ms))
     produce("ten", 10)
     consumer = consume("ten", mode="explicit", max_poll_records=5)
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     assert got(messages) == "0-4:d1"
     lock_end_ms = log.now_ms() + lock_duration_ms
     # What is fetched ahead waits, so that nothing else is fetched until the next poll.
@@ -171,21 +171,21 @@ def test_what_is_renewed_outlives_what_is_not(consume: Consume, produce: Produce
     (error,) = consumer.commit_sync().values()
     assert error is not None
     assert error.args[0].name() == "INVALID_RECORD_STATE"
-    renewed = consumer.poll(TIMEOUT_S)
+    renewed = consumer.poll(DEADLINE_S)
     assert got(renewed) == "0-1:d1"
     acknowledge_all(consumer, renewed)
     assert set(consumer.commit_sync().values()) == {None}
-    assert got(consumer.poll(TIMEOUT_S)).startswith("2-4:d2")
+    assert got(consumer.poll(DEADLINE_S)).startswith("2-4:d2")
 
 
 def test_the_window_of_a_share_partition_begins_at_its_start_offset(consume: Consume, log: LocalLog) -> None:
     configure(log, share_partition_max_record_locks="100")
     first = consume("cl-1", mode="explicit", max_poll_records=60)
-    held = first.poll(TIMEOUT_S)
+    held = first.poll(DEADLINE_S)
     assert got(held) == "0-59:d1"
     fetches_ahead(first)
     second = consume("cl-1", mode="explicit", max_poll_records=100, fetch_max_wait_ms=50)
     assert second.poll(SHORT_S).is_empty()
     acknowledge_all(first, held)
     first.commit_sync()
-    assert got(second.poll(TIMEOUT_S)).endswith("-119:d1")
+    assert got(second.poll(DEADLINE_S)).endswith("-119:d1")

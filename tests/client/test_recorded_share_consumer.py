@@ -20,7 +20,7 @@ from sharegroup.client.message import Message, Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import TIMEOUT_S, Callback, Consume, member_of
+from tests.client.consumers import Callback, Consume, member_of
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.client.recording import (
     SHORT_S,
@@ -31,7 +31,7 @@ from tests.client.recording import (
     recorded_scenarios,
     reports_of,
 )
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 @pytest.fixture
@@ -51,25 +51,25 @@ def implicit(recording: Recording, consume: Consume) -> None:
     callback = Callback()
     consumer = consume("cl-1")
     consumer.set_acknowledgement_commit_callback(callback)
-    message = recording.polled("poll until records", lambda: consumer.poll(TIMEOUT_S))[0]
-    recording.polled("poll(0.3)", lambda: consumer.poll(TIMEOUT_S))
+    message = recording.polled("poll until records", lambda: consumer.poll(DEADLINE_S))[0]
+    recording.polled("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.differs("callbacks")
     recording.same("acknowledge(message) in implicit mode", lambda: consumer.acknowledge(message))
     recording.same("commit_sync()", consumer.commit_sync)
     recording.same("commit_sync() again", consumer.commit_sync)
-    recording.polled("poll(0.3)", lambda: consumer.poll(TIMEOUT_S))
+    recording.polled("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.same("commit_async()", consumer.commit_async)
     answered(consumer)
-    recording.polled("poll(0.3)", lambda: consumer.poll(TIMEOUT_S))
+    recording.polled("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.same("callbacks", lambda: reports_of(callback))
     consumer.close()
     recording.same("callbacks after close", lambda: reports_of(callback))
-    recording.polled("new consumer first poll", lambda: consume("cl-1").poll(TIMEOUT_S))
+    recording.polled("new consumer first poll", lambda: consume("cl-1").poll(DEADLINE_S))
 
 
 def explicit_unacked(recording: Recording, consume: Consume) -> None:
     consumer = consume("cl-1", mode="explicit")
-    messages = recording.polled("poll until records", lambda: consumer.poll(TIMEOUT_S))
+    messages = recording.polled("poll until records", lambda: consumer.poll(DEADLINE_S))
     recording.same("poll(0.3) nothing acknowledged", lambda: consumer.poll(0.3))
     recording.same("acknowledge 3", lambda: _acknowledged(consumer, messages[:3]))
     recording.same("poll(0.3) some acknowledged", lambda: consumer.poll(0.3))
@@ -77,9 +77,9 @@ def explicit_unacked(recording: Recording, consume: Consume) -> None:
     recording.same("poll(0.3) after commit_sync, rest unacknowledged", lambda: consumer.poll(0.3))
     for message in messages[3:]:
         consumer.acknowledge(message)
-    recording.polled("poll(0.3) all acknowledged", lambda: consumer.poll(TIMEOUT_S))
+    recording.polled("poll(0.3) all acknowledged", lambda: consumer.poll(DEADLINE_S))
     consumer.close()
-    recording.polled("new consumer after close with unacknowledged records", lambda: consume("cl-1").poll(TIMEOUT_S))
+    recording.polled("new consumer after close with unacknowledged records", lambda: consume("cl-1").poll(DEADLINE_S))
 
 
 def acknowledge_errors(recording: Recording, consume: Consume) -> None:
@@ -87,7 +87,7 @@ def acknowledge_errors(recording: Recording, consume: Consume) -> None:
     offset, any_call = consumer.acknowledge_offset, _untyped(consumer)
     recording.same("commit_sync() before any poll", consumer.commit_sync)
     recording.same("acknowledge_offset before any poll", lambda: offset("cl-1", 0, 0))
-    messages = recording.polled("poll", lambda: consumer.poll(TIMEOUT_S))
+    messages = recording.polled("poll", lambda: consumer.poll(DEADLINE_S))
     first = messages[0]
     recording.same("acknowledge('x')", lambda: any_call.acknowledge("x"))
     recording.same("acknowledge(m, 9)", lambda: consumer.acknowledge(first, 9))
@@ -114,7 +114,7 @@ def acknowledge_errors(recording: Recording, consume: Consume) -> None:
     recording.same("acknowledge after commit", lambda: consumer.acknowledge(messages[2]))
     recording.same("commit_sync(1)", lambda: consumer.commit_sync(1))
     recording.same("commit_sync('x')", lambda: any_call.commit_sync("x"))
-    recording.differs("poll(0.3)", lambda: consumer.poll(TIMEOUT_S))
+    recording.differs("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.same("poll('x')", lambda: any_call.poll("x"))
     recording.differs("poll(timeout=0)", lambda: consumer.poll(timeout=0))
 
@@ -124,17 +124,17 @@ def commit_callback(recording: Recording, consume: Consume, two_partitions: None
     consumer = consume("cl-2", mode="explicit", max_poll_records=100)
     consumer.set_acknowledgement_commit_callback(callback)
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
-    for message in recording.polled("poll", lambda: consumer.poll(TIMEOUT_S)):
+    for message in recording.polled("poll", lambda: consumer.poll(DEADLINE_S)):
         consumer.acknowledge(message, kinds[(message.offset() or 0) % 3])
     recording.same("commit_sync()", consumer.commit_sync)
     recording.same("callbacks", lambda: reports_of(callback))
-    polled = recording.differs("poll", lambda: consumer.poll(TIMEOUT_S))
+    polled = recording.differs("poll", lambda: consumer.poll(DEADLINE_S))
     _acknowledge_all(consumer, polled)
     callback.reports.clear()
     recording.same("commit_async()", consumer.commit_async)
     answered(consumer)
     recording.same("callbacks after 0.7 s without a call", lambda: reports_of(callback))
-    polled = recording.differs("poll", lambda: consumer.poll(TIMEOUT_S))
+    polled = recording.differs("poll", lambda: consumer.poll(DEADLINE_S))
     recording.differs("callbacks", lambda: reports_of(callback))
     _acknowledge_all(consumer, polled)
 
@@ -162,20 +162,20 @@ def lock_expiry(recording: Recording, consume: Consume, log: LocalLog) -> None:
     callback = Callback()
     first, second = consume("cl-1"), consume()
     first.set_acknowledgement_commit_callback(callback)
-    recording.polled("c1 poll", lambda: first.poll(TIMEOUT_S))
+    recording.polled("c1 poll", lambda: first.poll(DEADLINE_S))
     _wait_until(log, log.now_ms() + lock_duration_ms + 500)
     recording.same("c1 commit_sync() 2.3 s later", first.commit_sync)
     recording.same("callbacks", lambda: reports_of(callback))
-    recording.polled("c1 poll", lambda: first.poll(TIMEOUT_S))
+    recording.polled("c1 poll", lambda: first.poll(DEADLINE_S))
     first.unsubscribe()
     _wait_until(log, log.now_ms() + lock_duration_ms)
     second.subscribe(["cl-1"])
-    recording.polled("c2 poll", lambda: second.poll(TIMEOUT_S))
+    recording.polled("c2 poll", lambda: second.poll(DEADLINE_S))
     callback.reports.clear()
     recording.same("c1 commit_sync() while c2 has the records", first.commit_sync)
     recording.same("callbacks", lambda: reports_of(callback))
     recording.same("c2 commit_sync()", second.commit_sync)
-    recording.polled("poll", lambda: second.poll(TIMEOUT_S))
+    recording.polled("poll", lambda: second.poll(DEADLINE_S))
 
 
 def max_poll_records(recording: Recording, consume: Consume, log: LocalLog) -> None:
@@ -185,7 +185,7 @@ def max_poll_records(recording: Recording, consume: Consume, log: LocalLog) -> N
                 recording.differs(f"{mode} max.poll.records={count}", consumer.subscription)
     for count in (25, 3):
         with consume("cl-1", max_poll_records=count) as consumer:
-            polls = [len(consumer.poll(TIMEOUT_S)) for _ in range(4)]
+            polls = [len(consumer.poll(DEADLINE_S)) for _ in range(4)]
             assert polls == [count] * 4
             recording.differs(f"None max.poll.records={count}: polls")
     log.create_topic("rec-b", 4, {})
@@ -194,7 +194,7 @@ def max_poll_records(recording: Recording, consume: Consume, log: LocalLog) -> N
     with consume("rec-b", max_poll_records=500, fetch_max_wait_ms=50) as consumer:
         recording.differs(
             "defaults, topic rec-b (4 partitions, one batch of 500 each): polls",
-            lambda: [consumer.poll(TIMEOUT_S) for _ in range(4)] + [consumer.poll(SHORT_S) for _ in range(2)],
+            lambda: [consumer.poll(DEADLINE_S) for _ in range(4)] + [consumer.poll(SHORT_S) for _ in range(2)],
         )
 
 
@@ -203,7 +203,7 @@ def delivery_count(recording: Recording, consume: Consume, produce: Callable[[st
     consumer = consume("ten", mode="explicit")
     seen: Counter[tuple[int | None, int | None]] = Counter()
     while seen.total() < 5 * 10:
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         seen.update((message.offset(), message.delivery_count()) for message in messages)
         # The last delivery is that of one record at a time, in whatever order they come.
         assert sum(message.delivery_count() == 5 for message in messages) <= 1
@@ -234,7 +234,7 @@ def lifecycle(recording: Recording, consume: Consume, log_path: Path) -> None:
         recording.polled("poll(2)", lambda: consumer.poll(SHORT_S))
     recording.same("subscribe(['cl-1'])", lambda: consumer.subscribe(["cl-1"]))
     recording.same("subscription()", consumer.subscription)
-    messages = recording.polled("poll", lambda: consumer.poll(TIMEOUT_S))
+    messages = recording.polled("poll", lambda: consumer.poll(DEADLINE_S))
     recording.same("acknowledge all", lambda: _acknowledged(consumer, messages))
     refusals: list[str] = []
     recording.same("poll(1) while another thread calls commit_sync", lambda: intruded(consumer, refusals))
@@ -281,7 +281,7 @@ def _configurations(recording: Recording, known: dict[str, object]) -> None:
 
 def callback_raises(recording: Recording, consume: Consume) -> None:
     consumer = consume("cl-1", mode="explicit")
-    messages = recording.polled("poll", lambda: consumer.poll(TIMEOUT_S))
+    messages = recording.polled("poll", lambda: consumer.poll(DEADLINE_S))
 
     def raises(offsets: object, exception: object) -> None:
         raise RuntimeError("thrown by the callback")
@@ -289,26 +289,28 @@ def callback_raises(recording: Recording, consume: Consume) -> None:
     consumer.set_acknowledgement_commit_callback(raises)
     _acknowledge_all(consumer, messages)
     recording.same("commit_sync()", consumer.commit_sync)
-    _acknowledge_all(consumer, recording.polled("poll", lambda: consumer.poll(TIMEOUT_S)))
+    _acknowledge_all(consumer, recording.polled("poll", lambda: consumer.poll(DEADLINE_S)))
     member_of(consumer).acknowledge(consumer._delivered.take_acknowledged())
     answered(consumer)
     eventually(lambda: consumer._running().is_ready(1), "the next records are read")
-    recording.same("poll carrying acknowledgements", lambda: consumer.poll(TIMEOUT_S))
-    recording.differs("poll", lambda: consumer.poll(TIMEOUT_S))
+    recording.same("poll carrying acknowledgements", lambda: consumer.poll(DEADLINE_S))
+    recording.differs("poll", lambda: consumer.poll(DEADLINE_S))
     consumer.set_acknowledgement_commit_callback(None)
 
 
 def misc(recording: Recording, consume: Consume) -> None:
-    recording.differs("share.acknowledgement.mode='maybe': poll", lambda: consume("cl-1", mode="maybe").poll(TIMEOUT_S))
+    recording.differs(
+        "share.acknowledgement.mode='maybe': poll", lambda: consume("cl-1", mode="maybe").poll(DEADLINE_S)
+    )
     recording.differs("acknowledge")
     recording.differs("poll")
     consumer = consume("cl-1", mode="explicit")
-    messages = recording.polled("explicit: poll", lambda: consumer.poll(TIMEOUT_S))
+    messages = recording.polled("explicit: poll", lambda: consumer.poll(DEADLINE_S))
     consumer.unsubscribe()
     recording.same("acknowledge after unsubscribe()", lambda: consumer.acknowledge(messages[0]))
     recording.same("commit_sync()", consumer.commit_sync)
     consumer.subscribe(["cl-1"])
-    recording.same("subscribe again, poll", lambda: consumer.poll(TIMEOUT_S))
+    recording.same("subscribe again, poll", lambda: consumer.poll(DEADLINE_S))
     recording.differs("Message accessors", lambda: accessors(messages[0]))
     recording.same(
         "Messages",
@@ -350,12 +352,12 @@ def max_group_size(recording: Recording, log: LocalLog, log_path: Path) -> None:
             consumer.subscribe(["cl-1"])
             if consumer is consumers[0]:
                 recording.polled("member 1 poll(1)", lambda: consumers[0].poll(0))
-                recording.polled("member 1 poll(1)", lambda: consumers[0].poll(TIMEOUT_S))
+                recording.polled("member 1 poll(1)", lambda: consumers[0].poll(DEADLINE_S))
                 recording.polled("member 1 poll(1)", lambda: consumers[0].poll(SHORT_S))
         for _ in range(3):
             recording.polled("member 2 poll(1)", lambda: consumers[1].poll(SHORT_S))
         eventually(lambda: member_count(admin) == 2, "member 2 has joined")
-        recording.same("member 3 poll(1)", lambda: consumers[2].poll(TIMEOUT_S))
+        recording.same("member 3 poll(1)", lambda: consumers[2].poll(DEADLINE_S))
         for _ in range(2):
             recording.polled("member 3 poll(1)", lambda: consumers[2].poll(SHORT_S))
         for consumer in consumers:

@@ -28,9 +28,9 @@ from sharegroup.protocol.share_fetch import (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
-from tests.client.consumers import TIMEOUT_S, Consume, got, member_of
+from tests.client.consumers import Consume, got, member_of
 from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 ANEW = ApiKey.SHARE_FETCH, ShareFetchRequest(share_session_epoch=INITIAL_EPOCH, max_records=0)
 CLOSED = ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=FINAL_EPOCH)
@@ -57,7 +57,7 @@ def test_the_consumer_goes_on(
     next_records: str,
 ) -> None:
     consumer = consume("cl-1", mode="explicit", max_poll_records=120)
-    messages = consumer.poll(TIMEOUT_S)
+    messages = consumer.poll(DEADLINE_S)
     assert got(messages) == "0-119:d1"
     member_id = member_of(consumer).member_id
     eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch ahead")
@@ -69,7 +69,7 @@ def test_the_consumer_goes_on(
     assert (error.args[0].name() if error else None) == commit_error
     assert refusal.code in answers(log)
     produce("cl-1", 5)
-    assert got(consumer.poll(TIMEOUT_S)) == next_records
+    assert got(consumer.poll(DEADLINE_S)) == next_records
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog
     with ProcessorPeer(log, broker) as processor, ShareConsumer(config) as consumer:
         AdminClient(log).alter_group_config("g", {"share.auto.offset.reset": "earliest"})
         consumer.subscribe(["cl-1"])
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         # The next records go back when no poll comes, and nothing more is fetched.
         eventually(lambda: bool(processor.sent(ApiKey.SHARE_ACKNOWLEDGE)), "the return of what was fetched ahead")
         idle_from_ms = log.now_ms() + timeout_ms + 100
@@ -108,7 +108,7 @@ def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog
                 consumer.acknowledge(message)
             assert set(consumer.commit_sync().values()) <= {None}
             log.append("cl-1", 0, [NewRecord(None, b"v")] * 10)
-            messages = consumer.poll(TIMEOUT_S)
+            messages = consumer.poll(DEADLINE_S)
             polls.append(got(messages))
         assert polls == ["0-9:d1", "10-19:d1", "20-29:d1"]
     assert ShareSessionNotFoundError.code in answers(log)

@@ -18,9 +18,9 @@ from sharegroup.client.kafka_exceptions import (
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
-from tests.client.consumers import CL_1, ERRONEOUS_STATE, INVALID_ARGUMENT, TIMEOUT_S, Callback, Consume, got, member_of
+from tests.client.consumers import CL_1, ERRONEOUS_STATE, INVALID_ARGUMENT, Callback, Consume, got, member_of
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 class TestImplicit:
@@ -28,30 +28,30 @@ class TestImplicit:
         callback = Callback()
         consumer = consume("cl-1")
         consumer.set_acknowledgement_commit_callback(callback)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
-        assert got(consumer.poll(TIMEOUT_S)) == "10-19:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-9:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "10-19:d1"
         assert consumer.commit_sync() == {CL_1: None}
         assert callback.offsets == [list(range(10)), list(range(10, 20))]
         assert consumer.commit_sync() == {}
-        assert got(consumer.poll(TIMEOUT_S)) == "20-29:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "20-29:d1"
         consumer.commit_async()
-        assert got(consumer.poll(TIMEOUT_S)) == "30-39:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "30-39:d1"
         consumer.close()
         assert callback.offsets == [list(range(first, first + 10)) for first in (0, 10, 20)]
         assert {exception for _, exception in callback.reports} == {None}
         assert callback.threads == {threading.current_thread().name}
         # Close does not accept: what the last poll returned is released, and counts as delivered.
-        assert got(consume("cl-1").poll(TIMEOUT_S)) == "30-39:d2"
+        assert got(consume("cl-1").poll(DEADLINE_S)) == "30-39:d2"
 
     def test_what_was_fetched_ahead_and_not_polled_was_never_delivered(self, consume: Consume) -> None:
         with consume("cl-1") as consumer:
-            consumer.poll(TIMEOUT_S)
-            consumer.poll(TIMEOUT_S)
-        assert got(consume("cl-1", max_poll_records=200).poll(TIMEOUT_S)) == "10-19:d2 20-119:d1"
+            consumer.poll(DEADLINE_S)
+            consumer.poll(DEADLINE_S)
+        assert got(consume("cl-1", max_poll_records=200).poll(DEADLINE_S)) == "10-19:d2 20-119:d1"
 
     def test_the_application_cannot_acknowledge(self, consume: Consume) -> None:
         consumer = consume("cl-1")
-        message = consumer.poll(TIMEOUT_S)[0]
+        message = consumer.poll(DEADLINE_S)[0]
         with pytest.raises(IllegalStateException, match=f"^Failed to acknowledge message: {ERRONEOUS_STATE}$"):
             consumer.acknowledge(message)
         with pytest.raises(IllegalStateException, match=f"^Failed to acknowledge offset: {ERRONEOUS_STATE}$"):
@@ -65,7 +65,7 @@ def test_a_poll_for_more_records_than_are_read_ahead_takes_those(
     monkeypatch.setattr(read_ahead, "_RECORDS_AHEAD", 10)
     consumer = consume("cl-1", max_poll_records=30)
     # A poll without a timeout that waits for 30 records would never end.
-    deadline = threading.Timer(TIMEOUT_S, consumer.wakeup)
+    deadline = threading.Timer(DEADLINE_S, consumer.wakeup)
     deadline.start()
     assert got(consumer.poll()) == "0-9:d1"
     deadline.cancel()
@@ -74,7 +74,7 @@ def test_a_poll_for_more_records_than_are_read_ahead_takes_those(
 class TestExplicit:
     def test_a_poll_is_refused_until_everything_is_acknowledged(self, consume: Consume) -> None:
         consumer = consume("cl-1", mode="explicit")
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         assert got(messages) == "0-9:d1"
         with pytest.raises(IllegalStateException, match=r"^10 records from previous poll have not been acknowledged$"):
             consumer.poll(0.3)
@@ -87,29 +87,29 @@ class TestExplicit:
             consumer.poll(0.3)
         for message in messages[3:]:
             consumer.acknowledge(message)
-        assert got(consumer.poll(TIMEOUT_S)) == "10-19:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "10-19:d1"
         consumer.close()
-        assert got(consume("cl-1", mode="explicit").poll(TIMEOUT_S)) == "10-19:d2"
+        assert got(consume("cl-1", mode="explicit").poll(DEADLINE_S)) == "10-19:d2"
 
     def test_types_do_what_they_say(self, consume: Consume) -> None:
         consumer = consume("cl-1", mode="explicit")
         kinds = [AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.RELEASE]
-        for message in consumer.poll(TIMEOUT_S):
+        for message in consumer.poll(DEADLINE_S):
             consumer.acknowledge(message, kinds[(message.offset() or 0) % 3])
         assert consumer.commit_sync() == {CL_1: None}
         consumer.close()
         released = consume("cl-1", mode="explicit", max_poll_records=500)
-        seen = got(released.poll(TIMEOUT_S))
+        seen = got(released.poll(DEADLINE_S))
         assert seen.startswith("2-2:d2 5-5:d2 8-8:d2 ")
 
     def test_close_sends_what_was_acknowledged_and_releases_the_rest(self, consume: Consume) -> None:
         callback = Callback()
         with consume("cl-1", mode="explicit") as consumer:
             consumer.set_acknowledgement_commit_callback(callback)
-            for message in consumer.poll(TIMEOUT_S)[:4]:
+            for message in consumer.poll(DEADLINE_S)[:4]:
                 consumer.acknowledge(message)
         assert callback.offsets == [[0, 1, 2, 3]]
-        assert got(consume("cl-1").poll(TIMEOUT_S)).startswith("4-9:d2")
+        assert got(consume("cl-1").poll(DEADLINE_S)).startswith("4-9:d2")
 
 
 class TestAcknowledgeErrors:
@@ -138,7 +138,7 @@ class TestAcknowledgeErrors:
         self, consume: Consume, arguments: tuple[object, ...], error: type[Exception], text: str
     ) -> None:
         consumer = consume("cl-1", mode="explicit")
-        polled = consumer.poll(TIMEOUT_S)[0]
+        polled = consumer.poll(DEADLINE_S)[0]
         acknowledge: Callable[..., None] = consumer.acknowledge
         with pytest.raises(error, match=text):
             acknowledge(*(polled if argument == "polled" else argument for argument in arguments))
@@ -154,7 +154,7 @@ class TestAcknowledgeErrors:
     )
     def test_of_a_delay(self, consume: Consume, ack_type: AcknowledgeType, delay_ms: int) -> None:
         consumer = consume("cl-1", mode="explicit")
-        polled = consumer.poll(TIMEOUT_S)[0]
+        polled = consumer.poll(DEADLINE_S)[0]
         with pytest.raises(ValueError, match=f"redelivery_delay_ms is {delay_ms}; it must be from 0 to 604800000"):
             consumer.acknowledge(polled, ack_type, redelivery_delay_ms=delay_ms)
 
@@ -173,14 +173,14 @@ class TestAcknowledgeErrors:
         self, consume: Consume, arguments: tuple[object, ...], error: type[Exception], text: str
     ) -> None:
         consumer = consume("cl-1", mode="explicit")
-        consumer.poll(TIMEOUT_S)
+        consumer.poll(DEADLINE_S)
         acknowledge_offset: Callable[..., None] = consumer.acknowledge_offset
         with pytest.raises(error, match=text):
             acknowledge_offset(*arguments)
 
     def test_the_last_word_counts_and_after_the_commit_it_is_too_late(self, consume: Consume) -> None:
         consumer = consume("cl-1", mode="explicit")
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         consumer.acknowledge_offset("cl-1", 0, 1)
         consumer.acknowledge(messages[2], AcknowledgeType.ACCEPT)
         consumer.acknowledge(messages[2], AcknowledgeType.RELEASE)
@@ -193,7 +193,7 @@ class TestAcknowledgeErrors:
             if message.offset() not in (1, 2, 3):
                 consumer.acknowledge(message)
         consumer.close()
-        assert got(consume("cl-1", max_poll_records=500).poll(TIMEOUT_S)).startswith("2-2:d2 ")
+        assert got(consume("cl-1", max_poll_records=500).poll(DEADLINE_S)).startswith("2-2:d2 ")
 
     @pytest.mark.parametrize("call", ["poll", "commit_sync"])
     def test_a_timeout_is_a_number(self, consume: Consume, call: str) -> None:
@@ -206,11 +206,11 @@ class TestCommitCallback:
         callback = Callback()
         consumer = consume("cl-1")
         consumer.set_acknowledgement_commit_callback(callback)
-        consumer.poll(TIMEOUT_S)
+        consumer.poll(DEADLINE_S)
         consumer.commit_async()
         eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
         assert callback.reports == []
-        consumer.poll(TIMEOUT_S)
+        consumer.poll(DEADLINE_S)
         assert callback.offsets == [list(range(10))]
 
     def test_it_cannot_call_the_consumer(self, consume: Consume) -> None:
@@ -224,7 +224,7 @@ class TestCommitCallback:
                 raised.append(str(info.value))
 
         consumer.set_acknowledgement_commit_callback(callback)
-        consumer.poll(TIMEOUT_S)
+        consumer.poll(DEADLINE_S)
         assert consumer.commit_sync() == {CL_1: None}
         text = "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
         assert raised == [text] * 3
@@ -237,22 +237,22 @@ class TestCommitCallback:
         consumer = consume("cl-1", mode=mode)
         consumer.set_acknowledgement_commit_callback(callback)
         for first in (0, 10):
-            messages = consumer.poll(TIMEOUT_S)
+            messages = consumer.poll(DEADLINE_S)
             assert got(messages) == f"{first}-{first + 9}:d1"
             for message in messages if mode == "explicit" else ():
                 consumer.acknowledge(message)
             consumer.commit_async()
             eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
             with pytest.raises(RuntimeError, match=r"^thrown by the callback$"):
-                consumer.poll(TIMEOUT_S)
-        assert got(consumer.poll(TIMEOUT_S)) == "20-29:d1"
+                consumer.poll(DEADLINE_S)
+        assert got(consumer.poll(DEADLINE_S)) == "20-29:d1"
         consumer.set_acknowledgement_commit_callback(None)
 
     def test_what_is_answered_while_it_runs_was_not_answered_in_time(
         self, consume: Consume, processor: ProcessorPeer
     ) -> None:
         consumer = consume("cl-1", mode="explicit")
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         for message in messages[:5]:
             consumer.acknowledge(message)
         consumer.commit_async()
@@ -280,7 +280,7 @@ class TestCommitCallback:
         callback = Callback()
         consumer = consume("cl-1", default_api_timeout_ms=500)
         consumer.set_acknowledgement_commit_callback(callback)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-9:d1"
         with processor.stalled():
 
             def is_reported() -> bool:
@@ -299,10 +299,10 @@ class TestCommitCallback:
         callback = Callback()
         consumer = consume("cl-1", max_poll_records=200, fetch_max_wait_ms=50)
         consumer.set_acknowledgement_commit_callback(callback)
-        assert got(consumer.poll(TIMEOUT_S)) == "0-119:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-119:d1"
         consumer.unsubscribe()
         other = consume("cl-1", max_poll_records=200)
-        assert got(other.poll(TIMEOUT_S)) == "0-119:d2"
+        assert got(other.poll(DEADLINE_S)) == "0-119:d2"
         (failure,) = consumer.commit_sync().values()
         assert isinstance(failure, KafkaException)
         assert failure.args[0].code() == 121
@@ -318,7 +318,7 @@ def test_a_commit_without_an_answer_times_out_and_the_callback_hears_of_it_later
     callback = Callback()
     consumer = consume("cl-1", max_poll_records=200)
     consumer.set_acknowledgement_commit_callback(callback)
-    consumer.poll(TIMEOUT_S)
+    consumer.poll(DEADLINE_S)
     with processor.stalled():
         (late,) = consumer.commit_sync(0.05).values()
         assert isinstance(late, KafkaException)

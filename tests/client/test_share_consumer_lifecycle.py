@@ -24,9 +24,9 @@ from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.messages import decoded_request
-from tests.client.consumers import CL_1, INVALID_ARGUMENT, TIMEOUT_S, Consume, got
+from tests.client.consumers import CL_1, INVALID_ARGUMENT, Consume, got
 from tests.client.processor_peer import BROKER, ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 RECORDED_KEYS = Path(__file__).parent / "recorded" / "share_consumer_keys.txt"
 """`ShareConsumerConfig.configDef().names()` of Kafka 4.3.1."""
@@ -45,7 +45,7 @@ class TestLifecycle:
             consumer.poll(0)
         consumer.subscribe(["cl-1"])
         assert consumer.subscription() == ["cl-1"]
-        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-9:d1"
         consumer.unsubscribe()
         assert consumer.subscription() == []
         with pytest.raises(IllegalStateException, match=text):
@@ -72,7 +72,7 @@ class TestLifecycle:
 
     def test_after_close_only_close_works(self, consume: Consume) -> None:
         consumer = consume("cl-1")
-        message = consumer.poll(TIMEOUT_S)[0]
+        message = consumer.poll(DEADLINE_S)[0]
         consumer.close()
         consumer.close()
         calls: list[Callable[[], object]] = [
@@ -117,7 +117,7 @@ class TestLifecycle:
 
     def test_records_that_were_polled_survive_unsubscribe(self, consume: Consume) -> None:
         consumer = consume("cl-1", mode="explicit")
-        messages = consumer.poll(TIMEOUT_S)
+        messages = consumer.poll(DEADLINE_S)
         consumer.unsubscribe()
         consumer.acknowledge(messages[0])
         assert consumer.commit_sync() == {CL_1: None}
@@ -126,7 +126,7 @@ class TestLifecycle:
             consumer.poll(0)
         for message in messages[1:]:
             consumer.acknowledge(message)
-        assert got(consumer.poll(TIMEOUT_S)) == "10-19:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "10-19:d1"
 
     @pytest.mark.slow
     def test_a_full_group_refuses_the_consumer_once(self, log: LocalLog, log_path: Path) -> None:
@@ -140,7 +140,7 @@ class TestLifecycle:
             assert first.poll(0.1).is_empty()
             second.subscribe(["cl-1"])
             with pytest.raises(KafkaException) as info:
-                second.poll(TIMEOUT_S)
+                second.poll(DEADLINE_S)
             error: KafkaError = info.value.args[0]
             assert (error.name(), error.code(), error.fatal()) == ("GROUP_MAX_SIZE_REACHED", 81, True)
             assert error.str().startswith("ShareGroupHeartbeat fatal error: ")

@@ -14,9 +14,9 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import TIMEOUT_S, Callback, Consume, fetches_ahead, got
+from tests.client.consumers import Callback, Consume, fetches_ahead, got
 from tests.client.processor_peer import ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 class TestRecords:
@@ -24,7 +24,7 @@ class TestRecords:
         log.create_topic("rich", 1, {})
         headers = (("a", b"1"), ("a", None))
         log.append("rich", 0, [NewRecord(b"k", b"value", headers, 1_700_000_000_000), NewRecord(None, None)])
-        first, second = consume("rich").poll(TIMEOUT_S)
+        first, second = consume("rich").poll(DEADLINE_S)
         assert (first.topic(), first.partition(), first.offset(), first.delivery_count()) == ("rich", 0, 0, 1)
         assert (first.key(), first.value(), first.headers()) == (b"k", b"value", list(headers))
         assert first.timestamp() == (1, 1_700_000_000_000)
@@ -33,8 +33,8 @@ class TestRecords:
 
     def test_a_poll_returns_at_most_so_many_bytes_and_one_record_at_least(self, consume: Consume) -> None:
         consumer = consume("cl-1", fetch_max_bytes=5)
-        assert [got(consumer.poll(TIMEOUT_S)) for _ in range(3)] == ["0-1:d1", "2-3:d1", "4-5:d1"]
-        assert got(consume("cl-1", fetch_max_bytes=0).poll(TIMEOUT_S)) == "10-10:d1"
+        assert [got(consumer.poll(DEADLINE_S)) for _ in range(3)] == ["0-1:d1", "2-3:d1", "4-5:d1"]
+        assert got(consume("cl-1", fetch_max_bytes=0).poll(DEADLINE_S)) == "10-10:d1"
 
     def test_one_partition_brings_at_most_so_many_bytes_and_one_record_at_least(
         self, log: LocalLog, consume: Consume
@@ -45,7 +45,7 @@ class TestRecords:
         consumer = consume("two", max_partition_fetch_bytes=8)
         polled: list[tuple[int, int]] = []
         while len(polled) < 10:
-            messages = consumer.poll(TIMEOUT_S)
+            messages = consumer.poll(DEADLINE_S)
             places = [(message.partition() or 0, message.offset() or 0) for message in messages]
             assert max(Counter(partition for partition, _ in places).values()) <= 2
             polled += places
@@ -57,7 +57,7 @@ class TestRecords:
         self, consume: Consume, stop: Callable[[ShareConsumer], None], bound: str
     ) -> None:
         consumer = consume("cl-1", mode="explicit", **{bound: 5})
-        for message in consumer.poll(TIMEOUT_S):
+        for message in consumer.poll(DEADLINE_S):
             consumer.acknowledge(message)
         consumer.commit_sync()
         stop(consumer)
@@ -79,7 +79,7 @@ class TestRecords:
         callback = Callback()
         consumer = consume("cl-1")
         consumer.set_acknowledgement_commit_callback(callback)
-        assert [got(consumer.poll(TIMEOUT_S)) for _ in range(2)] == ["0-9:d1", "10-12:d1 15-21:d1"]
+        assert [got(consumer.poll(DEADLINE_S)) for _ in range(2)] == ["0-9:d1", "10-12:d1 15-21:d1"]
         consumer.commit_sync()
         assert [offset for acknowledged in callback.offsets for offset in acknowledged] == [*range(13), *range(15, 22)]
         ranges = [
@@ -96,21 +96,21 @@ class TestRecords:
         self, log: LocalLog, consume: Consume
     ) -> None:
         consumer = consume("cl-1")
-        assert got(consumer.poll(TIMEOUT_S)) == "0-9:d1"
+        assert got(consumer.poll(DEADLINE_S)) == "0-9:d1"
         assert fetches_ahead(consumer)
         log.delete_topic("cl-1")
         log.create_topic("cl-1", 1, {})
         log.append("cl-1", 0, [NewRecord(None, b"new")] * 12)
-        polled = [consumer.poll(TIMEOUT_S)]
+        polled = [consumer.poll(DEADLINE_S)]
         while polled[-1][0].value() != b"new":
             # Read before the topic was deleted.
             assert got(polled[-1]) == "10-19:d1"
-            polled.append(consumer.poll(TIMEOUT_S))
+            polled.append(consumer.poll(DEADLINE_S))
         assert {message.value() for message in polled[-1]} == {b"new"}
         assert got(polled[-1]).startswith("0-")
 
     def test_a_consumer_that_stands_still_holds_what_it_polled_and_no_more(self, consume: Consume) -> None:
-        assert got(consume("cl-1", max_poll_records=1).poll(TIMEOUT_S)) == "0-0:d1"
+        assert got(consume("cl-1", max_poll_records=1).poll(DEADLINE_S)) == "0-0:d1"
         other = consume("cl-1", max_poll_records=500)
         seen: dict[int, int] = {}
 
@@ -126,9 +126,9 @@ class TestRecords:
     ) -> None:
         with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
             consumer.subscribe(["cl-1"])
-            sizes = [len(consumer.poll(TIMEOUT_S))]
+            sizes = [len(consumer.poll(DEADLINE_S))]
             while sum(sizes) < 120:
-                sizes.append(len(consumer.poll(TIMEOUT_S)))
+                sizes.append(len(consumer.poll(DEADLINE_S)))
         assert sizes[0] == 1
         assert max(sizes) > 1
         assert all(after <= 8 * max(sizes[: index + 1]) for index, after in enumerate(sizes[1:]))
@@ -138,7 +138,7 @@ class TestRecords:
     ) -> None:
         AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "5000"})
         consumer = consume("cl-1", mode="explicit")
-        first = consumer.poll(TIMEOUT_S)
+        first = consumer.poll(DEADLINE_S)
         assert got(first) == "0-9:d1"
         assert fetches_ahead(consumer)
         # The member gives back what waits when half of its lock has passed, so that it was never delivered.

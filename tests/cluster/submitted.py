@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 
 from tests.kafka.site import KafkaSite
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.spark_cluster import JAR_FOLDER, SparkCluster, jars
 from tests.support.wheel import ROOT
 
-DEADLINE_S = 300
 JARS = ("--jars", ",".join(map(str, jars("spark", "kafka"))))
 CLASS_PATH = ("--driver-class-path", ":".join(f"{JAR_FOLDER / name}/*" for name in ("spark", "kafka")))
 """As `make setup` configures it: only the driver has the jars."""
@@ -111,7 +110,7 @@ class Submitted:
             assert path.exists() or self.process.poll() is None, self.output
             return path.read_text() if path.exists() else ""
 
-        return eventually(text, f"{path} is there", DEADLINE_S)
+        return eventually(text, f"{path} is there")
 
     def stop(self) -> int:
         """As an operator: let it drain; its exit code."""

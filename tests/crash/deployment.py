@@ -16,7 +16,6 @@ from tests.support.site import RESPONSES, Site
 
 T = TypeVar("T")
 
-_LONGEST_S = 240
 """For whatever is waited for; only failures wait so long, and machines that are busy."""
 
 
@@ -94,7 +93,7 @@ class Deployment:
                 raise AssertionError(f"the processor ended before: {what}\n{self.processor.output[-4_000:]}")
             return seen
 
-        return eventually(checked, what, _LONGEST_S, pause_s)
+        return eventually(checked, what, pause_s)
 
     def close(self) -> None:
         """Kill the processor, and close the log."""

@@ -22,6 +22,7 @@ from sharegroup.logs.local import LocalLog
 from tests.crash import clock
 from tests.crash.ledger import Acknowledgement, Delivery, LedgerWriter
 from tests.crash.process_group import ProcessGroup
+from tests.support.eventually import DEADLINE_S
 
 _TYPES = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
 _REQUEST_TIMEOUT_MS = 4_000
@@ -120,7 +121,7 @@ def _commit(spec: Specification, consumer: ShareConsumer, messages: list[Message
         decisions = {delivery: _decision(delivery) for delivery in map(_delivery, messages)}
     for message in messages:
         consumer.acknowledge(message, _TYPES[decisions[_delivery(message)]])
-    outcome = consumer.commit_sync(timeout=60)
+    outcome = consumer.commit_sync(timeout=DEADLINE_S)
     errors = {(partition.topic, partition.partition): error for partition, error in outcome.items()}
     ledger.acknowledged(
         Acknowledgement(d.topic, d.partition, d.offset, kind, errors.get((d.topic, d.partition)) is None)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -51,7 +52,7 @@ class ProcessGroup:
         """SIGCONT to all of them."""
         self._signal(signal.SIGCONT)
 
-    def await_end(self, timeout_s: float = 240) -> int:
+    def await_end(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait until it ended by itself; its exit code."""
         return self._process.wait(timeout_s)
 

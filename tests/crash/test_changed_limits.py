@@ -12,6 +12,7 @@ from sharegroup.protocol.rows import StateRow, TransitionEntry
 from tests.crash.auditor import assert_only_appended
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import arm
+from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER, Site
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def test_a_delivery_limit_that_changes_with_a_kill_does_not_fork_the_state(
     consumer = site.consumer(group_id, topic, share_acknowledgement_mode="explicit")
     try:
         release_all(site, consumer)
-        consumer.commit_sync(timeout=60)
+        consumer.commit_sync(timeout=DEADLINE_S)
         release_all(site, consumer)
         # The release of the last delivery that the lower limit allows is applied, and perhaps committed.
         arm(site.folder, point)

@@ -14,7 +14,7 @@ from sharegroup.protocol.messages import request
 from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest
 from tests.crash.deployment import Deployment
 from tests.crash.processor_process import EXIT_CODE_OF_THE_BUG
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.site import BROKER, REQUEST_PARTITIONS, REQUESTS
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_message_that_ends_each_processor_is_quarantined_and_all_others_go_on(
     site.produce(topic, 0, 10)
     drain(deployment, good, topic, 10)
     assert has_failed()
-    site.admin.resume_group(bad, timeout=60)
+    site.admin.resume_group(bad, timeout=DEADLINE_S)
     drain(deployment, bad, topic, 10)
     assert verify(site.rows(), BROKER).findings == []
 

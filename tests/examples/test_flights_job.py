@@ -10,6 +10,7 @@ import pytest
 
 from sharegroup.environment import claim_folder
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "jobs" / "flights.py"), *arguments]
-    return leash.run(command, timeout_s=900, cwd=ROOT)
+    return leash.run(command, timeout_s=DEADLINE_S, cwd=ROOT)
 
 
 @pytest.mark.slow

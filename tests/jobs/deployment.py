@@ -20,13 +20,12 @@ from sharegroup.logs.port import Log, NewRecord
 from sharegroup.state.reader import StateTableReader
 from tests.conftest import ROOT
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fast_start import is_fast_start
 
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
 GROUP = "orders"
-DEADLINE_S = 300
 HANDLER = """
 def accept_all(records):
     records.count()
@@ -72,7 +71,7 @@ class Job:
             assert self.events(name) or self._process.poll() is None, self.output
             return bool(self.events(name))
 
-        eventually(is_there, f"{self._arguments} logs {name}", DEADLINE_S)
+        eventually(is_there, f"{self._arguments} logs {name}")
 
     def signal(self, number: Signals) -> None:
         """To the process that was started, as a service manager does it."""
@@ -85,7 +84,7 @@ class Job:
     def exit_code(self) -> int:
         """Wait until all its processes have ended; the exit code of spark-submit."""
         code = self._process.wait(DEADLINE_S)
-        eventually(lambda: not self._has_processes(), f"all processes of {self._arguments} end", DEADLINE_S)
+        eventually(lambda: not self._has_processes(), f"all processes of {self._arguments} end")
         return code
 
     def close(self) -> None:
@@ -150,7 +149,7 @@ class Deployment:
 
     def await_drained(self) -> None:
         """Return when every record is finished."""
-        eventually(self.is_drained, "every record is finished", DEADLINE_S)
+        eventually(self.is_drained, "every record is finished")
 
     def is_drained(self) -> bool:
         with closing(self.open_log()) as log:

@@ -9,7 +9,7 @@ import pytest
 
 from sharegroup.config.loader import Settings
 from sharegroup.exit_code import ExitCode
-from tests.jobs.deployment import DEADLINE_S, SETTINGS, deployed
+from tests.jobs.deployment import SETTINGS, deployed
 from tests.support.eventually import eventually
 from tests.support.processor_thread import ProcessorThread
 
@@ -33,7 +33,7 @@ def test_a_job_that_is_fenced_stands_by_and_works_again(tmp_path: Path) -> None:
         job.await_event("standby_again")
         job.await_event("standing_by")
         other.stop()
-        eventually(lambda: len(job.events("started")) == 2, "the job works again", DEADLINE_S)
+        eventually(lambda: len(job.events("started")) == 2, "the job works again")
         job.signal(signal.SIGTERM)
         assert job.exit_code() == ExitCode.OK
         deployment.check_logs()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
@@ -52,7 +54,7 @@ def test_a_second_signal_ends_the_program_at_once(program: subprocess.Popen[str]
     program.send_signal(number)
     assert next_line(program) == number.name
     program.send_signal(number)
-    assert program.wait(60) == 128 + number
+    assert program.wait(DEADLINE_S) == 128 + number
 
 
 def test_one_signal_to_python_and_jvm_counts_once(program: subprocess.Popen[str]) -> None:
@@ -61,4 +63,4 @@ def test_one_signal_to_python_and_jvm_counts_once(program: subprocess.Popen[str]
     tell(program, "jvm")
     assert next_line(program) == "received"
     tell(program, "jvm")
-    assert program.wait(60) == 128 + signal.SIGINT
+    assert program.wait(DEADLINE_S) == 128 + signal.SIGINT

@@ -41,7 +41,7 @@ from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS, ApiKey
 from tests.kafka.domains import Domain, bindings, commands
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fast_start import JAVA_OPTIONS
 from tests.support.kafka_broker import ROLES, ROOT, KafkaBroker
 from tests.support.site import BROKER, places
@@ -140,7 +140,7 @@ def test_no_role_sees_or_touches_anything_of_another_domain_in_the_cluster(domai
     for role in ROLES:
         properties: dict[str, str | int | float | bool] = {**alice.login(role).client_properties()}
         admin = AdminClient(properties)
-        assert {name.partition(".")[0] for name in admin.list_topics(timeout=20).topics} <= {"alice"}
+        assert {name.partition(".")[0] for name in admin.list_topics(timeout=DEADLINE_S).topics} <= {"alice"}
         assert admin.list_consumer_groups().result().valid == []
         assert admin.describe_acls(everything).result() == []
         attempts: dict[str, list[Future[Any]]] = {

@@ -21,11 +21,10 @@ from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import KafkaBroker
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-TIMEOUT_S = 60.0
 ABORTED = "no record in the log: compacted, aborted, or a transaction's marker"
 NO_RECORD = "no record in the log: compacted, or a transaction's marker"
 
@@ -54,13 +53,13 @@ class Site:
                 offsets.extend(message.offset() or 0 for message in self.consumer.poll(1))
             return len(offsets) >= count
 
-        eventually(has_all, f"{count} records are delivered", TIMEOUT_S)
+        eventually(has_all, f"{count} records are delivered")
         return offsets
 
     def accept(self, topic: str, offsets: list[int]) -> None:
         for offset in offsets:
             self.consumer.acknowledge_offset(topic, 0, offset, AcknowledgeType.ACCEPT)
-        self.consumer.commit_sync(TIMEOUT_S)
+        self.consumer.commit_sync(DEADLINE_S)
 
     def settled_at(self, end_offset: int) -> None:
         """The start offset gets there, though nobody produces any more, and no record is delivered meanwhile."""
@@ -69,7 +68,7 @@ class Site:
             assert not self.consumer.poll(0.2)
             return self._start_offset() == end_offset
 
-        eventually(is_there, f"the start offset is {end_offset}", TIMEOUT_S)
+        eventually(is_there, f"the start offset is {end_offset}")
 
     def gaps(self) -> dict[int, str]:
         """Offset → reason, of all that was reported missing."""
@@ -157,7 +156,7 @@ def test_a_compacted_topic(log: KafkaLog, site: Site) -> None:
         log.append(topic, 0, [NewRecord(uuid4().bytes, b"filler")])
         return len(log.read(topic, 0, 0, 12)) < 12
 
-    eventually(is_compacted, "the topic is compacted", TIMEOUT_S)
+    eventually(is_compacted, "the topic is compacted")
     end_offset = log.offsets(topic)[0].end_offset
     left = [record.offset for record in log.read(topic, 0, 0, end_offset)]
     site.begin(topic)
@@ -178,7 +177,7 @@ def test_records_deleted_past_the_start_offset(
     log.delete_records(events, 0, start_offset)
     for offset in held:
         site.consumer.acknowledge_offset(events, 0, offset, AcknowledgeType.RELEASE)
-    site.consumer.commit_sync(TIMEOUT_S)
+    site.consumer.commit_sync(DEADLINE_S)
     offsets = site.polled(len(delivered))
     assert offsets == delivered
     site.accept(events, offsets)
@@ -197,7 +196,7 @@ def test_retention(log: KafkaLog, site: Site) -> None:
     site.admin.alter_group_config(site.group_id, {"share.auto.offset.reset": "earliest"})
     site.admin.pause_group(site.group_id)
     site.begin(topic)
-    eventually(lambda: log.offsets(topic)[0].start_offset == 3, "the broker deletes what is old", TIMEOUT_S)
+    eventually(lambda: log.offsets(topic)[0].start_offset == 3, "the broker deletes what is old")
     site.admin.resume_group(site.group_id)
     site.settled_at(3)
     # It is not old for a while yet.

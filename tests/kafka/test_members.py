@@ -16,10 +16,8 @@ from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.access import grant, logged_in
 from tests.kafka.conftest import Begin
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import USERS, KafkaBroker
-
-TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -33,13 +31,13 @@ def processor(log: KafkaLog) -> Iterator[ProcessorPeer]:
 def polled(consumer: ShareConsumer, count: int) -> list[tuple[int | None, int | None]]:
     """Offset and delivery count of the next records."""
     messages: list[tuple[int | None, int | None]] = []
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + DEADLINE_S
     while len(messages) < count and time.monotonic() < deadline:
         for message in consumer.poll(1):
             messages.append((message.offset(), message.delivery_count()))
             is_first = message.delivery_count() == 1
             consumer.acknowledge(message, AcknowledgeType.RELEASE if is_first else AcknowledgeType.ACCEPT)
-        consumer.commit_sync(TIMEOUT_S)
+        consumer.commit_sync(DEADLINE_S)
     return messages
 
 
@@ -90,9 +88,9 @@ def test_a_topic_that_may_not_be_read_is_reported_once(broker: KafkaBroker, log:
     with ShareConsumer(config) as consumer:
         consumer.subscribe([events])
         with pytest.raises(KafkaException, match=events) as info:
-            consumer.poll(TIMEOUT_S)
+            consumer.poll(DEADLINE_S)
         error = info.value.args[0]
         assert (error.code(), error.fatal()) == (KafkaError.TOPIC_AUTHORIZATION_FAILED, False)
         assert consumer.poll(1).is_empty()
         grant(broker, events, AclOperation.READ)
-        assert [message.value() for message in consumer.poll(TIMEOUT_S)] == [b"a"]
+        assert [message.value() for message in consumer.poll(DEADLINE_S)] == [b"a"]

@@ -28,6 +28,7 @@ from sharegroup.spark.worker import process
 from tests.kafka.access import grant, logged_in
 from tests.kafka.conftest import Begin
 from tests.kafka.site import KafkaSite
+from tests.support.eventually import DEADLINE_S
 from tests.support.kafka_broker import USERS, KafkaBroker
 from tests.support.site import BROKER, places
 
@@ -89,7 +90,7 @@ def work(spark: SparkSession, site: KafkaSite, group_id: str, topic: str) -> See
     """Let a Spark worker work until there is nothing left."""
     seen = Seen()
     config = {**site.settings.channel_properties, "group.id": group_id, "topics": topic}
-    process(spark, config, seen, once_timeout_s=60)
+    process(spark, config, seen, once_timeout_s=DEADLINE_S)
     return seen
 
 

@@ -23,8 +23,6 @@ from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
-TIMEOUT_S = 60.0
-
 
 @pytest.fixture
 def table(log: KafkaLog, tmp_path: Path) -> Iterator[StateTableReader]:
@@ -65,7 +63,7 @@ def test_a_batch_of_a_topic_with_transactions(
         number: int = ends[0]["number"]
         return number == 1
 
-    eventually(has_batch, "a batch", TIMEOUT_S)
+    eventually(has_batch, "a batch")
     (end,) = ends
     rows = [row for task in reader.partitions(start, end) for b in reader.read(task) for row in b.to_pylist()]
     assert [(row["offset"], row["key"], row["value"], row["timestampType"]) for row in rows] == [
@@ -76,7 +74,7 @@ def test_a_batch_of_a_topic_with_transactions(
     acknowledgements = [[events, 0, 3, 3, "accept"], [events, 0, 4, 4, "reject"]]
     (Path(end["acknowledgement_folder"]) / "000000.json").write_text(json.dumps(acknowledgements))
     assert reader.latestOffset(end, ReadMaxRows(10)) == end
-    eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements are answered", TIMEOUT_S)
+    eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements are answered")
     reader.stop()
     assert offsets(table, group, Cause.ACCEPT) == [3]
     assert offsets(table, group, Cause.GAP) == [0, 1, 2]

@@ -26,6 +26,7 @@ from tests.kafka.side_by_side.outcome import Outcome, disagreements
 from tests.kafka.side_by_side.own_side import OwnSide
 from tests.kafka.side_by_side.performance import Side, perform
 from tests.kafka.side_by_side.scenario import Scenario
+from tests.support.eventually import DEADLINE_S
 from tests.support.kafka_broker import ROOT, KafkaBroker
 
 AT_ONCE = 6
@@ -98,7 +99,7 @@ def test_scenario(scenario: Scenario, outcomes: Outcomes) -> None:
 
 def output_of(script: Path, address: str, topic: str) -> str:
     command = [sys.executable, str(script), address, topic, topic, "10"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
 
 
 def test_a_script_of_confluent_kafka_runs_here_with_another_import_and_another_key(

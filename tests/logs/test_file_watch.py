@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 def watching(path: Path) -> Iterator[Watch]:
     watching = watch(path)
     if not watching.reports:
-        pytest.skip("this machine has no inotify instance left")
+        pytest.skip("no inotify instance is left; raise fs.inotify.max_user_instances (sysctl)")
     yield watching
     watching.close()
 

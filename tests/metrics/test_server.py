@@ -10,6 +10,7 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.metrics.catalogue import WRITE_TOTAL
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.registry import Increment, MetricsRegistry
+from tests.support.eventually import DEADLINE_S
 
 
 def test_the_server_shows_the_registry_until_it_is_stopped() -> None:
@@ -17,12 +18,12 @@ def test_the_server_shows_the_registry_until_it_is_stopped() -> None:
     server = MetricsServer(registry, "127.0.0.1", 0)
     registry.add([Increment(WRITE_TOTAL, (), 7)])
     url = f"http://127.0.0.1:{server.port}/metrics"
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert "kafka_server_share_coordinator_metrics_write_total 7.0" in answer.read().decode()
     server.stop()
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=20)
+        urllib.request.urlopen(url, timeout=DEADLINE_S)
 
 
 def test_a_used_port_is_an_error_with_its_number() -> None:

@@ -33,6 +33,7 @@ from sharegroup.protocol.share_fetch import (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
+from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER, REQUEST_PARTITIONS, REQUESTS, Site
 
 pytestmark = pytest.mark.slow
@@ -151,7 +152,7 @@ def test_all_others_go_on_until_an_administrator_resumes_the_group(new_site: New
             assert len(site.poll(consumer, 20)) == 20
             consumer.commit_sync()
         assert site.is_drained(other, group.topic)
-        site.admin.resume_group(group.group_id, timeout=30)
+        site.admin.resume_group(group.group_id, timeout=DEADLINE_S)
         site.until(lambda: not site.folded(group.group_id).failures, "the group is active")
         assert group.send(group.accept(1, 10, 1)) == [0]
         site.until(lambda: RecordState.ACQUIRED not in group.states(), "they are accepted")
@@ -202,6 +203,6 @@ def test_a_consumer_hears_of_it_once_and_goes_on_when_the_group_is_resumed(new_s
             error = info.value.args[0]
             assert (error.code(), error.fatal(), error.retriable()) == (QUARANTINED, False, False)
             assert consumer.poll(2).is_empty()
-            site.admin.resume_group(group.group_id, timeout=30)
+            site.admin.resume_group(group.group_id, timeout=DEADLINE_S)
             site.produce(group.topic, 0, 5)
             assert site.poll(consumer, 1)

@@ -21,7 +21,7 @@ from sharegroup.spark.processor_query import ProcessorQuery
 from sharegroup.spark.worker import process
 from tests.conftest import ROOT
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.site import REQUEST_PARTITIONS, REQUESTS, Site
 
 LONG_MS = 600_000
@@ -78,7 +78,6 @@ def test_a_start_that_gets_no_session_leaves_no_loop_behind(site: Site, caplog: 
     eventually(
         lambda: not any(thread.name.startswith("sharegroup-") for thread in set(threading.enumerate()) - before),
         "all threads of the processor end",
-        deadline_s=30,
     )
     query.stop()
     query.raise_failure()
@@ -120,7 +119,7 @@ def test_members_are_answered_before_spark_comes_to_its_first_batch(
     run_batch = ProcessorQuery._run_batch
 
     def run_late(self: ProcessorQuery, batch: DataFrame, batch_id: int) -> None:
-        assert may_begin.wait(60)
+        assert may_begin.wait(DEADLINE_S)
         run_batch(self, batch, batch_id)
 
     monkeypatch.setattr(ProcessorQuery, "_run_batch", run_late)
@@ -239,6 +238,6 @@ def test_a_session_of_spark_connect_is_refused(tmp_path: Path) -> None:
         f"settings = load_settings(Path({str(ROOT / 'conf' / 'local.yaml')!r}), {{}})\n"
         "ProcessorQuery(SparkSession.builder.remote('local').getOrCreate(), settings)\n"
     )
-    ended = leash.run([sys.executable, "-c", program], timeout_s=120, cwd=tmp_path)
+    ended = leash.run([sys.executable, "-c", program], timeout_s=DEADLINE_S, cwd=tmp_path)
     assert ended.returncode == 1
     assert "ConfigurationError: The processor cannot run in a session of Spark Connect" in ended.stderr

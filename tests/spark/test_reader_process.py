@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
@@ -28,7 +30,7 @@ def test_only_an_error_of_its_own_is_reported(module: str, error: str, is_report
     """Also before the first offsets are asked for."""
     source, options = SOURCES[module]
     program = PROGRAM.format(module=module, source=source, options=options, error=error)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode == 1
     assert (error in ended.stderr) == is_reported, ended.stderr
     assert bool(ended.stderr) == is_reported

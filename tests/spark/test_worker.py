@@ -20,6 +20,7 @@ from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.spark import stop_condition, worker
 from sharegroup.spark.worker import Handler, process
 from tests.spark.spark_site import SparkSite
+from tests.support.eventually import DEADLINE_S
 
 OffsetKey = tuple[int, int]
 """Partition and offset."""
@@ -61,7 +62,7 @@ def working(site: SparkSite, group_id: str, topic: str, handler: Handler, **conf
         yield
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert not failures
 
@@ -238,7 +239,7 @@ def test_once_ends_with_the_error_of_a_broken_handler(site: SparkSite) -> None:
     group_id = site.new_group()
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
     with pytest.raises(HandlerFailedError, match="No module named 'mylib'"):
-        process(site.spark, config, LacksAModule(), once_timeout_s=300)
+        process(site.spark, config, LacksAModule(), once_timeout_s=DEADLINE_S)
     led = site.share_partition(group_id)
     assert led is not None
     assert [(run.state, run.delivery_count) for run in led.share_partition.runs] == [(RecordState.AVAILABLE, 0)]
@@ -254,7 +255,7 @@ def test_once_ends_with_the_error_of_a_quarantined_group(site: SparkSite, monkey
     with monkeypatch.context() as patched:
         patched.setattr(share_requests.ShareRequests, "fetch", fail)
         with pytest.raises(GroupQuarantinedError, match="nobody foresaw this"):
-            process(site.spark, config, Seen(), once_timeout_s=300)
+            process(site.spark, config, Seen(), once_timeout_s=DEADLINE_S)
 
 
 def test_several_ranges_are_in_the_air_at_once(site: SparkSite) -> None:
@@ -262,7 +263,7 @@ def test_several_ranges_are_in_the_air_at_once(site: SparkSite) -> None:
 
     class Meets(Seen):
         def answer(self, records: DataFrame) -> None:
-            both.wait(60)
+            both.wait(DEADLINE_S)
 
     topic = site.new_topic(record_count=20)
     seen = Meets()
@@ -278,12 +279,12 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Spark
     class Waits(Seen):
         def answer(self, records: DataFrame) -> None:
             begun.set()
-            go_on.wait(60)
+            go_on.wait(DEADLINE_S)
 
     seen = Waits()
     config = {"max.poll.records": 10, "worker.ranges.in.flight": 1, "share.acquire.mode": "record_limit"}
     with working(site, group_id, topic, seen, **config):
-        assert begun.wait(60)
+        assert begun.wait(DEADLINE_S)
         site.until(
             lambda: len(offsets(transitions(site, group_id, Cause.ACQUIRE))) == 20, "the next range waits to be taken"
         )
@@ -304,7 +305,7 @@ def test_locks_are_renewed_while_the_last_handler_ends(site: SparkSite) -> None:
     class Waits(Seen):
         def answer(self, records: DataFrame) -> None:
             begun.set()
-            go_on.wait(60)
+            go_on.wait(DEADLINE_S)
 
     def ends_after_two_renewals() -> None:
         before = len(transitions(site, group_id, Cause.RENEW))
@@ -318,7 +319,7 @@ def test_locks_are_renewed_while_the_last_handler_ends(site: SparkSite) -> None:
         go_on.set()
 
     with working(site, group_id, topic, Waits()):
-        assert begun.wait(60)
+        assert begun.wait(DEADLINE_S)
         watcher = threading.Timer(0.0, ends_after_two_renewals)
         watcher.start()
     watcher.join()
@@ -341,7 +342,7 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
 
     try:
         with working(site, group_id, topic, Hangs()):
-            assert begun.wait(60)
+            assert begun.wait(DEADLINE_S)
         released = site.until(lambda: transitions(site, group_id, Cause.SESSION_CLOSE), "its records are released")
     finally:
         go_on.set()
@@ -371,7 +372,7 @@ def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog
     class TakesTooLongAtFirst(Seen):
         def answer(self, records: DataFrame) -> None:
             if len(self.delivery_counts[0, 0]) == 1:
-                assert delivered_again.wait(60)
+                assert delivered_again.wait(DEADLINE_S)
             else:
                 delivered_again.set()
 
@@ -450,7 +451,7 @@ def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
 
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
     for handler in (ReleasesAtFirst(), Seen()):
-        process(site.spark, config, handler, once_timeout_s=300)
+        process(site.spark, config, handler, once_timeout_s=DEADLINE_S)
         assert site.is_drained(group_id, topic)
     assert handler.calls == 0, "the second run finds nothing"
 
@@ -459,7 +460,7 @@ def test_once_ends_when_the_topic_does_not_exist(site: SparkSite, monkeypatch: p
     monkeypatch.setattr(stop_condition, "_UNASSIGNED_S", 1.0)
     seen = Seen()
     config = {"log.path": str(site.log_path), "group.id": site.new_group(), "topics": "nowhere"}
-    process(site.spark, config, seen, once_timeout_s=300)
+    process(site.spark, config, seen, once_timeout_s=DEADLINE_S)
     assert seen.calls == 0
 
 

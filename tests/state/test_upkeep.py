@@ -25,8 +25,8 @@ from sharegroup.state.upkeep import Upkeep, UpkeepProcess, UpkeepReport
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import folded_positions
 from tests.state.state_rows import batch_rows
+from tests.support.eventually import DEADLINE_S
 
-TIMEOUT_S = 120
 """Far longer than any test needs; only a failure takes that long."""
 
 
@@ -275,7 +275,7 @@ class Reports:
         self.add = self._queue.put
 
     def next(self) -> UpkeepReport:
-        return self._queue.get(timeout=TIMEOUT_S)
+        return self._queue.get(timeout=DEADLINE_S)
 
 
 @pytest.fixture
@@ -369,4 +369,4 @@ def test_the_process_ends_with_its_parent(table_path: str) -> None:
         child = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
     with os.fdopen(child) as handle:
-        assert select.select([handle], [], [], TIMEOUT_S)[0]
+        assert select.select([handle], [], [], DEADLINE_S)[0]

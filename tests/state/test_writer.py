@@ -25,6 +25,7 @@ from sharegroup.state.maintenance import compact, take_snapshot, vacuum
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.state_rows import ANY_ROWS, BATCH_MS, batch_rows, marker_row
+from tests.support.eventually import DEADLINE_S
 from tests.support.examples import examples
 
 IDENTITY = {"request_topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "request_topic_partitions": 4}
@@ -287,12 +288,12 @@ def test_a_table_that_an_older_processor_writes_all_the_time_is_taken_over(table
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        assert began.wait(30)
+        assert began.wait(DEADLINE_S)
         younger = StateTableWriter.open(table_path, IDENTITY, commit_timeout_ms=3_000)
     finally:
         # Whatever became of the younger one, this ends the older one.
         StateTableWriter.open(table_path, IDENTITY)
-        thread.join(30)
+        thread.join(DEADLINE_S)
     assert younger.leader_epoch == 2
     assert [type(failure) for failure in failures] == [FencedProcessorError]
 

@@ -18,8 +18,8 @@ from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
 from tests.state.processor_process import TURNS
 from tests.state.state_rows import batch_rows
+from tests.support.eventually import DEADLINE_S
 
-TIMEOUT_S = 120
 """Far longer than any test needs; only a failure takes that long."""
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -60,7 +60,7 @@ def test_racing_processors_get_different_epochs_and_none_writes_past_a_fence(
     processes = [start("take-turns") for _ in range(4)]
     for process in processes:
         go(process)
-    committed = [tuple(pair) for p in processes for pair in json.loads(p.communicate(timeout=TIMEOUT_S)[0])]
+    committed = [tuple(pair) for p in processes for pair in json.loads(p.communicate(timeout=DEADLINE_S)[0])]
     markers = [(row.leader_epoch, row.commit_id) for row in reader.rows([RecordType.COMMIT_MARKER])]
     assert sorted(markers) == sorted(committed)
     epochs = [row.leader_epoch for row in reader.rows([RecordType.FENCE])]
@@ -80,7 +80,7 @@ def test_a_killed_writer_leaves_whole_commits(
     assert process.stdout is not None
     reported = [int(process.stdout.readline()) for _ in range(commits)]
     process.kill()
-    process.wait(TIMEOUT_S)
+    process.wait(DEADLINE_S)
 
     successor = StateTableWriter.open(table_path, {})
     marker = reader.last_marker()
@@ -99,7 +99,7 @@ def test_a_killed_writer_leaves_whole_commits(
 @pytest.mark.slow
 def test_a_disk_that_refuses_leaves_the_table_as_it_was(reader: StateTableReader, start: Start) -> None:
     process = start("limited-files")
-    message = process.communicate("go\n", timeout=TIMEOUT_S)[0]
+    message = process.communicate("go\n", timeout=DEADLINE_S)[0]
     assert "cannot be written" in message
     assert "File too large" in message
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [1]

@@ -27,7 +27,7 @@ def missing() -> str:
     """Why there is no Azurite here; empty when there is one."""
     if PROGRAM.exists() and shutil.which("node"):
         return ""
-    return "Azurite is not installed: it needs Node, with which `make test` installs it"
+    return "there is no Azurite; install Node with npm, with which `make test-rest` installs it"
 
 
 class Azurite(ServerProcess):

@@ -16,11 +16,11 @@ from typing import Any, Self
 import pytest
 
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 
-MISSING = "no chromium: apt-get install chromium"
+MISSING = "there is no Chromium; install the package chromium (apt-get install chromium)"
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
-_DEADLINE_S = 60.0
 _FLAGS = (
     "--headless",
     # The tests may run as root.
@@ -39,14 +39,6 @@ _KEYS = {"Enter": 13, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "
 def installed() -> str | None:
     """The program, where it is installed."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-def write_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests were skipped because there is no browser."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if MISSING in str(report.longrepr)]
-    if skipped:
-        terminalreporter.section("browser")
-        terminalreporter.write_line(f"{len(skipped)} tests skipped: {MISSING}")
 
 
 class Chromium:
@@ -104,7 +96,7 @@ class Chromium:
             os.write(self._write_fd, json.dumps(message).encode() + b"\0")
         except BrokenPipeError:
             raise AssertionError(f"Chromium ended before {method}: {self._end()}") from None
-        give_up_at = time.monotonic() + _DEADLINE_S
+        give_up_at = time.monotonic() + DEADLINE_S
         while True:
             answer = self._next(give_up_at, method)
             if answer.get("id") == self._last_id:

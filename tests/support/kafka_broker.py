@@ -17,7 +17,7 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.topic_properties import new_topic_id
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fast_start import JAVA_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,7 +36,6 @@ CLIENT_KEY_PASSWORD = "client-key-secret-Tb3"
 
 _JVM = ("-Xmx384m", *JAVA_OPTIONS.split())
 _STARTS = 3
-_STOP_S = 60
 _SECOND_NODE = 2
 
 
@@ -122,7 +121,7 @@ class KafkaBroker:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(_STOP_S)
+                self._process.wait(DEADLINE_S)
             finally:
                 self.kill()
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.topic_properties import new_topic_id
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import KafkaBroker, free_ports
 
 NODES = (1, 2, 3)
@@ -132,7 +132,9 @@ class KafkaCluster:
             node.launch()
         for node in self.nodes.values():
             node.await_connections()
-        eventually(lambda: len(self._admin.list_topics(timeout=20).brokers) == len(NODES), "all nodes are there")
+        eventually(
+            lambda: len(self._admin.list_topics(timeout=DEADLINE_S).brokers) == len(NODES), "all nodes are there"
+        )
 
     def leader(self, topic: str, partition: int) -> int:
         """Return the node that leads a partition."""
@@ -169,5 +171,5 @@ class KafkaCluster:
         (described,) = self._admin.describe_topics(TopicCollection([topic])).values()
         return {
             partition.id: (partition.leader.id if partition.leader else 0, [node.id for node in partition.isr])
-            for partition in described.result(20).partitions
+            for partition in described.result(DEADLINE_S).partitions
         }

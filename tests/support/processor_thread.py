@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from sharegroup.config.loader import Settings
 from sharegroup.errors import ShareGroupError
 from sharegroup.processor.processor import Processor
-
-_LONGEST_END_S = 60
+from tests.support.eventually import DEADLINE_S
 
 
 class ProcessorThread:
@@ -34,14 +33,14 @@ class ProcessorThread:
         self._may_run.set()
         self.processor.stop()
         if self._thread.is_alive():
-            self._thread.join(_LONGEST_END_S)
+            self._thread.join(DEADLINE_S)
             assert not self._thread.is_alive(), "the processor's thread did not end"
 
     def raise_failure(self) -> None:
         """Raise what stopped the processor."""
         self.processor.raise_failure()
 
-    def await_failure(self, timeout_s: float = _LONGEST_END_S) -> None:
+    def await_failure(self, timeout_s: float = DEADLINE_S) -> None:
         """Wait until the processor has stopped, and raise the cause."""
         self._thread.join(timeout_s)
         self.processor.raise_failure()
@@ -52,7 +51,7 @@ class ProcessorThread:
         self._is_paused.clear()
         self._may_run.clear()
         self.processor.wake()
-        assert self._is_paused.wait(_LONGEST_END_S), "the processor goes on"
+        assert self._is_paused.wait(DEADLINE_S), "the processor goes on"
         try:
             yield
         finally:

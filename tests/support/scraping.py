@@ -6,12 +6,14 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.eventually import DEADLINE_S
+
 Series = dict[tuple[str, ...], float]
 
 
 def scraped(port: int) -> dict[str, Series]:
     """Return name → values of its labels by their names → value."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
         text = answer.read().decode()
     series: dict[str, Series] = {}
     for family in text_string_to_metric_families(text):

@@ -26,7 +26,7 @@ from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, deco
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 from sharegroup.state.reader import StateTableReader
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.processor_thread import ProcessorThread
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Site:
         group_id = group_id or self.new_name("group")
         wanted = {"share_auto_offset_reset": "earliest", **config}
         self.admin.alter_group_config(
-            group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=120
+            group_id, {name.replace("_", "."): value for name, value in wanted.items()}, timeout=DEADLINE_S
         )
         return group_id
 

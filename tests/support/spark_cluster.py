@@ -25,7 +25,6 @@ from tests.support.kafka_broker import ROOT, free_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
-DEADLINE_S = 300
 JAR_FOLDER = ROOT / "build" / "jars"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _SETTINGS = {
@@ -105,12 +104,12 @@ class SparkCluster:
         try:
             self._daemon("master.Master", *address, "--webui-port", str(self._ports["ui"]))
             # A worker that finds no master asks again after ten seconds.
-            eventually(lambda: self._worker_count() is not None, "the master answers", DEADLINE_S)
+            eventually(lambda: self._worker_count() is not None, "the master answers")
             for number in range(WORKERS):
                 size = ("--cores", "2", "--memory", "1g", "--work-dir", str(self.folder / f"work-{number}"))
                 ui = ("--webui-port", str(self._ports[f"ui-{number}"]))
                 self._daemon("worker.Worker", "--host", "127.0.0.1", *ui, *size, self.master)
-            eventually(lambda: self._worker_count() == WORKERS, f"{WORKERS} workers have registered", DEADLINE_S)
+            eventually(lambda: self._worker_count() == WORKERS, f"{WORKERS} workers have registered")
         except BaseException:
             self.close()
             raise

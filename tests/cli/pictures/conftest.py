@@ -9,7 +9,7 @@ from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 GROUP = "packers </script><b>"
 """Its name must not become markup."""
@@ -43,7 +43,7 @@ def work(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
     }
     with ShareConsumer(config) as member:
         member.subscribe(["orders"])
-        for message in member.poll(20):
+        for message in member.poll(DEADLINE_S):
             offset = message.offset() or 0
             kind = AcknowledgeType.REJECT if offset == 7 else AcknowledgeType.ACCEPT
             member.acknowledge(message, AcknowledgeType.RELEASE if offset >= 8 else kind)
@@ -51,7 +51,7 @@ def work(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
         returned = {8, 9}
         # Records that were read ahead may come before those that were released.
         while returned:
-            for message in member.poll(20):
+            for message in member.poll(DEADLINE_S):
                 kind = AcknowledgeType.RELEASE if message.offset() == 8 else AcknowledgeType.ACCEPT
                 member.acknowledge(message, kind)
                 returned.discard(message.offset() or 0)

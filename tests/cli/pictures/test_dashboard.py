@@ -29,7 +29,7 @@ from sharegroup.state.writer import StateTableWriter
 from tests.cli.conftest import CommandLine
 from tests.cli.pictures.conftest import GROUP, work
 from tests.cli.pictures.page import parsed
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def test_what_a_member_holds_is_in_the_documents(cli: CommandLine, log: LocalLog
     config = {"log.path": str(cli.folder / "events.log"), "group.id": GROUP, "client.id": "anna"}
     with served(cli, log) as url, ShareConsumer({**config, "max.poll.records": 5}) as member:
         member.subscribe(["orders"])
-        assert member.poll(20)
+        assert member.poll(DEADLINE_S)
         address = f"/group?id={quote(GROUP)}"
         shown = eventually(
             lambda: group if (group := document(url, address))["locks"] else None, "the dashboard shows the locks"
@@ -266,7 +266,7 @@ def test_the_command_serves_documents_without_java_until_ctrl_c(empty: CommandLi
         assert ask(url, "/")[0] == 200
         assert (document(url, "/groups")["group_count"], document(url, "/groups")["error"]) == (0, "")
         started.send_signal(signal.SIGINT)
-        assert started.wait(60) == 130
+        assert started.wait(DEADLINE_S) == 130
     finally:
         started.kill()
         started.wait()

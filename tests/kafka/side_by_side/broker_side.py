@@ -14,9 +14,9 @@ from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.protocol.share_state_records import ShareStateRecord, decoded
 from tests.kafka.side_by_side.member import ShareConsumer
 from tests.kafka.side_by_side.outcome import PartitionState
+from tests.support.eventually import DEADLINE_S
 
 STATE_TOPIC = TopicPartition("__share_group_state", 0)
-TIMEOUT_S = 30.0
 
 
 class BrokerSide:
@@ -36,7 +36,7 @@ class BrokerSide:
         ]
         resource = ConfigResource(ResourceType.GROUP, group_id, incremental_configs=entries)
         for altered in self._admin.incremental_alter_configs([resource]).values():
-            altered.result(TIMEOUT_S)
+            altered.result(DEADLINE_S)
 
     def consumer(self, config: dict[str, Any]) -> ShareConsumer:
         return confluent_kafka.ShareConsumer(self.consumer_config(config))
@@ -57,7 +57,7 @@ class BrokerSide:
         config = {"bootstrap.servers": self.bootstrap_servers, "group.id": uuid4().hex, "enable.auto.commit": False}
         consumer = Consumer({**config, "auto.offset.reset": "earliest"})
         try:
-            _, end_offset = consumer.get_watermark_offsets(STATE_TOPIC, TIMEOUT_S)
+            _, end_offset = consumer.get_watermark_offsets(STATE_TOPIC, DEADLINE_S)
             consumer.assign([TopicPartition(STATE_TOPIC.topic, STATE_TOPIC.partition, 0)])
             records = []
             while consumer.position([STATE_TOPIC])[0].offset < end_offset:

@@ -9,6 +9,7 @@ from confluent_kafka import AcknowledgeType
 
 from tests.kafka.side_by_side import scenario
 from tests.kafka.side_by_side.outcome import Delivery
+from tests.support.eventually import DEADLINE_S
 
 ACKNOWLEDGE_TYPES = {
     "accept": AcknowledgeType.ACCEPT,
@@ -17,7 +18,6 @@ ACKNOWLEDGE_TYPES = {
 }
 """Kafka's; ours takes them, too."""
 POLL_S = 0.2
-COMMIT_S = 60.0
 
 
 class ShareConsumer(Protocol):
@@ -88,7 +88,7 @@ class Member:
         if self._spec.commit != "poll":
             self._accept_if_implicit()
         if self._spec.commit == "sync":
-            self._consumer.commit_sync(COMMIT_S)
+            self._consumer.commit_sync(DEADLINE_S)
         elif self._spec.commit == "async":
             self._consumer.commit_async()
 

@@ -18,10 +18,9 @@ from tests.kafka.side_by_side.member import Member, ShareConsumer
 from tests.kafka.side_by_side.outcome import Delivery, Outcome, PartitionState, outcome
 from tests.kafka.side_by_side.scenario import Acknowledge, Consume, Hold, Produce, Say, Scenario, Step
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import ROOT
 
-DEADLINE_S = 120.0
 PROBE = "probe"
 _TRANSACTION_S = 30
 
@@ -101,7 +100,7 @@ class _Performance:
                 for offset, name in names.items()
             )
 
-        eventually(is_stored, f"{self._stem}: {counts} is stored", DEADLINE_S, 0.3)
+        eventually(is_stored, f"{self._stem}: {counts} is stored", 0.3)
         return outcome(self._deliveries, states, offsets)
 
     def _consume(self, step: Consume) -> None:
@@ -124,7 +123,7 @@ class _Performance:
                     member.commit()
             return not any(member.has_unanswered for member in members)
 
-        eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", DEADLINE_S, 0.001)
+        eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", 0.001)
 
     def _unfinished(self, records: Iterable[str]) -> list[str]:
         finished = {delivery.record for delivery in self._deliveries if delivery.is_finished}
@@ -132,7 +131,7 @@ class _Performance:
 
     def _hold(self, step: Hold) -> None:
         member = self._member(step.member)
-        delivered = eventually(member.polled, f"{self._stem}: {step} is delivered", DEADLINE_S, 0.001)
+        delivered = eventually(member.polled, f"{self._stem}: {step} is delivered", 0.001)
         self._note_held(step, delivered)
 
     def _kill(self, step: Hold) -> None:
@@ -166,7 +165,7 @@ class _Performance:
                 self._deliveries += member.polled()
             return not member.has_unanswered
 
-        eventually(is_answered, f"{self._stem}: {name} hears of its acknowledgements", DEADLINE_S, 0.001)
+        eventually(is_answered, f"{self._stem}: {name} hears of its acknowledgements", 0.001)
 
     def _close(self, name: str) -> None:
         self._members[name].close()
@@ -210,7 +209,7 @@ class _Performance:
             ends = self._log.offsets(self._topic.name).values()
             return all(offsets.last_stable_offset == offsets.end_offset for offsets in ends)
 
-        eventually(is_over, f"{self._stem}: the transaction is over", DEADLINE_S)
+        eventually(is_over, f"{self._stem}: the transaction is over")
 
     def _join_at_the_end(self, name: str) -> None:
         member = self._member(name)
@@ -224,7 +223,7 @@ class _Performance:
             member.commit()
             return bool(delivered)
 
-        eventually(has_begun, f"{self._stem}: the group begins", DEADLINE_S, 0.001)
+        eventually(has_begun, f"{self._stem}: the group begins", 0.001)
 
     def _delete_records(self, first_left: str) -> None:
         for partition, names in self._offsets().items():

@@ -24,7 +24,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark.source.stream_reader import ShareGroupDataSource
 from tests.client.processor_peer import ProcessorPeer
 from tests.support import leash
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -127,5 +127,5 @@ def test_the_member_leaves_however_the_process_is_ended(
     log.append("orders", 0, [NewRecord(None, b"value")] * 10)
     assert source.latest_offset(INITIAL)["number"] == 1
     end(source)
-    source.process.wait(30)
+    source.process.wait(DEADLINE_S)
     eventually(lambda: peer.sent(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].body["member_epoch"] == -1, "the member has left")

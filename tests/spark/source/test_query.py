@@ -82,7 +82,7 @@ def until(site: SparkSite, condition: Callable[[], bool], what: str) -> None:
         site.running_processor().raise_failure()
         return condition()
 
-    eventually(holds, what, deadline_s=120)
+    eventually(holds, what)
 
 
 def everything(partition_count: int, record_count: int) -> list[OffsetKey]:

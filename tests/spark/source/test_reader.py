@@ -31,7 +31,7 @@ from sharegroup.spark.source.query_options import ShareGroupSourceConfig, source
 from sharegroup.spark.source.stream_reader import ShareGroupDataSource, ShareGroupStreamReader
 from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import BROKER, ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 Offset = dict[str, Any]
 LIMIT = ReadMaxRows(10)
@@ -230,7 +230,7 @@ def test_a_query_that_was_killed_is_started_again_as_the_same_member(
     received, sent = context.Pipe()
     driver = context.Process(target=begin_a_batch, args=(tmp_path, sent))
     driver.start()
-    assert received.poll(60)
+    assert received.poll(DEADLINE_S)
     offsets: list[str] = received.recv()
     driver.kill()
     driver.join()
