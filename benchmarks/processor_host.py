@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from sharegroup.config.loader import load_settings
 from sharegroup.event_log import log_events
 from sharegroup.processor.processor import Processor
-from sharegroup.processor.standby_host import serve_in_turn
+from sharegroup.processor.standby.host import serve_in_turn
 
 FIGURES_INTERVAL_S = 0.5
 

@@ -21,8 +21,8 @@ from benchmarks.site import Site, add_arguments, open_site
 from sharegroup.errors import ApiError
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
-from sharegroup.processor.processor_lock import lock_folder
-from sharegroup.processor.standby import PROBE_INTERVAL_S
+from sharegroup.processor.standby.lock import lock_folder
+from sharegroup.processor.standby.standby import PROBE_INTERVAL_S
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_response
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def stand_by(job: Job, settings: Settings) -> None:
     """Serve whenever no other processor works; the session is there before."""
-    from sharegroup.processor.standby_host import serve_in_turn
+    from sharegroup.processor.standby.host import serve_in_turn
     from sharegroup.spark.processor_query import ProcessorQuery
 
     session = job.session()

@@ -22,12 +22,12 @@ from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, FencedPr
 from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
+from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords, group_listing
-from sharegroup.processor.served_groups import ServedGroups
-from sharegroup.processor.standby_answers import KnownStandbys
+from sharegroup.processor.standby.probe_responses import KnownStandbys
+from sharegroup.processor.takeover.served_groups import ServedGroups
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record

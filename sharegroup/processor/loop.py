@@ -26,11 +26,11 @@ from sharegroup.actor.effects import Undecodable, Wake, WatchLog, WatchTopics
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.port import Follower, LogRecord
 from sharegroup.metrics.processor_metrics import LoopFigures
+from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit, CommitPace, CommitPoint, UnmarkedCuts, group_cut
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks, Timers
-from sharegroup.processor.takeover import Takeover
+from sharegroup.processor.takeover.takeover import Takeover
 from sharegroup.protocol.marker import Cut
 from sharegroup.protocol.messages import constructed
 

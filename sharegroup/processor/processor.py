@@ -19,12 +19,12 @@ from sharegroup.logs.open import open_log
 from sharegroup.logs.port import ENDLESS_MS, Log, MemberLock
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.processor_metrics import LoopFigures
+from sharegroup.processor.assembly import RunningParts
+from sharegroup.processor.followers.metrics_feed import server_after_takeover, server_before_takeover
 from sharegroup.processor.interpreter import InterpreterSettings
-from sharegroup.processor.metrics_feed import server_after_takeover, server_before_takeover
-from sharegroup.processor.processor_lock import hold_lock
-from sharegroup.processor.running_parts import RunningParts
-from sharegroup.processor.standby_answers import FoldingAnswers
-from sharegroup.processor.takeover import DeltaStateTable, take_over
+from sharegroup.processor.standby.lock import hold_lock
+from sharegroup.processor.standby.probe_responses import FoldingAnswers
+from sharegroup.processor.takeover.takeover import DeltaStateTable, take_over
 from sharegroup.state.fold import without_collections
 
 logger = logging.getLogger("sharegroup.processor")

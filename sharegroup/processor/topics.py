@@ -19,7 +19,7 @@ from sharegroup.logs.topic_properties import (
     TIMESTAMP_TYPE_CONFIG,
 )
 from sharegroup.processor.message_retention import SHORTEST_RETENTION_MS
-from sharegroup.processor.topic_view import INTERVAL_S
+from sharegroup.processor.watches.topic_view import INTERVAL_S
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A large acknowledgement or group description exceeds Kafka's default of a megabyte."""

@@ -30,7 +30,7 @@ from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.processor.groups import leader_of
-from sharegroup.processor.topic_view import log_offsets_messages
+from sharegroup.processor.watches.topic_view import log_offsets_messages
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_messages import (
     AlterGroupConfigRequest,

@@ -13,7 +13,7 @@ from sharegroup.audit.redrive.redrive_plan import Candidate, Copies, RedrivePlan
 from sharegroup.audit.redrive.redrive_run import BATCH_BYTES, CopyBatch, copy_batches
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.lineage_headers import Lineage, lineage_of
+from sharegroup.processor.dead_letters.headers import Lineage, lineage_of
 
 SINCE_MS = 1_000_000
 REASON = "the state table does not have its history"

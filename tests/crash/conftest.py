@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.processor.standby import FIRST_PATIENCE_S
+from sharegroup.processor.standby.standby import FIRST_PATIENCE_S
 from tests.crash.deployment import Deployment
 from tests.crash.workload import Workload, workload
 from tests.support.recoveries import RECOVERIES, Recoveries

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from sharegroup.errors import ShareGroupError
-from sharegroup.processor.followed_table import FollowedTable
-from sharegroup.processor.older_state import PresentState
 from sharegroup.processor.processor import Processor
-from sharegroup.processor.standby_host import serve_in_turn
+from sharegroup.processor.standby.followed_table import FollowedTable
+from sharegroup.processor.standby.host import serve_in_turn
+from sharegroup.processor.takeover.older_state import PresentState
 from tests.crash.process_group import ProcessGroup
 from tests.support.site import Site
 

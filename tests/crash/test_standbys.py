@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from sharegroup.processor.standby import FIRST_PATIENCE_S
+from sharegroup.processor.standby.standby import FIRST_PATIENCE_S
 from sharegroup.state.delta_table import LOG_RETENTION_MS
 from tests.crash.deployment import Deployment
 from tests.crash.pausing import pause

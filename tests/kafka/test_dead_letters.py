@@ -13,7 +13,7 @@ from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.dead_letter_records import NOT_COPIED_HEADER, append_dead_letter_records
+from sharegroup.processor.dead_letters.records import NOT_COPIED_HEADER, append_dead_letter_records
 from tests.kafka.site import KafkaSite
 from tests.support.kafka_broker import KafkaBroker
 

@@ -9,7 +9,7 @@ import pytest
 
 from sharegroup.actor.effects import Effect, Persist, Undecodable
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.processor.commit_events import log_commit
+from sharegroup.processor.followers.commit_events import log_commit
 from sharegroup.protocol.group_records import (
     ShareGroupMemberMetadata,
     ShareGroupMemberRemoved,

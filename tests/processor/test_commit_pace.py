@@ -10,7 +10,7 @@ import pytest
 
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.commit import CommitPace
-from sharegroup.processor.takeover import CAREFUL_AFTER_TAKEOVERS, DeltaStateTable, take_over
+from sharegroup.processor.takeover.takeover import CAREFUL_AFTER_TAKEOVERS, DeltaStateTable, take_over
 from sharegroup.protocol.rows import RecordType
 from tests.support.site import REQUESTS, Site
 

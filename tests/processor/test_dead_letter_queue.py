@@ -9,7 +9,7 @@ import pytest
 from sharegroup.audit.verification.verify import verify
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.processor import dead_letter_writer
+from sharegroup.processor.dead_letters import writer as dead_letter_writer
 from sharegroup.protocol.row_payloads import GroupStatus
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold

@@ -15,12 +15,12 @@ from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordToo
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
 from sharegroup.logs.topic_properties import DEAD_LETTER_QUEUE_ENABLE_CONFIG
-from sharegroup.processor.dead_letter_records import (
+from sharegroup.processor.dead_letters.records import (
     MAX_RECORDS,
     NOT_COPIED_HEADER,
     dead_letter_topic,
 )
-from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed

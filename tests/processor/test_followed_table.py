@@ -11,8 +11,8 @@ from subprocess import PIPE
 import pytest
 
 from sharegroup.errors import FencedProcessorError, StateTableError
-from sharegroup.processor.followed_table import FollowedTable
-from sharegroup.processor.processor_lock import ProcessorLocks, hold_lock
+from sharegroup.processor.standby.followed_table import FollowedTable
+from sharegroup.processor.standby.lock import ProcessorLocks, hold_lock
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
@@ -24,7 +24,7 @@ MakeSite = Callable[..., Site]
 _HOLD = """
 import sys, time
 from sharegroup.config.processor_config import ProcessorConfig
-from sharegroup.processor.processor_lock import hold_lock
+from sharegroup.processor.standby.lock import hold_lock
 lock = hold_lock(ProcessorConfig(log_path=sys.argv[1], state_table_path=sys.argv[2], checkpoint_path="c"), 5)
 print(5, flush=True)
 time.sleep(600)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from sharegroup.cli.group_commands import configure
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.processor.running_parts import initial_configuration, log_configuration_not_in_force
+from sharegroup.processor.assembly import initial_configuration, log_configuration_not_in_force
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
 from sharegroup.protocol.group_records import GroupRecord, ShareGroupConfig, ShareGroupMetadata, ShareGroupRemoved

@@ -12,10 +12,10 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
+from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest

@@ -15,7 +15,7 @@ from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import PartitionOffsets
-from sharegroup.processor.log_watch import LogWatch
+from sharegroup.processor.watches.log_watch import LogWatch
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope
 from tests.processor.watching import EPOCH, Watching, ends, forget, produce, watch

@@ -16,8 +16,8 @@ from sharegroup.metrics import catalogue
 from sharegroup.metrics.catalogue import Metric
 from sharegroup.metrics.processor_metrics import LoopFigures
 from sharegroup.metrics.registry import MetricsRegistry
-from sharegroup.processor.dead_letter_writer import DeadLetterMetrics
-from sharegroup.processor.metrics_feed import MetricsFeed
+from sharegroup.processor.dead_letters.writer import DeadLetterMetrics
+from sharegroup.processor.followers.metrics_feed import MetricsFeed
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.share_fetch import ShareFetchResponse
 from sharegroup.state.fold import FoldedState, fold_order

@@ -13,7 +13,7 @@ import pytest
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError
 from sharegroup.metrics.exposition import MetricsServer
-from sharegroup.processor.metrics_feed import server_after_takeover, server_before_takeover
+from sharegroup.processor.followers.metrics_feed import server_after_takeover, server_before_takeover
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.processor.request_times import PartitionClocks
+from sharegroup.processor.clocks import PartitionClocks
 
 
 class Monotonic:

@@ -15,7 +15,7 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import FencedProcessorError, OlderStateError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.takeover import DeltaStateTable, take_over
+from sharegroup.processor.takeover.takeover import DeltaStateTable, take_over
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.marker import CommitMarkerPayload

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.processor.standby import (
+from sharegroup.processor.standby.standby import (
     CALM_S,
     FIRST_PATIENCE_S,
     LONGEST_PATIENCE_S,

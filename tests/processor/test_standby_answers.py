@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.errors import UnsupportedVersionError
-from sharegroup.processor.standby_answers import MAX_STANDBYS, FoldingAnswers
+from sharegroup.processor.standby.probe_responses import MAX_STANDBYS, FoldingAnswers
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, request
 from sharegroup.protocol.standby_messages import StandbyProbeRequest

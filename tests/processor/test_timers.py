@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.actor.effects import Wake
-from sharegroup.processor.request_times import Timers
+from sharegroup.processor.clocks import Timers
 from sharegroup.protocol.api_key import ActorRole
 
 PARTITIONS = {"first": 0, "second": 0, "third": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.logs.port import TopicIdentity
-from sharegroup.processor.topic_view import NO_TOPIC, TopicView
+from sharegroup.processor.watches.topic_view import NO_TOPIC, TopicView
 
 OLD = TopicIdentity("old", 2)
 NEW = TopicIdentity("new", 3)

@@ -9,7 +9,7 @@ from typing import Self
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.logs.port import Log, NewRecord
-from sharegroup.processor.log_watch import LogWatch
+from sharegroup.processor.watches.log_watch import LogWatch
 from sharegroup.protocol.internal_messages import LogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, parsed
 

@@ -25,14 +25,15 @@ from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import LogError
 from sharegroup.logs.port import Log, NewRecord
-from sharegroup.processor import dead_letter_writer, takeover
 from sharegroup.processor.commit import Commit, GroupOutput
-from sharegroup.processor.dead_letter_records import append_dead_letter_records
-from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.dead_letters import writer as dead_letter_writer
+from sharegroup.processor.dead_letters.records import append_dead_letter_records
+from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.loop import Loop
-from sharegroup.processor.older_state import CheckedState
-from sharegroup.processor.topic_view import KnownTopic, TopicView
+from sharegroup.processor.takeover import takeover
+from sharegroup.processor.takeover.older_state import CheckedState
+from sharegroup.processor.watches.topic_view import KnownTopic, TopicView
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import ResponseEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow

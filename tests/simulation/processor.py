@@ -15,16 +15,16 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import FencedProcessorError, LogUnavailableError, StateTableError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, NewRecord
+from sharegroup.processor.assembly import GroupOverrides, initial_configuration
+from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit
-from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.publisher import LogPublisher
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.responses import AnswerRecords
-from sharegroup.processor.running_parts import GroupOverrides, initial_configuration
-from sharegroup.processor.standby_answers import KnownStandbys
-from sharegroup.processor.takeover import Takeover, take_over
+from sharegroup.processor.standby.probe_responses import KnownStandbys
+from sharegroup.processor.takeover.takeover import Takeover, take_over
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request

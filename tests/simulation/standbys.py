@@ -11,10 +11,10 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.standby import Standby
-from sharegroup.processor.standby_answers import append_answers, folding_answers
-from sharegroup.processor.standby_watch import StandbyWatch
-from sharegroup.processor.takeover import Takeover, take_over
+from sharegroup.processor.standby.probe_responses import append_answers, folding_answers
+from sharegroup.processor.standby.standby import Standby
+from sharegroup.processor.standby.watch import StandbyWatch
+from sharegroup.processor.takeover.takeover import Takeover, take_over
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import SimulatedLog, StoredLog
 from tests.simulation.member import REQUEST_TOPIC, RESPONSE_TOPIC, Network, SimulatedMember

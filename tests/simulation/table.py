@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sharegroup.errors import FencedProcessorError, ForeignCommitError
-from sharegroup.processor.older_state import PresentState, folded_recovery
+from sharegroup.processor.takeover.older_state import PresentState, folded_recovery
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import changed
 from sharegroup.protocol.row_payloads import FencePayload

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from sharegroup.processor.standby import FIRST_PATIENCE_S
+from sharegroup.processor.standby.standby import FIRST_PATIENCE_S
 from tests.simulation.standbys import StandbySite
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.logs.port import TopicIdentity
-from sharegroup.processor.topic_view import NO_TOPIC, KnownTopic, TopicView
+from sharegroup.processor.watches.topic_view import NO_TOPIC, KnownTopic, TopicView
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import LogOffsets, PartitionLogOffsets, TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope, request

@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from sharegroup.audit.redrive.redrive_plan import Candidate
 from sharegroup.core.offset_ranges import consecutive
 from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.lineage_headers import Lineage, lineage_of
+from sharegroup.processor.dead_letters.headers import Lineage, lineage_of
 
 _READ_BYTES = 8 * 1024 * 1024
 _WINDOW_BYTES = 1_048_576

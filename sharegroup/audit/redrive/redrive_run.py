@@ -31,7 +31,7 @@ from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import GroupIdNotFoundError, GroupQuarantinedError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord
-from sharegroup.processor.lineage_headers import Lineage, lineage_of, without_lineage
+from sharegroup.processor.dead_letters.headers import Lineage, lineage_of, without_lineage
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import fold
 

@@ -26,13 +26,13 @@ from sharegroup.config.model import attribute_name
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import OffsetOutOfRangeError, ShareGroupError, StateTableError
 from sharegroup.logs.port import Log, LogRecord
+from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks
 from sharegroup.processor.responses import AnswerRecords
-from sharegroup.processor.served_groups import ALL_GROUPS, ServedGroups
-from sharegroup.processor.takeover import clock_starts
+from sharegroup.processor.takeover.served_groups import ALL_GROUPS, ServedGroups
+from sharegroup.processor.takeover.takeover import clock_starts
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedState, advance, fold_order
@@ -214,7 +214,7 @@ class RequestReplay:
                 self._leader_epoch = marker.leader_epoch
 
     def _begin_epoch(self, first: RecordedCommit) -> None:
-        """Begin as a takeover does, with the state at the last marker (`processor/takeover.py`)."""
+        """Begin as a takeover does, with the state at the last marker (`processor/takeover/takeover.py`)."""
         epoch = self._leader_epoch = first.marker.leader_epoch
         before = self._last.payload if self._last is not None else None
         ends = {p: before.end_offsets.get(p, 0) if before else 0 for p in self._requests.partitions}

@@ -29,9 +29,9 @@ from sharegroup.core.runs import Run
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, PointOutsideHistoryError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord
+from sharegroup.processor.clocks import Timers
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import TakenCut
-from sharegroup.processor.request_times import Timers
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import request

@@ -8,7 +8,7 @@ from sharegroup.actor.effects import DeadLetters
 from sharegroup.errors import ConfigurationError, RecordTooLargeError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.logs.topic_properties import CREATE_TIME, DEAD_LETTER_QUEUE_ENABLE_CONFIG, TIMESTAMP_TYPE_CONFIG
-from sharegroup.processor.lineage_headers import Lineage
+from sharegroup.processor.dead_letters.headers import Lineage
 from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 
 MAX_RECORDS = MAX_WRITTEN_RANGES

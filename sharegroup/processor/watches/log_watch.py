@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, MemberLocks
-from sharegroup.processor.growth_watch import GrowthWatch
-from sharegroup.processor.topic_watch import TopicWatch
+from sharegroup.processor.watches.growth_watch import GrowthWatch
+from sharegroup.processor.watches.topic_watch import TopicWatch
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import MemberEnded
 from sharegroup.protocol.messages import RequestEnvelope, request

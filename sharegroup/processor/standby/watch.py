@@ -16,8 +16,8 @@ from sharegroup.errors import ApiError, LogError, StateTableError, UnknownTopicE
 from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
-from sharegroup.processor.standby import Standby
-from sharegroup.processor.standby_answers import PROBE_MARK
+from sharegroup.processor.standby.probe_responses import PROBE_MARK
+from sharegroup.processor.standby.standby import Standby
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request, decoded_response, parsed, request
 from sharegroup.protocol.standby_messages import StandbyProbeRequest, StandbyProbeResponse

@@ -43,7 +43,7 @@ from sharegroup.metrics.group_metrics import GroupMetrics, request_backlog
 from sharegroup.metrics.processor_metrics import AnswerMetrics, LoopFigures, ProcessorMetrics
 from sharegroup.metrics.registry import Gauge, MetricsRegistry
 from sharegroup.processor.commit import Commit
-from sharegroup.processor.dead_letter_writer import DeadLetterMetrics
+from sharegroup.processor.dead_letters.writer import DeadLetterMetrics
 from sharegroup.state.fold import FoldedState
 
 _LOG_TIMEOUT_MS = 2_000

@@ -34,11 +34,17 @@ from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
+from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import FencedTable, Position
-from sharegroup.processor.older_state import CheckedState, PresentState, StateTable, checked_state, folded_recovery
 from sharegroup.processor.publisher import LogPublisher
-from sharegroup.processor.request_times import PartitionClocks
-from sharegroup.processor.served_groups import ServedGroups
+from sharegroup.processor.takeover.older_state import (
+    CheckedState,
+    PresentState,
+    StateTable,
+    checked_state,
+    folded_recovery,
+)
+from sharegroup.processor.takeover.served_groups import ServedGroups
 from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload

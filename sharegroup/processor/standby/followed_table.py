@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sharegroup.errors import StateTableError
-from sharegroup.processor.older_state import PresentState
-from sharegroup.processor.takeover import DeltaStateTable
+from sharegroup.processor.takeover.older_state import PresentState
+from sharegroup.processor.takeover.takeover import DeltaStateTable
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.commit_rows import CommitRows

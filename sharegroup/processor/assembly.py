@@ -16,18 +16,18 @@ from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import MetricsServer
+from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit
-from sharegroup.processor.commit_events import log_commit
-from sharegroup.processor.dead_letter_writer import DeadLetterWriter
+from sharegroup.processor.dead_letters.writer import DeadLetterWriter
+from sharegroup.processor.followers.commit_events import log_commit
+from sharegroup.processor.followers.metrics_feed import MetricsFeed
 from sharegroup.processor.groups import Groups
-from sharegroup.processor.log_watch import LogWatch, MemberWatch, TopicCheck
 from sharegroup.processor.loop import Loop
-from sharegroup.processor.metrics_feed import MetricsFeed
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.request_times import PartitionClocks, Timers
 from sharegroup.processor.responses import AnswerRecords
-from sharegroup.processor.standby_answers import append_answers
-from sharegroup.processor.takeover import Takeover
+from sharegroup.processor.standby.probe_responses import append_answers
+from sharegroup.processor.takeover.takeover import Takeover
+from sharegroup.processor.watches.log_watch import LogWatch, MemberWatch, TopicCheck
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
 from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record

@@ -17,7 +17,7 @@ from sharegroup.actor.effects import WatchTopics
 from sharegroup.errors import LogCorruptedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
-from sharegroup.processor.topic_view import (
+from sharegroup.processor.watches.topic_view import (
     GroupTopics,
     KnownTopic,
     TopicView,

@@ -15,12 +15,12 @@ from sharegroup.config.loader import Settings
 from sharegroup.errors import FencedProcessorError, LogUnavailableError, OlderStateError, StateTableError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
-from sharegroup.processor.followed_table import FollowedTable
 from sharegroup.processor.interpreter import InterpreterSettings
 from sharegroup.processor.processor import Processor
-from sharegroup.processor.processor_lock import ProcessorLocks
-from sharegroup.processor.standby import Standby
-from sharegroup.processor.standby_watch import StandbyWatch
+from sharegroup.processor.standby.followed_table import FollowedTable
+from sharegroup.processor.standby.lock import ProcessorLocks
+from sharegroup.processor.standby.standby import Standby
+from sharegroup.processor.standby.watch import StandbyWatch
 
 logger = logging.getLogger("sharegroup.processor")
 

@@ -22,7 +22,7 @@ from sharegroup.errors import ConfigurationError, LogError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit
-from sharegroup.processor.dead_letter_records import (
+from sharegroup.processor.dead_letters.records import (
     MAX_BYTES,
     MAX_RECORDS,
     append_dead_letter_records,

@@ -24,8 +24,8 @@ from sharegroup.actor.effects import WatchLog
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogCorruptedError, ShareGroupError
 from sharegroup.logs.port import EndWatch, Log, PartitionOffsets, TopicIdentity
-from sharegroup.processor.topic_view import log_offsets_messages, reset_offsets, topic_log_offsets
-from sharegroup.processor.topic_watch import TopicWatch
+from sharegroup.processor.watches.topic_view import log_offsets_messages, reset_offsets, topic_log_offsets
+from sharegroup.processor.watches.topic_watch import TopicWatch
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope
 

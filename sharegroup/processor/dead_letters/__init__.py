@@ -1,0 +1,1 @@
+"""Dead-letter records: their bytes, and the thread that writes them."""

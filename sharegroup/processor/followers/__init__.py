@@ -1,0 +1,1 @@
+"""What follows published commits: log lines, activity, metrics, upkeep."""

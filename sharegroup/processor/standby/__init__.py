@@ -1,0 +1,1 @@
+"""Standby processors, and how the active one responds to them."""

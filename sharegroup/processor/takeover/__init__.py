@@ -1,0 +1,1 @@
+"""The takeover of the state table and the logs from an earlier processor."""

@@ -1,0 +1,1 @@
+"""Threads that watch the logs beside the loop."""
