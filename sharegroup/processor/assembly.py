@@ -23,8 +23,8 @@ from sharegroup.processor.followers.commit_events import log_commit
 from sharegroup.processor.followers.metrics_feed import MetricsFeed
 from sharegroup.processor.groups import Groups
 from sharegroup.processor.loop import Loop
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.standby.probe_responses import append_answers
 from sharegroup.processor.takeover.takeover import Takeover
 from sharegroup.processor.watches.log_watch import LogWatch, MemberWatch, TopicCheck
@@ -187,7 +187,7 @@ class RunningParts:
             self.takeover.folded,
             position.leader_epoch,
             self._settings.broker,
-            AnswerRecords(self._log, config),
+            ResponseRecords(self._log, config),
             clocks,
             config.request_topic_partitions,
             position.group_epoch_floor,

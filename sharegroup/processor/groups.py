@@ -24,8 +24,8 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
+from sharegroup.processor.output import ResponseRecords, group_listing
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords, group_listing
 from sharegroup.processor.standby.probe_responses import KnownStandbys
 from sharegroup.processor.takeover.served_groups import ServedGroups
 from sharegroup.protocol.api_key import ActorRole, ApiKey
@@ -68,7 +68,7 @@ class Groups:
         folded: all groups of the state table; their share-partitions belong to this object from now on.
         leader_epoch: epoch of this processor.
         broker: defaults and bounds of all groups.
-        answer_records: builds the final responses.
+        response_records: builds the final responses.
         clocks: times of the request partitions.
         request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.
@@ -85,7 +85,7 @@ class Groups:
         folded: FoldedState,
         leader_epoch: int,
         broker: BrokerConfig,
-        answer_records: AnswerRecords,
+        response_records: ResponseRecords,
         clocks: PartitionClocks,
         request_partition_count: int,
         group_epoch_floor: int,
@@ -99,7 +99,7 @@ class Groups:
         self.standbys = KnownStandbys(leader_epoch)
         self._leader_epoch = leader_epoch
         self._broker = broker
-        self._answer_records = answer_records
+        self._response_records = response_records
         self._clocks = clocks
         self._request_partition_count = request_partition_count
         self._start_rebuild = start_rebuild
@@ -282,7 +282,7 @@ class Groups:
             unanswerable_count = 0
             for effect in effects:
                 if isinstance(effect, Respond):
-                    answer = self._answer_records.outbox_answer(effect)
+                    answer = self._response_records.outbox_answer(effect)
                     if answer is None:
                         unanswerable_count += 1
                     else:

@@ -21,8 +21,8 @@ from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.mailbox import GroupActors
 from sharegroup.errors import ShareGroupError
 from sharegroup.processor.commit import CommitPoint
+from sharegroup.processor.output import LogPublisher
 from sharegroup.processor.processor import Processor
-from sharegroup.processor.publisher import LogPublisher
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from tests.crash import clock
 from tests.crash.process_group import ProcessGroup

@@ -21,8 +21,8 @@ from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, decoded_response, request
@@ -57,13 +57,13 @@ class LiveGroups:
         """The state after all its rows."""
         self.failures: list[str] = []
         """Why groups were rebuilt."""
-        self._answer_records = AnswerRecords(log, config)
+        self._response_records = ResponseRecords(log, config)
         self._rebuilds: list[Rebuild] = []
         self.groups = Groups(
             FoldedState(),
             LEADER_EPOCH,
             broker,
-            self._answer_records,
+            self._response_records,
             PartitionClocks(),
             REQUEST_PARTITIONS,
             0,
@@ -86,7 +86,7 @@ class LiveGroups:
     @property
     def size_bytes(self) -> int:
         """The memory of all live groups."""
-        return reachable_bytes(self.groups, besides=self._answer_records)
+        return reachable_bytes(self.groups, besides=self._response_records)
 
     def _commit(self, outputs: Sequence[GroupOutput]) -> None:
         rows = [row for output in outputs for row in output.rows]

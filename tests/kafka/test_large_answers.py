@@ -12,7 +12,7 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.responses import AnswerRecords
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.topics import MAX_MESSAGE_BYTES, ensure_topics
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ErrorResponse, decoded_response
@@ -33,7 +33,7 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
         bounds = {"retention.ms": "-1", "max.message.bytes": str(limit)}
         log.create_topic(config.response_topic_name, 1, bounds)
     ensure_topics(log, config)
-    records = AnswerRecords(log, config)
+    records = ResponseRecords(log, config)
     # Sizes about the bound, with what an envelope has besides.
     for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
         answer = records.outbox_answer(respond(number, limit + size))

@@ -21,7 +21,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_file import LocalFile
 from sharegroup.logs.port import NewRecord
 from sharegroup.logs.write_queue import LockHolder, lock_holder
-from sharegroup.processor.publisher import LOCKED_ATTEMPTS, LogPublisher
+from sharegroup.processor.output import LOCKED_ATTEMPTS, LogPublisher
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import request

@@ -15,8 +15,8 @@ from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest
 from sharegroup.protocol.group_messages import MemberAlive, ResumeShareGroupRequest
@@ -35,10 +35,10 @@ class Partition:
 
     def __init__(self, folder: Path) -> None:
         config = ProcessorConfig(state_table_path="state", checkpoint_path="checkpoint")
-        answer_records = AnswerRecords(LocalLog(folder / "log.db"), config)
+        response_records = ResponseRecords(LocalLog(folder / "log.db"), config)
         self.rebuilds: list[Rebuild] = []
         self.groups = Groups(
-            FoldedState(), 1, BrokerConfig(), answer_records, PartitionClocks(), 1, 0, self.rebuilds.append
+            FoldedState(), 1, BrokerConfig(), response_records, PartitionClocks(), 1, 0, self.rebuilds.append
         )
         self._offset = 0
 

@@ -12,7 +12,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.groups import Groups, TakenCut
-from sharegroup.processor.responses import AnswerRecords
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request
@@ -27,9 +27,9 @@ class Partition:
 
     def __init__(self, folder: Path) -> None:
         config = ProcessorConfig(state_table_path="state", checkpoint_path="checkpoint")
-        answer_records = AnswerRecords(LocalLog(folder / "log.db"), config)
+        response_records = ResponseRecords(LocalLog(folder / "log.db"), config)
         clocks = PartitionClocks()
-        self._groups = Groups(FoldedState(), EPOCH, BrokerConfig(), answer_records, clocks, 1, 0, lambda _: None)
+        self._groups = Groups(FoldedState(), EPOCH, BrokerConfig(), response_records, clocks, 1, 0, lambda _: None)
         self._offset = 0
 
     def applied_ms(self, stamp_ms: int, cut_ms: int, envelope: RequestEnvelope | None = None) -> int:

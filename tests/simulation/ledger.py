@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause
 from sharegroup.logs.port import LogRecord
-from sharegroup.processor.publisher import COMMIT_ID_HEADER
+from sharegroup.processor.output import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.simulation.administered import Administered, Delivery, RecordKey, ShareKey

@@ -20,9 +20,8 @@ from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.processor.loop import Loop
-from sharegroup.processor.publisher import LogPublisher
+from sharegroup.processor.output import LogPublisher, ResponseRecords
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.standby.probe_responses import KnownStandbys
 from sharegroup.processor.takeover.takeover import Takeover, take_over
 from sharegroup.protocol.api_key import ApiKey
@@ -206,7 +205,7 @@ class SimulatedProcessor:
             takeover.folded,
             self.leader_epoch,
             self._broker,
-            AnswerRecords(cast(Log, self._log), self._config),
+            ResponseRecords(cast(Log, self._log), self._config),
             self._clocks,
             self._config.request_topic_partitions,
             position.group_epoch_floor,

@@ -29,8 +29,8 @@ from sharegroup.logs.port import Log, LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.responses import AnswerRecords
 from sharegroup.processor.takeover.served_groups import ALL_GROUPS, ServedGroups
 from sharegroup.processor.takeover.takeover import clock_starts
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
@@ -166,7 +166,7 @@ class RequestReplay:
         }
         self._config = config.model_copy(update=counts)
         self._broker = broker
-        self._answers = AnswerRecords(log, self._config)
+        self._answers = ResponseRecords(log, self._config)
         self._requests = RequestLog(log, config.request_topic_name)
         self._editor = editor
         self._progress = progress

@@ -20,7 +20,7 @@ from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import InvalidRequestError, OlderStateError
 from sharegroup.logs.port import Log, LogRecord
 from sharegroup.processor.commit import FencedTable
-from sharegroup.processor.publisher import COMMIT_ID_HEADER
+from sharegroup.processor.output import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
 from sharegroup.protocol.rows import StateRow

@@ -36,7 +36,7 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import FencedTable, Position
-from sharegroup.processor.publisher import LogPublisher
+from sharegroup.processor.output import LogPublisher
 from sharegroup.processor.takeover.older_state import (
     CheckedState,
     PresentState,

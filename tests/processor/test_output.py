@@ -11,7 +11,7 @@ from sharegroup.actor.effects import Address, Respond, response_to
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.local import LocalLog
-from sharegroup.processor.responses import AnswerRecords
+from sharegroup.processor.output import ResponseRecords
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.marker import OutboxAnswer
 from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, decoded_response
@@ -27,11 +27,11 @@ def log(tmp_path: Path) -> Iterator[LocalLog]:
 
 
 @pytest.fixture
-def records(log: LocalLog, tmp_path: Path) -> AnswerRecords:
+def records(log: LocalLog, tmp_path: Path) -> ResponseRecords:
     config = ProcessorConfig(
         log_path=tmp_path / "log.db", state_table_path=str(tmp_path / "s"), checkpoint_path=str(tmp_path / "c")
     )
-    return AnswerRecords(log, config)
+    return ResponseRecords(log, config)
 
 
 def respond(partition: int, text: str = "ok") -> Respond:
@@ -39,13 +39,13 @@ def respond(partition: int, text: str = "ok") -> Respond:
     return response_to(address, ErrorResponse(error_message=text), LEADER_EPOCH)
 
 
-def answer(records: AnswerRecords, effect: Respond) -> OutboxAnswer:
+def answer(records: ResponseRecords, effect: Respond) -> OutboxAnswer:
     answer = records.outbox_answer(effect)
     assert answer is not None
     return answer
 
 
-def test_an_answer_is_the_envelope_with_its_body_in_json(records: AnswerRecords) -> None:
+def test_an_answer_is_the_envelope_with_its_body_in_json(records: ResponseRecords) -> None:
     made = answer(records, respond(3, 'a "quoted" text\n\x01 é 🙂'))
     assert (made.partition, made.member_id) == (3, "m")
     envelope = ResponseEnvelope(
@@ -67,14 +67,14 @@ def test_names_come_back_as_they_were_sent(text: str) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 4])
-def test_a_partition_that_does_not_exist_gets_no_answer(records: AnswerRecords, partition: int) -> None:
+def test_a_partition_that_does_not_exist_gets_no_answer(records: ResponseRecords, partition: int) -> None:
     assert records.outbox_answer(respond(partition)) is None
 
 
 # 990,000 characters of two bytes each are more than the topic takes, as many of one byte are not.
 @pytest.mark.parametrize(("character", "is_replaced"), [("x", False), ("\u00e9", True)])
 def test_an_answer_is_replaced_when_the_topic_does_not_take_it(
-    records: AnswerRecords, character: str, is_replaced: bool
+    records: ResponseRecords, character: str, is_replaced: bool
 ) -> None:
     effect = respond(0, character * 996_000)
     response = decoded_response(answer(records, effect).value.encode())
