@@ -38,7 +38,12 @@ def main() -> None:
         write(events, "begun")
         stop = stop_event()
         if options.standby:
-            serve_in_turn(settings, lambda processor: serve(processor, events, stop), stop)
+            serve_in_turn(
+                settings,
+                lambda table: Processor(settings, table=table),
+                lambda processor: serve(processor, events, stop),
+                stop,
+            )
         else:
             serve(Processor(settings), events, stop)
 

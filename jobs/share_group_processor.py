@@ -59,12 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def stand_by(job: Job, settings: Settings) -> None:
     """Serve whenever no other processor works; the session is there before."""
+    from sharegroup.processor.processor import Processor
     from sharegroup.processor.standby.host import serve_in_turn
     from sharegroup.spark.processor_query import ProcessorQuery
 
     session = job.session()
     serve_in_turn(
-        settings, lambda processor: ProcessorQuery(session, settings, processor=processor).serve(job.stop), job.stop
+        settings,
+        lambda table: Processor(settings, table=table),
+        lambda processor: ProcessorQuery(session, settings, processor=processor).serve(job.stop),
+        job.stop,
     )
 
 

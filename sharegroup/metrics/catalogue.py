@@ -368,6 +368,13 @@ UNANSWERABLE_RESPONSES = own(
 UPKEEP_FAILURES = own(
     Kind.COUNTER, "upkeep_failures", (), Source.PROCESSOR, "Runs of the state table's upkeep that failed."
 )
+FOLLOWERS_FAILED = own(
+    Kind.COUNTER,
+    "followers_failed",
+    (),
+    Source.PROCESSOR,
+    "Followers of published commits (event log, activity, upkeep, metrics) that failed; each is left out from then on.",
+)
 DEAD_LETTERS_WRITTEN = own(
     Kind.COUNTER, "dead_letters_written", (), Source.PROCESSOR, "Dead-letter records that were appended."
 )

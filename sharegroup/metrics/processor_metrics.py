@@ -199,6 +199,7 @@ class LoopFigures:
     undecodable_messages: int = _count("Messages that could not be read, and did not name whom to answer.")
     unanswerable_responses: int = _count("Responses to a partition that the response log does not have.")
     upkeep_failures: int = _count("Runs of the state table's upkeep that failed.")
+    failed_followers: int = _count("Followers of published commits that failed, and were left out from then on.")
 
     def copy(self) -> LoopFigures:
         """Return a copy of the present figures."""

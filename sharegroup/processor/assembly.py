@@ -1,39 +1,35 @@
-"""The parts of a processor that has taken over: the loop, the threads beside it, and what follows its commits."""
+"""The assembly of a processor that has taken over: the loop, the threads beside it, and what follows its commits."""
 
 from __future__ import annotations
 
 import logging
 import shlex
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.config.loader import Settings
 from sharegroup.errors import ShareGroupError
 from sharegroup.event_log import Event
-from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import MetricsServer
-from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.processor.followers.commit_events import log_commit
+from sharegroup.processor.followers.followers import Followers, GroupActivity
 from sharegroup.processor.followers.metrics_feed import MetricsFeed
-from sharegroup.processor.groups import Groups
+from sharegroup.processor.groups import Groups, Rebuild
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.output import ResponseRecords
-from sharegroup.processor.rebuild import Rebuild
+from sharegroup.processor.part import Part
 from sharegroup.processor.standby.probe_responses import append_answers
 from sharegroup.processor.takeover.takeover import Takeover
 from sharegroup.processor.watches.log_watch import LogWatch, MemberWatch, TopicCheck
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest
-from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved, group_record
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request
-from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import FoldedState
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.upkeep import UpkeepProcess, UpkeepReport
@@ -43,12 +39,13 @@ logger = logging.getLogger("sharegroup.processor")
 GroupOverrides = Mapping[str, Mapping[str, str]]
 """Group id → key → value, from the section `groups` of the YAML file."""
 
+_ACTIVITY = "activity"
 _UPKEEP_AFTER_COMMITS = 50
 """Commits after which the upkeep process is started."""
 
 
-class RunningParts:
-    """The parts of a processor that has taken over.
+class Assembly:
+    """The parts of a processor that has taken over; the host of its loop.
 
     Args:
         settings: configuration of the processor, of the broker and of groups.
@@ -68,18 +65,20 @@ class RunningParts:
         fail: Callable[[BaseException], None],
         reached: Callable[[str], None],
     ) -> None:
-        config, position, publisher = settings.processor, takeover.position, takeover.publisher
+        config, publisher = settings.processor, takeover.publisher
+        leader_epoch = takeover.position.leader_epoch
         self.takeover = takeover
         self._settings = settings
         self._log = log
+        self._reached = reached
         self._metrics: MetricsFeed | None = None
         # Before the groups get the folded state: they change it.
-        self.activity = GroupActivity(takeover.folded)
+        self._activity = GroupActivity(takeover.folded)
         self.dead_letters = self._dead_letter_writer(side_log, fail)
         self._opening = self._opening_messages()
-        self._watch = LogWatch(side_log, publisher.send, position.leader_epoch, fail)
+        self._watch = LogWatch(side_log, publisher.send, leader_epoch, fail)
         locks = log.member_locks()
-        self._member_watch = MemberWatch(locks, publisher.send, position.leader_epoch, fail) if locks else None
+        self._member_watch = MemberWatch(locks, publisher.send, leader_epoch, fail) if locks else None
         self._upkeep = UpkeepProcess(
             config.state_table_path,
             snapshot_interval_ms=settings.broker.share_coordinator_cold_partition_snapshot_interval_ms,
@@ -87,31 +86,25 @@ class RunningParts:
         )
         self._has_upkeep = False
         self._topic_check = TopicCheck(publisher.check_request_topic, fail)
-        self._follower = log.follow(config.request_topic_name, position.end_offsets)
-        clocks = takeover.clocks()
-        groups = self._groups(clocks)
+        self._follower = log.follow(config.request_topic_name, takeover.position.end_offsets)
+        groups = Groups(takeover.beginning, settings.broker, ResponseRecords(log, config), takeover.clocks())
         self._standbys = groups.standbys
-        self.loop = Loop(
-            config,
-            takeover,
-            self._follower,
-            clocks,
-            groups,
-            Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions)),
-            self._watch.update,
-            self._published,
-            reached,
-        )
+        self.loop = Loop(config, takeover, self._follower, groups, self)
+        self._followers = Followers(self.loop.figures)
+        self._followers.add("event log", log_commit)
+        self._followers.add(_ACTIVITY, self._activity.published)
+        self._followers.add("upkeep", self._start_upkeep_if_due)
 
     def start(self) -> None:
         """Start the threads; messages that an earlier processor had taken and not applied are applied first."""
         publisher = self.takeover.publisher
+        self._followers.start()
         self.loop.start()
         unapplied = self.takeover.unapplied_records(self._log, self._settings.processor.request_topic_name)
         if unapplied:
             self.loop.apply_first(unapplied)
-        if self.takeover.is_careful:
-            self.loop.be_careful({p: offset + 1 for p, offset in self.takeover.announced_offsets.items()})
+        if self.takeover.applies_one_by_one:
+            self.loop.apply_one_by_one({p: offset + 1 for p, offset in self.takeover.announced_offsets.items()})
         publisher.send(self._opening)
         self._watch.start()
         if self._member_watch is not None:
@@ -137,21 +130,54 @@ class RunningParts:
             self.loop.figures,
             lambda: self.dead_letters.metrics,
         )
+        self._followers.add("metrics", self._metrics.published)
 
     def stop(self, timeout_s: float) -> None:
-        """Commit and publish all applied cuts, and end all threads."""
+        """Commit and publish all applied cuts, and end all threads; the standbys hear of it once nothing is left."""
         self._topic_check.stop()
         self._watch.stop()
         if self._member_watch is not None:
             self._member_watch.stop()
         self.dead_letters.stop()
-        self.loop.stop(timeout_s)
-        self._notify_standbys()
+        if self.loop.stop(timeout_s):
+            self._notify_standbys()
+        self._followers.stop(timeout_s)
         self._follower.close()
         if self._has_upkeep:
             self._upkeep.stop()
         if self._metrics is not None:
             self._metrics.close()
+
+    def idle_s(self, has_work: bool) -> float | None:
+        """Return the seconds for which nothing was left to do; None while a group has a member, or work is left."""
+        if not self._followers.follows(_ACTIVITY):
+            return None
+        return self._activity.idle_s(has_work or not self._followers.have_caught_up)
+
+    # The host of the loop.
+
+    def reached(self, point: str) -> None:
+        """Note a point that a commit has passed."""
+        self._reached(point)
+
+    def update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
+        """Take the watches of a published commit."""
+        self._watch.update(effects)
+
+    def published(self, commit: Commit) -> None:
+        """Take a published commit; dead letters come first, since groups wait for them."""
+        self.dead_letters.published(commit)
+        self._followers.published(commit)
+
+    def read_rows(self, rebuild: Rebuild) -> None:
+        """Read a group's rows on a thread of their own."""
+
+        def read() -> None:
+            reader = StateTableReader(self._settings.processor.state_table_path)
+            rebuild.rows = reader.recovery_rows(rebuild.group_id)
+            self.loop.rebuild_is_read(rebuild)
+
+        Part("rebuild", read, self.loop.fail).start()
 
     def _notify_standbys(self) -> None:
         """Notify the standbys that this processor leaves: its last commit is published."""
@@ -181,29 +207,7 @@ class RunningParts:
         ticks = [request(ApiKey.TICK, group_id, Tick(), leader_epoch=epoch) for group_id in folded.groups]
         return [*ticks, *initial_configuration(folded, settings.groups)]
 
-    def _groups(self, clocks: PartitionClocks) -> Groups:
-        config, position, marker = self._settings.processor, self.takeover.position, self.takeover.marker
-        return Groups(
-            self.takeover.folded,
-            position.leader_epoch,
-            self._settings.broker,
-            ResponseRecords(self._log, config),
-            clocks,
-            config.request_topic_partitions,
-            position.group_epoch_floor,
-            self._start_rebuild,
-            marker.attempted_offset if marker else None,
-            self.takeover.state_id,
-            self.takeover.announced_offsets,
-            self.takeover.served,
-        )
-
-    def _published(self, commit: Commit) -> None:
-        log_commit(commit)
-        self.activity.published(commit)
-        self.dead_letters.published(commit)
-        if self._metrics is not None:
-            self._metrics.published(commit)
+    def _start_upkeep_if_due(self, _: Commit) -> None:
         # A process costs half a second of a core, which a processor with few commits need not spend.
         if not self._has_upkeep and self.loop.figures.commits >= _UPKEEP_AFTER_COMMITS:
             self._has_upkeep = True
@@ -213,63 +217,6 @@ class RunningParts:
         if report.error:
             self.loop.figures.upkeep_failures += 1
             logger.warning(Event("upkeep_failed", reason=report.error))
-
-    def _start_rebuild(self, rebuild: Rebuild) -> None:
-        """Read a group's rows in a separate thread, once all applied cuts are committed."""
-
-        def read() -> None:
-            try:
-                reader = StateTableReader(self._settings.processor.state_table_path)
-                rebuild.rows = reader.recovery_rows(rebuild.group_id)
-                self.loop.rebuild_is_read(rebuild)
-            except BaseException as failure:
-                self.loop.fail(failure)
-
-        def start() -> None:
-            threading.Thread(target=read, name="sharegroup-rebuild", daemon=True).start()
-
-        self.loop.when_committed(start)
-
-
-class GroupActivity:
-    """Follows the members of all groups, to find out for how long a processor has been idle.
-
-    Args:
-        folded: all groups at the start; only read, and only here.
-        monotonic_s: a clock for durations, in seconds.
-    """
-
-    def __init__(self, folded: FoldedState, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = monotonic_s
-        self._busy_at_s = monotonic_s()
-        self._lock = threading.Lock()
-        self._members = {
-            (group.group_id, member_id) for group in folded.groups.values() for member_id in group.metadata.members
-        }
-
-    def published(self, commit: Commit) -> None:
-        """Update from a published commit."""
-        with self._lock:
-            self._busy_at_s = self._now_s()
-            for row in commit.rows():
-                if row.record_type is RecordType.GROUP_METADATA:
-                    for fields in row.payload.get("records", []):
-                        self._apply(row.group_id, fields)
-
-    def idle_s(self, has_work: bool) -> float | None:
-        """Return the seconds for which nothing was left to do; None while a group has a member, or work is left."""
-        with self._lock:
-            if self._members or has_work:
-                self._busy_at_s = self._now_s()
-                return None
-            return self._now_s() - self._busy_at_s
-
-    def _apply(self, group_id: str, fields: dict[str, object]) -> None:
-        match group_record(fields):
-            case ShareGroupMemberMetadata(member_id=member_id):
-                self._members.add((group_id, member_id))
-            case ShareGroupMemberRemoved(member_id=member_id):
-                self._members.discard((group_id, member_id))
 
 
 def initial_configuration(folded: FoldedState, groups: GroupOverrides) -> list[RequestEnvelope]:

@@ -50,7 +50,7 @@ class PartitionClocks:
         message_times_ms: Mapping[int, int] | None = None,
         leads_ms: Mapping[int, int] | None = None,
     ) -> None:
-        self._monotonic_s = monotonic_s
+        self.monotonic_s = monotonic_s
         self._clocks: dict[int, _Clock] = {}
         self._message_times_ms = dict(message_times_ms or {})
         self._leads_ms = dict(leads_ms or {})
@@ -60,7 +60,7 @@ class PartitionClocks:
 
         The first stamp, of the processor's own announcement, starts the partition's clock.
         """
-        now_s = self._monotonic_s()
+        now_s = self.monotonic_s()
         clock = self._clocks.get(partition)
         if clock is None:
             self._clocks[partition] = _Clock(stamp_ms, now_s)
@@ -77,7 +77,7 @@ class PartitionClocks:
         Raises:
             KeyError: no stamp of the partition was observed.
         """
-        return _time_ms(self._clocks[partition], self._monotonic_s())
+        return _time_ms(self._clocks[partition], self.monotonic_s())
 
     @property
     def message_times_ms(self) -> dict[int, int]:

@@ -117,7 +117,7 @@ class Commit:
         ticks: Ticks that are due: group id and the request envelope in JSON.
         message_count: messages of the request log in the cuts.
         started_s: time at which the first of them was taken, in seconds of `time.perf_counter`.
-        attempted_offset: request partition and offset of the message that is applied next, in careful mode.
+        attempted_offset: request partition and offset of the next message, if each is announced before it is applied.
         attempted_ms: time of its request partition when it is announced; epoch ms.
         is_marker_due: True if the cuts need a marker even without rows.
         waiters: called once all these cuts are committed and published.
@@ -166,7 +166,7 @@ class Commit:
         return self.attempted_offset is not None or any(output.rows for output in self.outputs)
 
     @property
-    def is_careful(self) -> bool:
+    def is_of_one_message(self) -> bool:
         """Return True if the next message waits for this commit, as each one does after starts that failed."""
         return self.attempted_offset is not None or self.is_marker_due
 

@@ -7,8 +7,8 @@ from the state table in the background, while its messages queue and all other g
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from sharegroup.actor.context import ActorContext, LoggedRequest
 from sharegroup.actor.coordinator import Coordinator
@@ -18,23 +18,21 @@ from sharegroup.actor.leader import Leader
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, FencedProcessorError, InvalidRequestError
+from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, InvalidRequestError
 from sharegroup.event_log import Event
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.output import ResponseRecords, group_listing
-from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.standby.probe_responses import KnownStandbys
-from sharegroup.processor.takeover.served_groups import ServedGroups
+from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
 from sharegroup.protocol.marker import OutboxAnswer
-from sharegroup.protocol.messages import RequestEnvelope
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.fold import FoldedGroup, FoldedPartition, FoldedState, fold
+from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 
 logger = logging.getLogger("sharegroup.processor")
 
@@ -61,54 +59,74 @@ class TakenCut:
     cut_ms: int
 
 
+@dataclass
+class Rebuild:
+    """A group whose actors failed, while it is restored from its rows.
+
+    Attributes:
+        group_id: the group.
+        partition: its request partition.
+        messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
+        bad: index of each message at which the group is quarantined → the actor that failed, and the reason.
+        rows: the rows of the group in the state table, once they have been read.
+    """
+
+    group_id: str
+    partition: int
+    messages: list[LoggedRequest]
+    bad: dict[int, tuple[ActorRole, str]] = field(default_factory=dict)
+    rows: list[StateRow] | None = field(default=None)
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of the first failure."""
+        return self.bad[min(self.bad)][1]
+
+    def fail(self, failed: ActorFailedError) -> int:
+        """Have the group quarantined at one more message, and return its index.
+
+        A failure at the end of a cut has no single cause: the group stops before the first message, then before each
+        that would resume it.
+
+        Raises:
+            ActorFailedError: no message is left; the actors fail without any.
+        """
+        if failed.message is not None:
+            index = self.messages.index(failed.message)
+        else:
+            resuming = (i for i, m in enumerate(self.messages) if m.envelope.api_key == ApiKey.RESUME_SHARE_GROUP)
+            index = next((i for i in (0, *resuming) if i not in self.bad), -1)
+        if index < 0 or index in self.bad:
+            raise failed
+        self.bad[index] = failed.role, f"{type(failed.__cause__).__name__}: {failed.__cause__}"
+        return index
+
+
 class Groups:
     """The live groups.
 
     Args:
-        folded: all groups of the state table; their share-partitions belong to this object from now on.
-        leader_epoch: epoch of this processor.
+        beginning: their state, and the term of their processor.
         broker: defaults and bounds of all groups.
-        response_records: builds the final responses.
+        responses: builds the final responses.
         clocks: times of the request partitions.
-        request_partition_count: partitions of the request log.
-        group_epoch_floor: highest group epoch of any removed group.
-        poison: request partition and offset of a message that ended processors: its group is quarantined at it.
-        state_id: id of the state table.
-        announced_offsets: request partition → offset of this processor's announcement.
-        served: the groups that are served; the others of the state table are left out.
-        start_rebuild: starts reading a group's rows, after all earlier commits; the loop calls
-            `finish_rebuild` once they have been read.
     """
 
     def __init__(
-        self,
-        folded: FoldedState,
-        leader_epoch: int,
-        broker: BrokerConfig,
-        response_records: ResponseRecords,
-        clocks: PartitionClocks,
-        request_partition_count: int,
-        group_epoch_floor: int,
-        start_rebuild: Callable[[Rebuild], None],
-        poison: tuple[int, int] | None = None,
-        state_id: str = "",
-        announced_offsets: Mapping[int, int] | None = None,
-        served: ServedGroups | None = None,
+        self, beginning: Beginning, broker: BrokerConfig, responses: ResponseRecords, clocks: PartitionClocks
     ) -> None:
-        self.group_epoch_floor = group_epoch_floor
-        self.standbys = KnownStandbys(leader_epoch)
-        self._leader_epoch = leader_epoch
+        self.clocks = clocks
+        self.group_epoch_floor = beginning.group_epoch_floor
+        self.standbys = KnownStandbys(beginning.leader_epoch)
+        self._beginning = beginning
+        self._leader_epoch = beginning.leader_epoch
+        self._served = beginning.served
         self._broker = broker
-        self._response_records = response_records
-        self._clocks = clocks
-        self._request_partition_count = request_partition_count
-        self._start_rebuild = start_rebuild
-        self._poison = poison
-        self._state_id = state_id
-        self._announced_offsets = dict(announced_offsets or {})
+        self._responses = responses
         self._rebuilds: dict[str, Rebuild] = {}
-        self._served = served or ServedGroups()
-        self._groups = {group_id: self._actors_of(group) for group_id, group in self._served.of(folded).groups.items()}
+        self._new_rebuilds: list[Rebuild] = []
+        served = self._served.of(beginning.folded)
+        self._groups = {group_id: self._actors_of(group) for group_id, group in served.groups.items()}
 
     @property
     def group_count(self) -> int:
@@ -119,6 +137,14 @@ class Groups:
     def unapplied(self) -> dict[str, int]:
         """Return group → offset of its first message that is not applied, for groups that are being rebuilt."""
         return {group_id: rebuild.messages[0].offset for group_id, rebuild in self._rebuilds.items()}
+
+    def take_new_rebuilds(self) -> list[Rebuild]:
+        """Return the groups that have failed since the last call.
+
+        Their rows are to be read after all earlier commits; `finish_rebuild` restores each once they have been read.
+        """
+        new, self._new_rebuilds = self._new_rebuilds, []
+        return new
 
     def apply(self, cut: TakenCut) -> list[GroupOutput]:
         """Apply a cut.
@@ -137,7 +163,7 @@ class Groups:
                 continue
             envelope = message.envelope
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
-                self._check_fence(envelope, record)
+                self._beginning.check_term(envelope, record)
                 continue
             if envelope.api_key == ApiKey.LIST_GROUPS:
                 listings.append(message)
@@ -169,7 +195,7 @@ class Groups:
         return group_listing(message, of_partition, self._leader_epoch)
 
     def _partition_of(self, group_id: str) -> int:
-        return partition_for(group_id, self._request_partition_count)
+        return partition_for(group_id, self._beginning.request_partition_count)
 
     def _refusal_of(self, group_id: str, partition: int) -> ApiError | None:
         """Return why no message of a group is applied in a request partition; None if they are."""
@@ -186,8 +212,8 @@ class Groups:
         if envelope.api_key == ApiKey.TICK and envelope.leader_epoch == self._leader_epoch:
             sent_ms = envelope.body.get("time_ms", 0)
             if isinstance(sent_ms, int):
-                self._clocks.measure_lead(cut.partition, sent_ms, stamp_ms)
-        time_ms = self._clocks.message_ms(cut.partition, message.time_ms, stamp_ms, cut.cut_ms)
+                self.clocks.measure_lead(cut.partition, sent_ms, stamp_ms)
+        time_ms = self.clocks.message_ms(cut.partition, message.time_ms, stamp_ms, cut.cut_ms)
         return message if message.time_ms == time_ms else message._replace(time_ms=time_ms)
 
     def finish_rebuild(self, rebuild: Rebuild, cut_ms: int) -> list[GroupOutput]:
@@ -228,7 +254,7 @@ class Groups:
             self._groups[group_id] = group
         try:
             for message in messages:
-                if self._poison == (cut.partition, message.offset):
+                if self._beginning.poison == (cut.partition, message.offset):
                     group.quarantine(ActorRole.LEADER, message, "processors ended while they applied it")
                 else:
                     group.receive(message)
@@ -253,7 +279,7 @@ class Groups:
         )
         del self._groups[group_id]
         self._rebuilds[group_id] = rebuild
-        self._start_rebuild(rebuild)
+        self._new_rebuilds.append(rebuild)
 
     def _queued(self, rebuild: Rebuild, messages: list[LoggedRequest], cut: TakenCut) -> GroupOutput | None:
         room = MAX_QUEUED_MESSAGES - len(rebuild.messages)
@@ -282,7 +308,7 @@ class Groups:
             unanswerable_count = 0
             for effect in effects:
                 if isinstance(effect, Respond):
-                    answer = self._response_records.outbox_answer(effect)
+                    answer = self._responses.outbox_answer(effect)
                     if answer is None:
                         unanswerable_count += 1
                     else:
@@ -313,7 +339,12 @@ class Groups:
     def _actors_of(self, group: FoldedGroup) -> GroupActors:
         partition = self._partition_of(group.group_id)
         context = ActorContext(
-            group.group_id, partition, self._leader_epoch, self._broker, self.group_epoch_floor, self._state_id
+            group.group_id,
+            partition,
+            self._leader_epoch,
+            self._broker,
+            self.group_epoch_floor,
+            self._beginning.state_id,
         )
         role, failure = next(iter(group.failures.items()), (ActorRole.COORDINATOR, ""))
         return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure, role)
@@ -324,29 +355,6 @@ class Groups:
                 for record in map(group_record, row.payload["records"]):
                     if isinstance(record, ShareGroupRemoved):
                         self.group_epoch_floor = max(self.group_epoch_floor, record.epoch)
-
-    def _check_fence(self, envelope: RequestEnvelope, record: LogRecord) -> None:
-        leader_epoch = envelope.leader_epoch
-        named_id = envelope.body.get("state_id")
-        state_id = named_id or self._state_id
-        announced = self._announced_offsets.get(record.partition)
-        if not named_id and announced is not None and record.offset < announced:
-            # Processors name their table. What does not, and comes first, would end each new processor for ever.
-            return
-        if state_id != self._state_id:
-            # Leader epochs of two state tables cannot be compared, but the table that was announced last counts.
-            if announced is not None and record.offset > announced:
-                raise FencedProcessorError(
-                    f"A processor with another state table, {state_id}, has taken over at offset {record.offset} of "
-                    f"request partition {record.partition}; this one has {self._state_id}.",
-                    "Stop this processor: another one has taken over.",
-                )
-        elif leader_epoch > self._leader_epoch:
-            raise FencedProcessorError(
-                f"A processor with leader epoch {leader_epoch} has taken over at offset {record.offset} of request "
-                f"partition {record.partition}; this one has {self._leader_epoch}.",
-                "Stop this processor: another one has taken over.",
-            )
 
 
 def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:

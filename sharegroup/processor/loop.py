@@ -21,15 +21,18 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 from sharegroup.actor.effects import Undecodable, Wake, WatchLog, WatchTopics
 from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Follower, LogRecord
 from sharegroup.metrics.processor_metrics import LoopFigures
-from sharegroup.processor.clocks import PartitionClocks, Timers
+from sharegroup.processor.clocks import Timers
 from sharegroup.processor.commit import Commit, CommitPace, CommitPoint, UnmarkedCuts, group_cut
-from sharegroup.processor.groups import Groups, TakenCut
-from sharegroup.processor.rebuild import Rebuild
+from sharegroup.processor.groups import Groups, Rebuild, TakenCut
+from sharegroup.processor.part import Part
 from sharegroup.processor.takeover.takeover import Takeover
 from sharegroup.protocol.marker import Cut
 from sharegroup.protocol.messages import constructed
@@ -42,6 +45,26 @@ _STAMP_BEHIND_MS = 500
 """Lag of a stamp behind the time of its partition for which a Tick is sent; also the minimum interval of such Ticks."""
 
 
+class LoopHost(Protocol):
+    """The parts beside a loop; its methods are called by the commit thread, and return at once."""
+
+    def reached(self, point: str) -> None:
+        """Note a point that a commit has passed; also called by the thread of `run`."""
+        ...
+
+    def update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
+        """Take the watches of a commit once it is published."""
+        ...
+
+    def published(self, commit: Commit) -> None:
+        """Take a published commit."""
+        ...
+
+    def read_rows(self, rebuild: Rebuild) -> None:
+        """Read the rows of a group that is rebuilt, all earlier commits included; `Loop.rebuild_is_read` takes them."""
+        ...
+
+
 class Loop:
     """Takes and applies messages, commits and publishes their effects.
 
@@ -49,55 +72,39 @@ class Loop:
         config: limits of a cut, and the pace of commits.
         takeover: where the loop begins, the fenced state table, and the publisher.
         follower: the tail of the request log.
-        clocks: times of the request partitions.
-        groups: the live groups; created with the loop's own `start_rebuild`.
-        timers: wake-up times of the groups.
-        update_watches: takes the watches of a commit once it is published; returns at once.
-        published: called with each commit once it is published.
-        reached: called at each point that a commit passes.
-        monotonic_s: a clock for durations, in seconds.
+        groups: the live groups, with the clocks of the request partitions.
+        host: the parts beside the loop.
     """
 
     def __init__(
-        self,
-        config: ProcessorConfig,
-        takeover: Takeover,
-        follower: Follower,
-        clocks: PartitionClocks,
-        groups: Groups,
-        timers: Timers,
-        update_watches: Callable[[Iterable[WatchLog | WatchTopics]], None],
-        published: Callable[[Commit], None] = lambda _: None,
-        reached: Callable[[str], None] = lambda _: None,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        self, config: ProcessorConfig, takeover: Takeover, follower: Follower, groups: Groups, host: LoopHost
     ) -> None:
-        self._pace = CommitPace(config.processor_commit_interval_ms, monotonic_s)
         self.figures = LoopFigures()
         self._commit_id = takeover.commit_id
         self._follower = follower
-        self._clocks = clocks
         self._groups = groups
+        self._clocks = groups.clocks
+        self._monotonic_s = groups.clocks.monotonic_s
+        self._pace = CommitPace(config.processor_commit_interval_ms, self._monotonic_s)
         self._writer = takeover.writer
         self._publisher = takeover.publisher
-        self._timers = timers
-        self._update_watches = update_watches
-        self._on_published = published
-        self._reached = reached
+        self._timers = Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions))
+        self._host = host
         self._max_messages = config.max_requests_per_cut
         self._max_bytes = config.max_request_bytes_per_cut
-        self._monotonic_s = monotonic_s
         self._next_measurement_ms: dict[int, int] = {}
         self._longest_take_ms = 1_000
-        self._careful_ends: dict[int, int] = {}
+        self._one_by_one_ends: dict[int, int] = {}
         self._changed = threading.Condition()
         self._pending = Commit(takeover.position)
         self._unmarked = UnmarkedCuts()
         self._published_ends = takeover.position.end_offsets
         self._is_committing = False
+        self._is_writing = False
         self._rebuilt: list[Rebuild] = []
         self._failure: BaseException | None = None
         self._is_stopping = False
-        self._committer = threading.Thread(target=self._run_commits, name="sharegroup-commits", daemon=True)
+        self._committer = Part("commits", self._run_commits, self.fail)
 
     def start(self) -> None:
         """Start the thread of steps 3 and 4; callers of `take_and_apply` and `commit_and_publish` need none."""
@@ -105,18 +112,18 @@ class Loop:
 
     # The thread of `run`: steps 1 and 2.
 
-    def run(self, is_over: Callable[[], bool], look_interval_ms: int = 1_000) -> None:
+    def run(self, is_over: Callable[[], bool], poll_interval_ms: int = 1_000) -> None:
         """Take and apply until `is_over`, which is checked between two cuts, after `wake`, and at an interval.
 
         Raises:
             ShareGroupError: the cause of the stop; an unexpected exception is raised unchanged.
         """
-        self._longest_take_ms = look_interval_ms
+        self._longest_take_ms = poll_interval_ms
         while not self._is_stopping and not is_over():
             self.raise_failure()
             try:
-                if self._careful_ends:
-                    self._step_carefully()
+                if self._one_by_one_ends:
+                    self._step_one_by_one()
                 else:
                     self.take_and_apply()
             except BaseException as failure:
@@ -138,13 +145,13 @@ class Loop:
         # 2. Apply.
         self._submit(self._applied(records))
 
-    def be_careful(self, end_offsets: Mapping[int, int]) -> None:
+    def apply_one_by_one(self, end_offsets: Mapping[int, int]) -> None:
         """Apply messages below these offsets one per commit, each announced by a marker before it is applied.
 
         A message that ends the process is then known to the next processor, by the marker's `attempted_offset`.
         """
         applied_ends = self._applied_ends
-        self._careful_ends = {p: end for p, end in end_offsets.items() if applied_ends.get(p, 0) < end}
+        self._one_by_one_ends = {p: end for p, end in end_offsets.items() if applied_ends.get(p, 0) < end}
 
     def apply_first(self, records: Sequence[LogRecord]) -> None:
         """Apply messages below the position that an earlier processor had taken and not applied."""
@@ -173,13 +180,17 @@ class Loop:
         if self._failure is not None:
             raise self._failure
 
-    def stop(self, timeout_s: float) -> None:
-        """Commit and publish all applied cuts, and end the commit thread; `run` must have returned."""
+    def stop(self, timeout_s: float) -> bool:
+        """Commit and publish all applied cuts, and end the commit thread; `run` must have returned.
+
+        Returns:
+            False if a commit is still on its way after the time.
+        """
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
         self._follower.wake()
-        self._committer.join(timeout_s)
+        return self._committer.stop(timeout_s)
 
     @property
     def published_ends(self) -> Mapping[int, int]:
@@ -192,10 +203,15 @@ class Loop:
         return not self._pending.cuts and not self._is_committing
 
     @property
+    def is_writing(self) -> bool:
+        """Return True while a commit is being written to the state table, which has a deadline of its own."""
+        return self._is_writing
+
+    @property
     def _applied_ends(self) -> Mapping[int, int]:
         return self._pending.position.end_offsets
 
-    def _step_carefully(self) -> None:
+    def _step_one_by_one(self) -> None:
         self._await_published()
         records = self._follower.take(1, self._max_bytes, self._take_timeout_ms())
         for record in records:
@@ -208,7 +224,7 @@ class Loop:
                 self._pending.is_marker_due = True
             self._submit(self._applied([record]))
             self._await_published()
-        self.be_careful(self._careful_ends)
+        self.apply_one_by_one(self._one_by_one_ends)
 
     def _applied(self, records: Sequence[LogRecord]) -> Commit:
         """Apply records, one cut for each request partition, and groups that were rebuilt meanwhile."""
@@ -256,13 +272,17 @@ class Loop:
             applied.group_cuts.append(group_cut(rebuild.group_id, cut))
 
     def _submit(self, applied: Commit) -> None:
-        """Add applied cuts to the pending commit."""
+        """Add applied cuts to the pending commit; groups that failed in them are read once all of it is committed."""
+        for rebuild in self._groups.take_new_rebuilds():
+            with self._changed:
+                self._pending.waiters.append(partial(self._host.read_rows, rebuild))
+                self._changed.notify_all()
         if applied.is_empty:
             return
         self.figures.messages += applied.message_count
         self.figures.cuts += len(applied.cuts)
         self.figures.apply_ms += (time.perf_counter() - applied.started_s) * 1_000
-        self._reached(CommitPoint.APPLIED)
+        self._host.reached(CommitPoint.APPLIED)
         with self._changed:
             self._pending.add(applied)
             self._changed.notify_all()
@@ -290,12 +310,6 @@ class Loop:
     def _await_published(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: (self.is_quiet and not self._has_work()) or self._is_stopping)
-
-    def when_committed(self, action: Callable[[], None]) -> None:
-        """Call an action on the commit thread, once all cuts applied so far are committed and published."""
-        with self._changed:
-            self._pending.waiters.append(action)
-            self._changed.notify_all()
 
     def rebuild_is_read(self, rebuild: Rebuild) -> None:
         """Accept a group whose rows were read; any thread may call it."""
@@ -331,22 +345,19 @@ class Loop:
         return True
 
     def _run_commits(self) -> None:
-        try:
-            while self._failure is None:
-                self._pace.wait(self._changed, self._may_begin)
-                if self.commit_and_publish():
-                    continue
-                with self._changed:
-                    if self._is_stopping and not self._has_work():
-                        return
-                    if not self._has_work():
-                        self._changed.wait(self._unmarked.wait_s(self._monotonic_s()))
-        except BaseException as failure:
-            self.fail(failure)
+        while self._failure is None:
+            self._pace.wait(self._changed, self._may_begin)
+            if self.commit_and_publish():
+                continue
+            with self._changed:
+                if self._is_stopping and not self._has_work():
+                    return
+                if not self._has_work():
+                    self._changed.wait(self._unmarked.wait_s(self._monotonic_s()))
 
     def _may_begin(self) -> bool:
         """Return True if a commit need not wait for its interval, or there is none to make."""
-        return self._is_stopping or not self._pending.needs_commit or self._pending.is_careful
+        return self._is_stopping or not self._pending.needs_commit or self._pending.is_of_one_message
 
     def _has_work(self) -> bool:
         if not self._pending.is_empty:
@@ -361,14 +372,18 @@ class Loop:
         started_s = time.perf_counter()
         self._pace.begin()
         rows = commit.rows()
-        self._writer.append([self._unmarked.marker(commit, len(rows)), *rows], self._commit_id + 1)
+        self._is_writing = True
+        try:
+            self._writer.append([self._unmarked.marker(commit, len(rows)), *rows], self._commit_id + 1)
+        finally:
+            self._is_writing = False
         self._commit_id += 1
         self._unmarked = UnmarkedCuts()
         commit.commit_id = self._commit_id
         commit.commit_ms = (time.perf_counter() - started_s) * 1_000
         self.figures.commits += 1
         self.figures.commit_ms += commit.commit_ms
-        self._reached(CommitPoint.COMMITTED)
+        self._host.reached(CommitPoint.COMMITTED)
 
     def _is_marker_due(self, commit: Commit) -> bool:
         wait_s = self._unmarked.wait_s(self._monotonic_s())
@@ -379,17 +394,17 @@ class Loop:
         answers, messages = commit.answers(), commit.messages()
         if answers or messages or commit.ticks:
             self._publisher.publish([*messages, *commit.ticks], answers, self._commit_id)
-        self._reached(CommitPoint.PUBLISHED)
+        self._host.reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
-        self._update_watches(effect for effect in commit.effects() if isinstance(effect, _WATCHES))
+        self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, _WATCHES))
         self.figures.answers += len(answers)
         self.figures.unanswerable_responses += sum(output.unanswerable_count for output in commit.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())
         self.figures.publish_ms += (time.perf_counter() - started_s) * 1_000
 
     def _hand_on(self, commit: Commit) -> None:
-        """Pass a published commit on to all that follow commits."""
+        """Pass a published commit on to the parts beside the loop."""
         if commit.has_cuts:
-            self._on_published(commit)
+            self._host.published(commit)
         for action in commit.waiters:
             action()

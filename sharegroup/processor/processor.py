@@ -19,18 +19,22 @@ from sharegroup.logs.open import open_log
 from sharegroup.logs.port import ENDLESS_MS, Log, MemberLock
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.processor_metrics import LoopFigures
-from sharegroup.processor.assembly import RunningParts
+from sharegroup.processor.assembly import Assembly
 from sharegroup.processor.followers.metrics_feed import server_after_takeover, server_before_takeover
 from sharegroup.processor.interpreter import InterpreterSettings
+from sharegroup.processor.part import Part
 from sharegroup.processor.standby.lock import hold_lock
 from sharegroup.processor.standby.probe_responses import FoldingAnswers
 from sharegroup.processor.takeover.takeover import DeltaStateTable, take_over
+from sharegroup.state.delta_table import LOG_RETENTION_MS
 from sharegroup.state.fold import without_collections
 
 logger = logging.getLogger("sharegroup.processor")
 
 _STOP_PATIENCE_S = 10
-_STOP_LOOK_S = 0.2
+_LONGEST_STOP_S = 2 * _STOP_PATIENCE_S + LOG_RETENTION_MS / 2_000
+"""A commit may take half the log retention; what waits for Kafka before and after it, the patience."""
+_STOP_POLL_S = 0.2
 _SIDE_TIMEOUT_MS = 5_000
 """How long dead letters and looks at topics wait for a partition: while it has no leader, others have their turn."""
 
@@ -72,7 +76,7 @@ class Processor:
         # Kafka may be away for any time: nothing is lost, and members wait, too.
         self._log: Log = open_log(settings.log, kafka_timeout_ms=ENDLESS_MS)
         self._side_log: Log = open_log(settings.log, kafka_timeout_ms=_SIDE_TIMEOUT_MS)
-        self._running: RunningParts | None = None
+        self._running: Assembly | None = None
         self._folding = FoldingAnswers(self._log, settings.processor)
         self._lock: MemberLock | None = None
         self._metrics_server: MetricsServer | None = None
@@ -91,7 +95,7 @@ class Processor:
             with suppress(ShareGroupError):
                 use(self._log)
 
-        threading.Thread(target=run, name="sharegroup-warm-up", daemon=True).start()
+        Part("warm-up", run, self.fail).start()
 
     def start(self) -> None:
         """Take over from older processors, and prepare `run`.
@@ -122,9 +126,7 @@ class Processor:
                 )
                 if config.metrics_port and self._metrics_server is None:
                     self._metrics_server = server_after_takeover(config, self._is_stopping)
-                self._running = RunningParts(
-                    self._settings, self._log, self._side_log, takeover, self.fail, self._reached
-                )
+                self._running = Assembly(self._settings, self._log, self._side_log, takeover, self.fail, self._reached)
                 if self._metrics_server is not None:
                     load_ms = (time.perf_counter() - started_s) * 1_000
                     self._running.feed_metrics(self._metrics_server, load_ms)
@@ -139,14 +141,14 @@ class Processor:
             raise
         logger.info(Event("started", epoch=takeover.writer.leader_epoch, groups=len(takeover.folded.groups)))
 
-    def run(self, is_over: Callable[[], bool], look_interval_ms: int = 1_000) -> None:
+    def run(self, is_over: Callable[[], bool], poll_interval_ms: int = 1_000) -> None:
         """Take and apply messages on this thread until `is_over`; see `Loop.run`.
 
         Raises:
             ShareGroupError: the cause of a failure.
         """
         try:
-            self._started().loop.run(lambda: self._is_stopping.is_set() or is_over(), look_interval_ms)
+            self._started().loop.run(lambda: self._is_stopping.is_set() or is_over(), poll_interval_ms)
         except BaseException as failure:
             self.fail(failure)
             self.raise_failure()
@@ -182,13 +184,11 @@ class Processor:
     def stop(self) -> None:
         """Commit and publish all applied cuts, and release all resources; `run` returns."""
         self._is_stopping.set()
-        # An operation that waits for Kafka would not end.
-        closing = threading.Timer(_STOP_PATIENCE_S, self._close_logs)
-        closing.daemon = True
+        closing = Part("closing", lambda: self._close_logs_when_stuck(closing.is_stopping), self.fail)
         closing.start()
         if self._running is not None:
-            self._running.stop(_STOP_PATIENCE_S)
-            closing.cancel()
+            self._running.stop(_LONGEST_STOP_S)
+        closing.request_stop()
         self._release_lock()
         self._interpreter.restore()
         self._close_metrics()
@@ -197,22 +197,22 @@ class Processor:
     @contextmanager
     def giving_up_when(self, stop: threading.Event) -> Iterator[None]:
         """Let a start that waits for Kafka end some seconds after a stop was requested."""
-        is_over = threading.Event()
 
         def watch() -> None:
-            while not is_over.wait(_STOP_LOOK_S):
-                if stop.is_set() and not is_over.wait(_STOP_PATIENCE_S):
+            while not part.is_stopping.wait(_STOP_POLL_S):
+                if stop.is_set() and not part.is_stopping.wait(_STOP_PATIENCE_S):
                     self._close_logs()
                     return
 
-        threading.Thread(target=watch, name="sharegroup-stop", daemon=True).start()
+        part = Part("stop", watch, self.fail)
+        part.start()
         try:
             yield
         except LogError:
             if not stop.is_set():
                 raise
         finally:
-            is_over.set()
+            part.request_stop()
 
     @property
     def is_started(self) -> bool:
@@ -253,7 +253,7 @@ class Processor:
         metrics = running.dead_letters.metrics
         # Records that cannot be written would keep a scheduled run from ending; the next run retries them.
         is_writing = metrics.waiting_records > 0 and not metrics.failures
-        return running.activity.idle_s(has_messages or is_writing)
+        return running.idle_s(has_messages or is_writing)
 
     def _cause(self, failure: BaseException) -> BaseException:
         """Return the cause of a failure: a missing topic may be the request topic."""
@@ -276,10 +276,20 @@ class Processor:
         if self._lock is not None:
             self._lock.close()
 
-    def _started(self) -> RunningParts:
+    def _started(self) -> Assembly:
         if self._running is None:
             raise ProcessorStoppedError("The processor is not started.", "Call start() first.")
         return self._running
+
+    def _close_logs_when_stuck(self, is_over: threading.Event) -> None:
+        """Close the logs during a stop that takes long: an operation that waits for Kafka would not end.
+
+        A commit to the state table is waited for, since it has a deadline of its own, and then its responses leave.
+        """
+        while not is_over.wait(_STOP_PATIENCE_S):
+            if self._running is None or not self._running.loop.is_writing:
+                self._close_logs()
+                return
 
     def _close_logs(self) -> None:
         self._log.close()

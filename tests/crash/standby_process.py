@@ -74,7 +74,8 @@ def main(folder: Path, fold_s: float) -> int:
     signal.signal(signal.SIGTERM, request_stop)
     _slow_down_the_fold(fold_s)
     try:
-        serve_in_turn(Site(folder).settings, serve, stop)
+        settings = Site(folder).settings
+        serve_in_turn(settings, lambda table: Processor(settings, table=table), serve, stop)
     except ShareGroupError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         return 1

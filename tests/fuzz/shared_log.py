@@ -22,7 +22,7 @@ from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
-from sharegroup.processor.rebuild import Rebuild
+from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, decoded_response, request
@@ -58,24 +58,14 @@ class LiveGroups:
         self.failures: list[str] = []
         """Why groups were rebuilt."""
         self._response_records = ResponseRecords(log, config)
-        self._rebuilds: list[Rebuild] = []
-        self.groups = Groups(
-            FoldedState(),
-            LEADER_EPOCH,
-            broker,
-            self._response_records,
-            PartitionClocks(),
-            REQUEST_PARTITIONS,
-            0,
-            self._rebuilds.append,
-        )
+        beginning = Beginning(FoldedState(), LEADER_EPOCH, REQUEST_PARTITIONS)
+        self.groups = Groups(beginning, broker, self._response_records, PartitionClocks())
 
     def apply(self, cut: TakenCut) -> list[GroupOutput]:
         """Apply a cut and commit its rows; groups that failed are rebuilt and are in the cut, too."""
         outputs = self.groups.apply(cut)
         self._commit(outputs)
-        while self._rebuilds:
-            rebuild = self._rebuilds.pop()
+        for rebuild in self.groups.take_new_rebuilds():
             self.failures.append(rebuild.reason)
             rebuild.rows = [row for row in self.rows if row.group_id == rebuild.group_id]
             finished = self.groups.finish_rebuild(rebuild, cut.cut_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharegroup.actor.effects import Persist
-from sharegroup.processor.assembly import GroupActivity
+from sharegroup.processor.followers.followers import GroupActivity
 from sharegroup.protocol.group_records import ShareGroupMemberMetadata, ShareGroupMemberRemoved
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType, StateRow

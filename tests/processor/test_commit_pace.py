@@ -10,7 +10,7 @@ import pytest
 
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.commit import CommitPace
-from sharegroup.processor.takeover.takeover import CAREFUL_AFTER_TAKEOVERS, DeltaStateTable, take_over
+from sharegroup.processor.takeover.takeover import ONE_BY_ONE_AFTER_TAKEOVERS, DeltaStateTable, take_over
 from sharegroup.protocol.rows import RecordType
 from tests.support.site import REQUESTS, Site
 
@@ -55,7 +55,7 @@ def test_messages_after_starts_that_failed_do_not_wait_for_the_interval(new_site
         messages = site.log.read(REQUESTS, partition, offsets.start_offset, offsets.end_offset)
         repeated = [NewRecord(message.key, message.value) for message in messages[-5:]]
         ends[partition] = site.log.append(REQUESTS, partition, repeated) + len(repeated)
-    for _ in range(CAREFUL_AFTER_TAKEOVERS):
+    for _ in range(ONE_BY_ONE_AFTER_TAKEOVERS):
         take_over(site.log, DeltaStateTable(site.table_path), site.settings.processor)
     site.commit_interval_ms = 60_000
     with site.running() as processor:

@@ -16,7 +16,7 @@ from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
-from sharegroup.processor.rebuild import Rebuild
+from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest
 from sharegroup.protocol.group_messages import MemberAlive, ResumeShareGroupRequest
@@ -36,10 +36,7 @@ class Partition:
     def __init__(self, folder: Path) -> None:
         config = ProcessorConfig(state_table_path="state", checkpoint_path="checkpoint")
         response_records = ResponseRecords(LocalLog(folder / "log.db"), config)
-        self.rebuilds: list[Rebuild] = []
-        self.groups = Groups(
-            FoldedState(), 1, BrokerConfig(), response_records, PartitionClocks(), 1, 0, self.rebuilds.append
-        )
+        self.groups = Groups(Beginning(FoldedState(), 1, 1), BrokerConfig(), response_records, PartitionClocks())
         self._offset = 0
 
     def apply(self, *names: str) -> Sequence[GroupOutput]:
@@ -55,7 +52,7 @@ class Partition:
 
     def finish_rebuild(self) -> list[str]:
         """Finish the only rebuild, and return the statuses that it leaves."""
-        (rebuild,) = self.rebuilds
+        (rebuild,) = self.groups.take_new_rebuilds()
         rebuild.rows = []
         (output,) = self.groups.finish_rebuild(rebuild, self._offset)
         return [row.payload["status"] for row in output.rows if "status" in row.payload]

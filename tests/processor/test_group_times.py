@@ -13,6 +13,7 @@ from sharegroup.logs.port import LogRecord
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
+from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import RequestEnvelope, request
@@ -29,7 +30,7 @@ class Partition:
         config = ProcessorConfig(state_table_path="state", checkpoint_path="checkpoint")
         response_records = ResponseRecords(LocalLog(folder / "log.db"), config)
         clocks = PartitionClocks()
-        self._groups = Groups(FoldedState(), EPOCH, BrokerConfig(), response_records, clocks, 1, 0, lambda _: None)
+        self._groups = Groups(Beginning(FoldedState(), EPOCH, 1), BrokerConfig(), response_records, clocks)
         self._offset = 0
 
     def applied_ms(self, stamp_ms: int, cut_ms: int, envelope: RequestEnvelope | None = None) -> int:

@@ -192,11 +192,11 @@ def test_only_processors_that_came_to_apply_messages_make_the_next_ones_careful(
     for _ in range(3):
         with pytest.raises(EndedError):
             take_over(site.log, DeltaStateTable(site.table_path), config, fenced=end)
-    careful = [take_over(site.log, DeltaStateTable(site.table_path), config).is_careful for _ in range(4)]
+    careful = [take_over(site.log, DeltaStateTable(site.table_path), config).applies_one_by_one for _ in range(4)]
     assert careful == [False, False, True, True]
     with site.running():
         site.new_group()
-    assert not take_over(site.log, DeltaStateTable(site.table_path), config).is_careful
+    assert not take_over(site.log, DeltaStateTable(site.table_path), config).applies_one_by_one
 
 
 def test_an_older_copy_of_the_state_table_is_refused(new_site: NewSite, tmp_path: Path) -> None:

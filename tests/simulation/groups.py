@@ -11,8 +11,7 @@ from sharegroup.actor.effects import Effect
 from sharegroup.actor.mailbox import Actor, GroupActors
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.processor.commit import GroupOutput
-from sharegroup.processor.groups import Groups
-from sharegroup.processor.rebuild import Rebuild
+from sharegroup.processor.groups import Groups, Rebuild
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope
 from sharegroup.state.fold import FoldedGroup
@@ -94,7 +93,7 @@ class SimulatedGroups(Groups):
 
     def _actors_of(self, group: FoldedGroup) -> GroupActors:
         actors = super()._actors_of(group)
-        partition = partition_for(group.group_id, self._request_partition_count)
+        partition = partition_for(group.group_id, self._beginning.request_partition_count)
         actors._actors = {
             role: FailingActor(actor, role, partition, self._bad_messages) for role, actor in actors._actors.items()
         }

@@ -32,6 +32,7 @@ from sharegroup.processor.dead_letters.writer import DeadLetterWriter
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.takeover import takeover
+from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.processor.takeover.older_state import CheckedState
 from sharegroup.processor.watches.topic_view import KnownTopic, TopicView
 from sharegroup.protocol.marker import CommitMarkerPayload
@@ -75,7 +76,7 @@ def _lose_the_outbox(patch: pytest.MonkeyPatch) -> None:
 
 def _ignore_announcements(patch: pytest.MonkeyPatch) -> None:
     """Stale processors go on, and members take their answers."""
-    patch.setattr(Groups, "_check_fence", lambda *_: None)
+    patch.setattr(Beginning, "check_term", lambda *_: None)
     _take_answers_of_stale_processors(patch)
 
 

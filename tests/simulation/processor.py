@@ -19,9 +19,9 @@ from sharegroup.processor.assembly import GroupOverrides, initial_configuration
 from sharegroup.processor.clocks import PartitionClocks, Timers
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letters.writer import DeadLetterWriter
+from sharegroup.processor.groups import Rebuild
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.output import LogPublisher, ResponseRecords
-from sharegroup.processor.rebuild import Rebuild
 from sharegroup.processor.standby.probe_responses import KnownStandbys
 from sharegroup.processor.takeover.takeover import Takeover, take_over
 from sharegroup.protocol.api_key import ApiKey
@@ -49,6 +49,10 @@ class SimulatedLoop(Loop):
     """The loop without its thread: whoever waits for commits makes them, one at a time."""
 
     is_committing = False
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
 
     def commit_and_publish(self) -> bool:
         if self.is_committing:
@@ -126,7 +130,6 @@ class SimulatedProcessor:
         self._is_writing = False
         self._has_rebuilt = False
         self._publisher: LogPublisher
-        self._timers: Timers
         self._clocks: PartitionClocks
 
     def start(self) -> None:
@@ -182,13 +185,11 @@ class SimulatedProcessor:
         self.leader_epoch = position.leader_epoch
         self._world.trace(
             "processor", self.leader_epoch, "takes over after commit", takeover.commit_id, position.end_offsets,
-            "careful" if takeover.is_careful else "",
+            "careful" if takeover.applies_one_by_one else "",
         )  # fmt: skip
         self._follower = self._log.follow(self._config.request_topic_name, position.end_offsets)
         self._watch = SimulatedWatch(self._world, self._stored_log, takeover.publisher.send, self.leader_epoch)
         self._clocks = takeover.clocks(lambda: self._world.now_s)
-        self._timers = Timers(lambda group_id: partition_for(group_id, self._config.request_topic_partitions))
-        marker = takeover.marker
         self._dead_letters = DeadLetterWriter(
             cast(Log, self._log),
             self._confirm,
@@ -202,17 +203,10 @@ class SimulatedProcessor:
         groups = SimulatedGroups(
             self._bad_messages,
             self._ledger.requests.rebuilt,
-            takeover.folded,
-            self.leader_epoch,
+            takeover.beginning,
             self._broker,
             ResponseRecords(cast(Log, self._log), self._config),
             self._clocks,
-            self._config.request_topic_partitions,
-            position.group_epoch_floor,
-            self._start_rebuild,
-            marker.attempted_offset if marker else None,
-            takeover.state_id,
-            takeover.announced_offsets,
         )
         opening = [
             *(
@@ -226,8 +220,8 @@ class SimulatedProcessor:
         unapplied = takeover.unapplied_records(cast(Log, self._log), self._config.request_topic_name)
         if unapplied:
             self._loop.apply_first(unapplied)
-        if takeover.is_careful:
-            self._loop.be_careful({p: offset + 1 for p, offset in takeover.announced_offsets.items()})
+        if takeover.applies_one_by_one:
+            self._loop.apply_one_by_one({p: offset + 1 for p, offset in takeover.announced_offsets.items()})
         takeover.publisher.send(opening)
         self._takeover = takeover
         self.wake()
@@ -235,30 +229,52 @@ class SimulatedProcessor:
         self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
 
     def _take_over(self) -> Takeover:
-        return take_over(cast(Log, self._log), SimulatedTable(self._stored_table, self._reached), self._config)
+        return take_over(cast(Log, self._log), SimulatedTable(self._stored_table, self.reached), self._config)
 
     def _new_loop(self, takeover: Takeover, groups: SimulatedGroups) -> SimulatedLoop:
-        return SimulatedLoop(
-            self._config,
-            takeover,
-            self._follower,
-            self._clocks,
-            groups,
-            self._timers,
-            self._update_watches,
-            self._published,
-            reached=self._reached,
-            monotonic_s=lambda: self._world.now_s,
+        return SimulatedLoop(self._config, takeover, self._follower, groups, self)
+
+    # The host of the loop.
+
+    def read_rows(self, rebuild: Rebuild) -> None:
+        rebuild.rows = list(self._stored_table.recovery(rebuild.group_id).rows)
+        self._loop.rebuild_is_read(rebuild)
+        self._has_rebuilt = True
+        self.wake()
+
+    def update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
+        if self._watch.update(effects):
+            self.look()
+
+    def published(self, commit: Commit) -> None:
+        self._dead_letters.published(commit)
+        self._write_dead_letters_by(self._world.now_ms + self._world.between(1, 20))
+
+    def reached(self, point: str) -> None:
+        """Pass a point: the process may have ended, end here, or stand still here."""
+        if self.is_over:
+            raise Crash
+        if point == "before_commit" and self._world.happens(0.4):
+            self._let_time_pass(self._world.random.randint(2, 40))
+        if self.stall is not None and self.stall[0] == point:
+            duration_ms, self.stall = self.stall[1], None
+            self.fired_count += 1
+            self._world.trace("processor", self.leader_epoch, "stands still at", point, "for", duration_ms)
+            self._let_time_pass(duration_ms)
+        if self.end_at is None:
+            return
+        ends_here = self.end_at == point or (point, self.end_at) in (
+            ("before_commit", REFUSED_BEFORE),
+            ("after_commit", REFUSED_AFTER),
         )
-
-    def _start_rebuild(self, rebuild: Rebuild) -> None:
-        def read() -> None:
-            rebuild.rows = list(self._stored_table.recovery(rebuild.group_id).rows)
-            self._loop.rebuild_is_read(rebuild)
-            self._has_rebuilt = True
-            self.wake()
-
-        self._loop.when_committed(read)
+        if not ends_here:
+            return
+        end_at, self.end_at = self.end_at, None
+        self.fired_count += 1
+        if end_at in (REFUSED_BEFORE, REFUSED_AFTER):
+            raise StateTableError(f"The outcome is not known: {end_at}.")
+        self._world.trace("processor", self.leader_epoch, "ends at", point)
+        raise Crash
 
     # Events.
 
@@ -274,7 +290,7 @@ class SimulatedProcessor:
         if self._world.now_ms < self.stalled_until_ms:
             self._step_by(self.stalled_until_ms)
             return
-        if self._is_stepping or (self._loop.is_committing and self._takeover.is_careful):
+        if self._is_stepping or (self._loop.is_committing and self._takeover.applies_one_by_one):
             self._step_by(self._world.now_ms + 5)
             return
         if self._follower.has_records or self._has_rebuilt or self._wait_ms() == 0:
@@ -299,7 +315,7 @@ class SimulatedProcessor:
         waits_ms = [
             next_ms - self._clocks.now_ms(partition)
             for partition in range(self._config.request_topic_partitions)
-            if (next_ms := self._timers.next_ms(partition)) is not None
+            if (next_ms := self._loop.timers.next_ms(partition)) is not None
         ]
         return max(0, min(waits_ms)) if waits_ms else None
 
@@ -326,15 +342,7 @@ class SimulatedProcessor:
             self._commit()
             self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
 
-    def _update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
-        if self._watch.update(effects):
-            self.look()
-
     # Dead letters.
-
-    def _published(self, commit: Commit) -> None:
-        self._dead_letters.published(commit)
-        self._write_dead_letters_by(self._world.now_ms + self._world.between(1, 20))
 
     def _write_dead_letters_by(self, at_ms: int) -> None:
         if self._dead_letters_at_ms is None or at_ms < self._dead_letters_at_ms:
@@ -364,7 +372,7 @@ class SimulatedProcessor:
     def _confirm(self, requests: list[RequestEnvelope]) -> None:
         """Send what the dead-letter writer says, perhaps again when this processor is long over."""
         if any(envelope.api_key == ApiKey.DLQ_WRITTEN for envelope in requests):
-            self._reached(BEFORE_CONFIRMATION)
+            self.reached(BEFORE_CONFIRMATION)
             if self.repeats_confirmations:
                 self._world.trace("processor", self.leader_epoch, "confirms dead letters twice")
                 self._world.after(100, 20_000, lambda: self._confirm_late(requests))
@@ -394,36 +402,10 @@ class SimulatedProcessor:
             self._ended(self)
 
     def _before_append(self, topic: str) -> None:
-        self._reached(f"append {topic}")
+        self.reached(f"append {topic}")
         if self._stored_log.is_away and self._world.happens(0.7):
             self._let_time_pass(self._stored_log.away_until_ms - self._world.now_ms)
         self._stored_log.check_reachable()
-
-    def _reached(self, point: str) -> None:
-        """Pass a point: the process may have ended, end here, or stand still here."""
-        if self.is_over:
-            raise Crash
-        if point == "before_commit" and self._world.happens(0.4):
-            self._let_time_pass(self._world.random.randint(2, 40))
-        if self.stall is not None and self.stall[0] == point:
-            duration_ms, self.stall = self.stall[1], None
-            self.fired_count += 1
-            self._world.trace("processor", self.leader_epoch, "stands still at", point, "for", duration_ms)
-            self._let_time_pass(duration_ms)
-        if self.end_at is None:
-            return
-        ends_here = self.end_at == point or (point, self.end_at) in (
-            ("before_commit", REFUSED_BEFORE),
-            ("after_commit", REFUSED_AFTER),
-        )
-        if not ends_here:
-            return
-        end_at, self.end_at = self.end_at, None
-        self.fired_count += 1
-        if end_at in (REFUSED_BEFORE, REFUSED_AFTER):
-            raise StateTableError(f"The outcome is not known: {end_at}.")
-        self._world.trace("processor", self.leader_epoch, "ends at", point)
-        raise Crash
 
     def _let_time_pass(self, duration_ms: int) -> None:
         self._world.run_until(self._world.now_ms + duration_ms)

@@ -260,7 +260,7 @@ class StandbyProcessor(SimulatedProcessor):
 
     def _take_over(self) -> Takeover:
         table = FollowedSimulatedTable(self._site)
-        table._reached = self._reached
+        table.reached = self._reached
         after_epoch = self._owner.standby.leader_epoch
         return take_over(cast(Log, self._log), table, self._config, after_epoch=after_epoch, fenced=self._fold)
 
@@ -277,8 +277,8 @@ class StandbyProcessor(SimulatedProcessor):
         while self._stored_log.is_away:
             self._let_time_pass(self._stored_log.away_until_ms - self._world.now_ms)
 
-    def _reached(self, point: str) -> None:
+    def reached(self, point: str) -> None:
         if point == "before_commit" and self._site.is_table_away:
             self._let_time_pass(min(_COMMIT_DEADLINE_MS, self._site.table_away_until_ms - self._world.now_ms))
             self._site.check_table()
-        super()._reached(point)
+        super().reached(point)

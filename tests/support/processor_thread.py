@@ -60,7 +60,7 @@ class ProcessorThread:
     def _run(self) -> None:
         try:
             while not self._is_over:
-                self.processor.run(lambda: not self._may_run.is_set(), look_interval_ms=50)
+                self.processor.run(lambda: not self._may_run.is_set(), poll_interval_ms=50)
                 self._is_paused.set()
                 self._may_run.wait()
         except ShareGroupError:

@@ -30,8 +30,7 @@ from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
-from sharegroup.processor.rebuild import Rebuild
-from sharegroup.processor.takeover.served_groups import ALL_GROUPS, ServedGroups
+from sharegroup.processor.takeover.beginning import ALL_GROUPS, Beginning, ServedGroups
 from sharegroup.processor.takeover.takeover import clock_starts
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -125,7 +124,6 @@ class _Epoch:
     groups: Groups
     clocks: PartitionClocks
     ends: dict[int, int]
-    failed: list[Rebuild]
     left_out: set[str] = field(default_factory=set)
 
 
@@ -232,25 +230,21 @@ class RequestReplay:
             self._own_state = self._own_state or copy.deepcopy(self._state)
             self._editor.begin(self._own_state, epoch, self._config.request_topic_partitions)
         state = copy.deepcopy(self._own_state or self._state)
-        failed: list[Rebuild] = []
         clock_ms = clock_starts(stamps_ms, before)
         leads_ms = {partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()}
         clocks = PartitionClocks(lambda: 0.0, before.message_times_ms if before else {}, leads_ms)
-        groups = Groups(
+        beginning = Beginning(
             state,
             epoch,
-            self._broker_of(epoch),
-            self._answers,
-            clocks,
             self._config.request_topic_partitions,
             before.group_epoch_floor if before else 0,
-            failed.append,
             before.attempted_offset if before else None,
             self._fences.get(epoch, {}).get("state_id") or self._state_id,
             announced,
             ServedGroups(self._fences.get(epoch, {}).get("group_pattern", ALL_GROUPS)),
         )
-        self._epoch = _Epoch(groups, clocks, ends, failed)
+        groups = Groups(beginning, self._broker_of(epoch), self._answers, clocks)
+        self._epoch = _Epoch(groups, clocks, ends)
         for group_id in before.unapplied_groups if before else ():
             self._leave_out(self._epoch, group_id, first, "it was being rebuilt when the processor took over")
 
@@ -280,7 +274,7 @@ class RequestReplay:
             self._epoch = None
             self._note_gap(recorded, error.message)
             return None
-        for rebuild in epoch.failed:
+        for rebuild in epoch.groups.take_new_rebuilds():
             self._leave_out(epoch, rebuild.group_id, recorded, f"its replay failed: {rebuild.reason}")
         return ReplayedCommit(
             recorded,

@@ -29,6 +29,7 @@ from sharegroup.processor.dead_letters.records import (
     dead_letter_records,
     dead_letter_topic,
 )
+from sharegroup.processor.part import Part
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten, WrittenDeadLetters
 from sharegroup.protocol.messages import MAX_NAME_LENGTH, Message, RequestEnvelope, request
@@ -133,7 +134,6 @@ class DeadLetterWriter:
         self.metrics = DeadLetterMetrics()
         self._log = log
         self._send = send
-        self._on_failure = on_failure
         self._leader_epoch = leader_epoch
         self._internal_topics = internal_topics
         self._may_create_topics = may_create_topics
@@ -142,20 +142,16 @@ class DeadLetterWriter:
         self._queues: dict[str, _Queue] = defaultdict(_Queue)
         self._unaware_groups: set[str] = set()
         """Groups that may not have heard their last status: they were quarantined, and ask again for everything."""
-        self._is_stopped = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sharegroup-dead-letters", daemon=True)
+        self._part = Part("dead-letters", self._run, on_failure, self._wake.set)
 
     def start(self) -> None:
         """Start the writer's thread."""
-        self._thread.start()
+        self._part.start()
 
     def stop(self) -> None:
         """Stop the thread after the current append, and wait for it."""
-        self._is_stopped = True
-        self._wake.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._part.stop()
 
     def resume(self, folded: FoldedState, broker: BrokerConfig) -> None:
         """Queue all records that are ARCHIVING in the state table, and restore the failures that it reports.
@@ -228,13 +224,10 @@ class DeadLetterWriter:
         return None if next_s is None else max(0.0, next_s - self._clock_s())
 
     def _run(self) -> None:
-        try:
-            while not self._is_stopped:
-                pause_s = self.write_due()
-                self._wake.wait(pause_s)
-                self._wake.clear()
-        except BaseException as failure:
-            self._on_failure(failure)
+        while not self._part.is_stopping.is_set():
+            pause_s = self.write_due()
+            self._wake.wait(pause_s)
+            self._wake.clear()
 
     def _due(self) -> dict[_Destination, list[_Waiting]]:
         """Return the due ranges by append: one for each topic, and one for each share-partition that failed before."""
@@ -243,7 +236,7 @@ class DeadLetterWriter:
         with self._lock:
             for queue in self._queues.values():
                 for waiting in queue.waiting:
-                    if waiting.due_s <= now_s and not self._is_stopped:
+                    if waiting.due_s <= now_s and not self._part.is_stopping.is_set():
                         alone = waiting.share_partition if waiting.failed_attempts else None
                         due[_Destination(queue.dlq_topic, queue.copies_records, alone)].append(waiting)
         return due

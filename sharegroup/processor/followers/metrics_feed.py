@@ -30,6 +30,7 @@ from sharegroup.metrics.catalogue import (
     DEAD_LETTER_APPENDS_FAILED,
     DEAD_LETTERS_WRITTEN,
     EVENT_QUEUE_SIZE,
+    FOLLOWERS_FAILED,
     LEADER_EPOCH,
     LOOP_MILLISECONDS,
     MESSAGES,
@@ -126,6 +127,7 @@ class MetricsFeed:
             Gauge(UNDECODABLE_MESSAGES, (), figures.undecodable_messages),
             Gauge(UNANSWERABLE_RESPONSES, (), figures.unanswerable_responses),
             Gauge(UPKEEP_FAILURES, (), figures.upkeep_failures),
+            Gauge(FOLLOWERS_FAILED, (), figures.failed_followers),
             Gauge(DEAD_LETTERS_WRITTEN, (), dead_letters.written_records),
             Gauge(DEAD_LETTER_APPENDS_FAILED, (), dead_letters.failed_appends),
         ]

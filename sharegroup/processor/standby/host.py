@@ -10,13 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from sharegroup.config.loader import Settings
 from sharegroup.errors import FencedProcessorError, LogUnavailableError, OlderStateError, StateTableError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
+from sharegroup.logs.port import Log
 from sharegroup.processor.interpreter import InterpreterSettings
-from sharegroup.processor.processor import Processor
 from sharegroup.processor.standby.followed_table import FollowedTable
 from sharegroup.processor.standby.lock import ProcessorLocks
 from sharegroup.processor.standby.standby import Standby
@@ -30,11 +31,40 @@ _LONGEST_STEP_S = 0.5
 _PROBE_STEP_S = 0.05
 
 
-def serve_in_turn(settings: Settings, serve: Callable[[Processor], None], stop: threading.Event) -> None:
+class HostedProcessor(Protocol):
+    """The processor of a program that stands by; see `sharegroup.processor.processor.Processor`."""
+
+    after_epoch: int | None
+    fenced_epoch: int | None
+
+    @property
+    def is_started(self) -> bool:
+        """Return True once it has taken over."""
+        ...
+
+    def warm_up(self, use: Callable[[Log], None]) -> None:
+        """Use the log before the start, in a thread."""
+        ...
+
+    def stop(self) -> None:
+        """Release all resources."""
+        ...
+
+
+Hosted = TypeVar("Hosted", bound=HostedProcessor)
+
+
+def serve_in_turn(
+    settings: Settings,
+    new_processor: Callable[[FollowedTable], Hosted],
+    serve: Callable[[Hosted], None],
+    stop: threading.Event,
+) -> None:
     """Stand by until there is no active processor, be it, and stand by again when another one has taken over.
 
     Args:
         settings: configuration of the processor, of the broker and of groups.
+        new_processor: makes a processor that has the state table, which was followed.
         serve: starts a processor, works until `stop`, and stops it; it raises the processor's failure.
         stop: ends the work.
 
@@ -42,7 +72,7 @@ def serve_in_turn(settings: Settings, serve: Callable[[Processor], None], stop: 
         ShareGroupError: the cause of a failure but being fenced, which makes it a standby again.
     """
     standby = Standby()
-    while (processor := _await_turn(settings, standby, stop)) is not None:
+    while (processor := _await_turn(settings, new_processor, standby, stop)) is not None:
         try:
             serve(processor)
             return
@@ -58,14 +88,16 @@ def serve_in_turn(settings: Settings, serve: Callable[[Processor], None], stop: 
             logger.warning(Event("standby_again", patience_s=standby.patience_s, reason=error.message))
 
 
-def _await_turn(settings: Settings, standby: Standby, stop: threading.Event) -> Processor | None:
+def _await_turn(
+    settings: Settings, new_processor: Callable[[FollowedTable], Hosted], standby: Standby, stop: threading.Event
+) -> Hosted | None:
     """Stand by; return a processor to start when it is time, None when the work is to end."""
     config = settings.processor
     opened = _opened_table(settings, standby, stop)
     if opened is None:
         return None
     table, exists = opened
-    processor = Processor(settings, table=table)
+    processor = new_processor(table)
     if exists:
         interpreter = InterpreterSettings()
         locks = ProcessorLocks(config)

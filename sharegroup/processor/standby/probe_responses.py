@@ -7,7 +7,6 @@ that leaves says so only to standbys that have probed.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 
 from sharegroup.actor.context import LoggedRequest
@@ -15,9 +14,9 @@ from sharegroup.actor.decoding import decoded_message, refusal
 from sharegroup.actor.effects import Effect, Respond, Undecodable, address_of, response_to
 from sharegroup.actor.mailbox import version_refusal
 from sharegroup.config.processor_config import ProcessorConfig
-from sharegroup.errors import ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
+from sharegroup.processor.part import Part
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.standby_messages import ProcessorState, StandbyProbeResponse
 
@@ -108,37 +107,33 @@ class FoldingAnswers:
     def __init__(self, log: Log, config: ProcessorConfig) -> None:
         self._log = log
         self._config = config
-        self._is_over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._leader_epoch = -1
+        self._part = Part("folding-responses", self._run, self._failed)
 
     def begin(self, leader_epoch: int) -> None:
-        """Answer probes from now on, after the fence of this epoch."""
-        self._thread = threading.Thread(
-            target=self._run, args=(leader_epoch,), name="sharegroup-folding-answers", daemon=True
-        )
-        self._thread.start()
+        """Respond to probes from now on, after the fence of this epoch."""
+        self._leader_epoch = leader_epoch
+        self._part.start()
 
     def end(self) -> None:
-        """Answer no more probes; returns when the last answer is appended."""
-        self._is_over.set()
-        if self._thread is not None:
-            self._thread.join()
+        """Respond to no more probes; returns when the last response is appended."""
+        self._part.stop()
 
-    def _run(self, leader_epoch: int) -> None:
-        if self._is_over.wait(_QUICK_S):
+    def _run(self) -> None:
+        if self._part.is_stopping.wait(_QUICK_S):
             return
+        follower = self._log.follow(self._config.request_topic_name, self._ends())
         try:
-            follower = self._log.follow(self._config.request_topic_name, self._ends())
-            try:
-                self._answer(follower, leader_epoch)
-            finally:
-                follower.close()
-        except ShareGroupError as error:
-            # The takeover meets the same error, or is fenced by a standby that hears nothing.
-            logger.warning(Event("standbys_not_answered", reason=str(error)))
+            self._respond(follower, self._leader_epoch)
+        finally:
+            follower.close()
 
-    def _answer(self, follower: Follower, leader_epoch: int) -> None:
-        while not self._is_over.is_set():
+    def _failed(self, error: BaseException) -> None:
+        # The takeover meets the same error, or is fenced by a standby that hears nothing.
+        logger.warning(Event("standbys_not_answered", reason=str(error)))
+
+    def _respond(self, follower: Follower, leader_epoch: int) -> None:
+        while not self._part.is_stopping.is_set():
             answers = folding_answers(follower.take(_READ_AT_ONCE, _MAX_BYTES, _LOOK_MS), leader_epoch)
             append_answers(self._log, self._config, answers)
 

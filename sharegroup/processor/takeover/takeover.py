@@ -37,6 +37,7 @@ from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.processor.clocks import PartitionClocks
 from sharegroup.processor.commit import FencedTable, Position
 from sharegroup.processor.output import LogPublisher
+from sharegroup.processor.takeover.beginning import Beginning, ServedGroups
 from sharegroup.processor.takeover.older_state import (
     CheckedState,
     PresentState,
@@ -44,7 +45,6 @@ from sharegroup.processor.takeover.older_state import (
     checked_state,
     folded_recovery,
 )
-from sharegroup.processor.takeover.served_groups import ServedGroups
 from sharegroup.processor.topics import ensure_topics
 from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
@@ -58,7 +58,7 @@ from sharegroup.state.writer import StateTableWriter
 
 logger = logging.getLogger("sharegroup.processor")
 
-CAREFUL_AFTER_TAKEOVERS = 2
+ONE_BY_ONE_AFTER_TAKEOVERS = 2
 """Announced takeovers at one marker after which messages are applied one per commit."""
 
 _FILLERS_AT_ONCE = 100_000
@@ -100,9 +100,23 @@ class Takeover:
     announced_since_marker: int
 
     @property
-    def is_careful(self) -> bool:
+    def applies_one_by_one(self) -> bool:
         """Return True if a message after the marker may have ended the earlier processors."""
-        return self.announced_since_marker >= CAREFUL_AFTER_TAKEOVERS
+        return self.announced_since_marker >= ONE_BY_ONE_AFTER_TAKEOVERS
+
+    @property
+    def beginning(self) -> Beginning:
+        """Return where the live groups begin."""
+        return Beginning(
+            self.folded,
+            self.position.leader_epoch,
+            len(self.announced_offsets),
+            self.position.group_epoch_floor,
+            self.marker.attempted_offset if self.marker else None,
+            self.state_id,
+            self.announced_offsets,
+            self.served,
+        )
 
     def clocks(self, monotonic_s: Callable[[], float] = time.monotonic) -> PartitionClocks:
         """Return the clocks of the request partitions, which begin at the announcement and never before a message."""

@@ -15,12 +15,12 @@ operating system lock for each member. Kafka has none: a silent member is consid
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
 from sharegroup.actor.effects import WatchLog, WatchTopics
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, MemberLocks
+from sharegroup.processor.part import Part
 from sharegroup.processor.watches.growth_watch import GrowthWatch
 from sharegroup.processor.watches.topic_watch import TopicWatch
 from sharegroup.protocol.api_key import ApiKey
@@ -29,7 +29,7 @@ from sharegroup.protocol.messages import RequestEnvelope, request
 
 logger = logging.getLogger("sharegroup.processor")
 
-_LOOK_INTERVAL_MS = 60_000
+_POLL_INTERVAL_MS = 60_000
 _CHECK_INTERVAL_S = 0.5
 
 
@@ -50,26 +50,24 @@ class LogWatch:
         leader_epoch: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._on_failure = on_failure
         self._topics = TopicWatch(log, send, leader_epoch, lambda topic: self._growth.topic_changed(topic))
         self._growth = GrowthWatch(log, send, leader_epoch, self._topics)
-        self._threads = [
-            threading.Thread(target=self._run, args=(body,), name=f"sharegroup-{name}", daemon=True)
-            for name, body in (("topic-watch", self._topics.run), ("growth-watch", self._growth.run))
-        ]
+        self._parts = (
+            Part("topic-watch", self._topics.run, on_failure, self._topics.stop),
+            Part("growth-watch", self._growth.run, on_failure, self._growth.stop),
+        )
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
-            thread.start()
+        for part in self._parts:
+            part.start()
 
     def stop(self) -> None:
         """Stop the threads and wait for them; nothing is sent afterwards."""
-        self._topics.stop()
-        self._growth.stop()
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join()
+        for part in self._parts:
+            part.request_stop()
+        for part in self._parts:
+            part.stop()
 
     def update(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
         """Apply new watches, in order; returns at once, without reading the log."""
@@ -79,12 +77,6 @@ class LogWatch:
                     self._topics.update(effect)
                 case WatchLog():
                     self._growth.update(effect)
-
-    def _run(self, body: Callable[[], None]) -> None:
-        try:
-            body()
-        except BaseException as failure:
-            self._on_failure(failure)
 
 
 class MemberWatch:
@@ -107,45 +99,37 @@ class MemberWatch:
         self._locks = locks
         self._send = send
         self._leader_epoch = leader_epoch
-        self._on_failure = on_failure
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sharegroup-member-watch", daemon=True)
+        self._part = Part("member-watch", self._run, on_failure, locks.wake)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._part.start()
 
     def stop(self) -> None:
         """Stop the thread; nothing is sent afterwards."""
-        self._is_over.set()
-        if self._thread.is_alive():
-            self._locks.wake()
-            self._thread.join()
+        self._part.stop()
         self._locks.close()
 
     def _run(self) -> None:
-        try:
-            while not self._is_over.is_set():
-                ended = self._locks.ended()
-                if ended:
-                    self._send(
-                        [
-                            request(
-                                ApiKey.MEMBER_ENDED,
-                                member.group_id,
-                                MemberEnded(member_id=member.member_id),
-                                leader_epoch=self._leader_epoch,
-                            )
-                            for member in ended
-                        ]
-                    )
-                for member in ended:
-                    # Only after the message was sent: a later processor may repeat it, which does no harm.
-                    self._locks.forget(member)
-                    logger.info(Event("member_ended", group=member.group_id, member=member.member_id))
-                self._locks.wait(_LOOK_INTERVAL_MS)
-        except BaseException as failure:
-            self._on_failure(failure)
+        while not self._part.is_stopping.is_set():
+            ended = self._locks.ended()
+            if ended:
+                self._send(
+                    [
+                        request(
+                            ApiKey.MEMBER_ENDED,
+                            member.group_id,
+                            MemberEnded(member_id=member.member_id),
+                            leader_epoch=self._leader_epoch,
+                        )
+                        for member in ended
+                    ]
+                )
+            for member in ended:
+                # Only after the message was sent: a later processor may repeat it, which does no harm.
+                self._locks.forget(member)
+                logger.info(Event("member_ended", group=member.group_id, member=member.member_id))
+            self._locks.wait(_POLL_INTERVAL_MS)
 
 
 class TopicCheck:
@@ -158,21 +142,16 @@ class TopicCheck:
 
     def __init__(self, check: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
         self._check = check
-        self._on_failure = on_failure
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sharegroup-topic-check", daemon=True)
+        self._part = Part("topic-check", self._run, on_failure)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._part.start()
 
     def stop(self) -> None:
-        """End the thread."""
-        self._is_over.set()
+        """End the thread; a check under way may wait for Kafka, and is not waited for."""
+        self._part.request_stop()
 
     def _run(self) -> None:
-        try:
-            while not self._is_over.wait(_CHECK_INTERVAL_S):
-                self._check()
-        except BaseException as failure:
-            self._on_failure(failure)
+        while not self._part.is_stopping.wait(_CHECK_INTERVAL_S):
+            self._check()
