@@ -260,7 +260,7 @@ class StandbyProcessor(SimulatedProcessor):
 
     def _take_over(self) -> Takeover:
         table = FollowedSimulatedTable(self._site)
-        table.reached = self._reached
+        table._reached = self.reached
         after_epoch = self._owner.standby.leader_epoch
         return take_over(cast(Log, self._log), table, self._config, after_epoch=after_epoch, fenced=self._fold)
 
