@@ -253,8 +253,7 @@ class UpkeepProcess:
             return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process, and the thread that watches it."""
-        self._start_process()
+        """Start the thread that starts the process, and watches it; a machine may have no process left for a while."""
         self._supervisor = threading.Thread(target=self._supervise, name="state-table-upkeep", daemon=True)
         self._supervisor.start()
 
@@ -289,7 +288,11 @@ class UpkeepProcess:
             )
 
     def _supervise(self) -> None:
-        while not self._is_stopping.is_set():
+        while True:
+            while not self._is_started():
+                self._is_stopping.wait(_PAUSE_AFTER_FAILURE_S)
+            if self._is_stopping.is_set():
+                return
             process = self._process
             assert process is not None
             assert process.stdout is not None
@@ -302,13 +305,10 @@ class UpkeepProcess:
             self._on_report(UpkeepReport(error=f"the upkeep's process ended with exit code {exit_code}"))
             if process.stdin is not None:
                 process.stdin.close()
-            while not self._is_started_again():
-                pass
+            self._is_stopping.wait(_PAUSE_AFTER_FAILURE_S)
 
-    def _is_started_again(self) -> bool:
-        """Return False if another try is due: the process cannot be started at the moment."""
-        if self._is_stopping.wait(_PAUSE_AFTER_FAILURE_S):
-            return True
+    def _is_started(self) -> bool:
+        """Start the process, if it is still wanted; return False if it cannot be started at the moment."""
         try:
             self._start_process()
         except OSError as error:

@@ -25,7 +25,7 @@ from sharegroup.state.upkeep import Upkeep, UpkeepProcess, UpkeepReport
 from sharegroup.state.writer import StateTableWriter
 from tests.state.share_partition_walk import folded_positions
 from tests.state.state_rows import batch_rows
-from tests.support.eventually import DEADLINE_S
+from tests.support.eventually import DEADLINE_S, eventually
 
 """Far longer than any test needs; only a failure takes that long."""
 
@@ -314,8 +314,7 @@ def test_a_failing_upkeep_is_reported_and_the_writer_goes_on(
     process.start()
     assert "cannot be read" in reports.next().error
     writer = StateTableWriter.open(table_path, {})
-    process_id = process.process_id
-    assert process_id is not None
+    process_id = eventually(lambda: process.process_id, "the process is there")
     os.kill(process_id, signal.SIGSTOP)
     for commit_id in range(10):
         writer.append(batch_rows(commit_id), commit_id)
@@ -335,10 +334,12 @@ def test_upkeep_starts_again_after_a_start_that_failed(
     monkeypatch.setattr("sharegroup.state.upkeep._PAUSE_AFTER_FAILURE_S", 0.5)
     writer = StateTableWriter.open(table_path, {})
     process = UpkeepProcess(table_path, commits_per_round=10, on_report=reports.add)
+    away = interpreter.rename(tmp_path / "away")
     process.start()
     try:
-        process_id = process.process_id
-        assert process_id is not None
+        assert "cannot be started" in reports.next().error
+        away.rename(interpreter)
+        process_id = eventually(lambda: process.process_id, "the process is there")
         away = interpreter.rename(tmp_path / "away")
         os.kill(process_id, signal.SIGKILL)
         assert "exit code -9" in reports.next().error
@@ -357,7 +358,9 @@ def test_the_process_ends_with_its_parent(table_path: str) -> None:
     StateTableWriter.open(table_path, {})
     code = (
         "import sys; from sharegroup.state.upkeep import UpkeepProcess\n"
-        f"upkeep = UpkeepProcess({table_path!r}); upkeep.start(); print(upkeep.process_id, flush=True)\n"
+        f"upkeep = UpkeepProcess({table_path!r}); upkeep.start()\n"
+        "while not upkeep.process_id: pass\n"
+        "print(upkeep.process_id, flush=True)\n"
         "sys.stdin.read()"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
