@@ -1,4 +1,4 @@
-"""What follows published commits: in order, on a thread of its own, and without power over the loop."""
+"""Followers of published commits: each gets all of them in order, and none can end or delay the loop."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What follows published commits: log lines, activity, metrics, upkeep."""
+"""The followers of published commits: log lines, activity, metrics and upkeep."""

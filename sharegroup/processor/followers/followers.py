@@ -1,4 +1,4 @@
-"""What follows published commits, on a thread of its own: the commit thread hands each commit over, and goes on.
+"""The followers of published commits, on a thread of their own: the commit thread hands each commit over, and goes on.
 
 Logging a commit, counting it, folding it for metrics and starting the upkeep may take long, or fail, and no response
 waits for them. A follower that fails is logged, counted, and left out from then on, since it cannot make up for what it
