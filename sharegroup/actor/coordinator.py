@@ -62,7 +62,6 @@ class Coordinator:
     """Coordinator actor of one group.
 
     Args:
-        context: group, leader epoch and broker configuration.
         state: the group's metadata, as folded; None for a group that has no rows.
     """
 

@@ -107,9 +107,7 @@ class UninitializedPartitions:
 
         Args:
             keys: those that may be able to start now.
-            config: the group's configuration, which defines the start offset of a share-partition.
             ended: called with each share-partition whose state is about to be replaced.
-            message: the message by which they start.
         """
         started: dict[int, dict[str, list[StatePartition]]] = {}
         names: dict[str, str] = {}

@@ -75,10 +75,8 @@ class Leader:
     """Leader actor of all share-partitions of one group.
 
     Args:
-        context: group, leader epoch and broker configuration.
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
-        last_requests: the last request with a durable effect of each member.
         may_return: members whose locks end by time only.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
         paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.

@@ -60,7 +60,6 @@ class ActorFailedError(Exception):
     """An actor raised an unexpected exception, which is the cause of this one.
 
     Attributes:
-        role: the actor.
         message: the message that it failed on; None when it failed at the end of the cut.
     """
 
@@ -74,11 +73,7 @@ class GroupActors:
     """The coordinator and the leader of one group.
 
     Args:
-        context: identity of the group.
-        coordinator: its coordinator.
-        leader: its leader.
         failure: why the group is quarantined; "" when it is not.
-        failed_role: the actor that failed then.
     """
 
     def __init__(

@@ -22,13 +22,10 @@ class PendingFetch(NamedTuple):
     """A fetch that waits for records.
 
     Attributes:
-        address: the address of its answer.
         max_records: records wanted; 0 only acknowledges.
         batch_size: most records in one acquired range.
-        acquire_mode: how strict `max_records` is.
         deadline_ms: the time at which it is answered even without records.
         acquires_until_ms: the time from which it acquires nothing, because its member no longer waits for it.
-        request_offset: its offset in the request log.
         acknowledged: partition → answer to the acknowledgements that it carried. A fetch with some is answered in
             its own cut, so one that is parked has none.
     """
@@ -49,9 +46,6 @@ class PendingFetch(NamedTuple):
 
 class ShareSession:
     """The leader's side of one member's share session.
-
-    Args:
-        member_id: the member.
 
     Attributes:
         correlation_id: of the last request.
