@@ -81,8 +81,6 @@ class StateTopic:
     """The share-partitions of one topic.
 
     Attributes:
-        topic: topic name.
-        topic_id: topic id.
         partition_count: partitions of the topic in its last observation; later ones start at offset 0.
         initializing: those that are getting a state, be it their first.
         initialized: those that have their state.

@@ -183,7 +183,6 @@ class ShareCoordinatorShard:
         """Change the state: an update, or a snapshot instead when one is due (key 85).
 
         Args:
-            key: the share-partition.
             state_epoch: epoch of the state that the leader knows; like that of the leader it is checked, not stored.
             change: the leader's epoch, the new start offset and count, and the changed batches.
             now_ms: the time; epoch ms.

@@ -26,10 +26,8 @@ class AcquireRequest(NamedTuple):
     """A member's request for records of one share-partition.
 
     Attributes:
-        member_id: the member.
         max_records: maximum number of records; soft in batch_optimized, exact in record_limit.
         batch_size: batch_optimized splits the answer into ranges of at most this many records.
-        mode: see AcquireMode.
         fair_part: maximum in either mode while other members wait for the rest; None when none waits.
     """
 

@@ -20,8 +20,6 @@ def archived_runs(runs: RunMap, start_offset: int, ranges: Iterable[OffsetRange]
     """Return the runs of ranges whose records are all ARCHIVED.
 
     Args:
-        runs: the records in flight.
-        start_offset: the SPSO.
         ranges: (first, last) offsets, ascending.
 
     Raises:

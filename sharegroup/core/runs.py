@@ -28,8 +28,6 @@ class Run(NamedTuple):
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        state: the delivery state of each of its records.
-        delivery_count: how often each of its records was delivered.
         member_id: the member that holds the records; "" unless ACQUIRED.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
     """

@@ -32,7 +32,6 @@ class SharePartition:
     skipped is AVAILABLE with delivery count 0. Offsets past the SPEO were never in flight.
 
     Args:
-        start_offset: the SPSO.
         runs: runs at or above the SPSO, ascending; holes between them become AVAILABLE with delivery count 0.
         state_epoch: fencing epoch of the durable state.
 
@@ -104,8 +103,6 @@ class SharePartition:
         """Lease records to a member; the delivery count of each goes up by one.
 
         Args:
-            request: the member and the amount.
-            limits: limits in force.
             log_end_offset: end of the acquirable records, exclusive: the last stable offset under read_committed. It
                 may lie below the SPEO, when the group has just become read_committed.
             now_ms: the locks run from here.
