@@ -171,7 +171,6 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
     broker's limits have changed since (KIP-1240). As in Kafka, capping looks at each key alone.
 
     Args:
-        broker: defaults and limits.
         overrides: the keys that the group has set, dotted, and their values.
 
     Raises:
@@ -199,7 +198,6 @@ def validate_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> No
     """Refuse an invalid configuration of a group, in Kafka's order and with Kafka's texts.
 
     Args:
-        broker: defaults and limits.
         overrides: all keys that the group would have set, dotted, and their values.
 
     Raises:

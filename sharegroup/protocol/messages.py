@@ -183,7 +183,6 @@ def constructed(model: type[Body], /, **values: Any) -> Body:
     """Make a message of valid values and its defaults, without validation.
 
     Args:
-        model: the type of the message.
         values: all fields that have no default; each has the type of its field.
     """
     defaults, factories, names = _recipe(model)
