@@ -57,7 +57,6 @@ class AdminClient:
         log: the log of the requests and responses, which the caller closes; or a configuration with its address, as a
             `ShareConsumer` takes it, with `client.id`, then `close` closes the log.
         client_id: free name of the client.
-        topics: names of the topics between members and the processor.
 
     Raises:
         ConfigurationError: the configuration has an unknown key, a wrong value, or no log.
@@ -202,7 +201,6 @@ class AdminClient:
         any more. Offsets without a record are given up again by the member that acquires them.
 
         Args:
-            group_id: the share group.
             records: (topic id, partition) → (first, last) offsets, ascending, at or above the start offset.
             reason: free text, which the transitions show; at most 1,024 characters.
 

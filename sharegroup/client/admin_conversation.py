@@ -167,7 +167,6 @@ class DescribedPartitions:
     """The share-partitions of a group.
 
     Attributes:
-        partitions: each share-partition with its state.
         dead_letter_failure: reason why dead-letter records cannot be written; "" when they can.
     """
 

@@ -46,7 +46,6 @@ class GroupMember:
 
     Args:
         log: the log of the requests and responses; close it after the member.
-        settings: identity of the member, and settings of its fetches.
         woken: while it is set, waits of `wait` and `flush` end at once; `notify` makes running waits check it.
 
     Raises:

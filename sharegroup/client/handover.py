@@ -35,8 +35,6 @@ class PartitionHandover:
     """A share-partition that moves.
 
     Attributes:
-        topic: topic name.
-        partition: partition.
         start_offset: where Kafka's share group begins.
         redelivered_count: finished records above it, which are delivered again.
         locked_count: records that members hold, which are delivered to others, too.
@@ -75,10 +73,6 @@ def drain(
     """Let the members finish what is in flight, then pause the group; return what Kafka begins with.
 
     Args:
-        admin: changes the group.
-        group_id: the group.
-        read: reads its state.
-        timeout_s: how long to wait.
         report: called with the state after each look.
 
     Raises:

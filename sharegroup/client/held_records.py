@@ -126,7 +126,6 @@ class Acquisition:
         ranges: the ranges, in the leader's order.
         lock_deadline_ms: end of the locks, epoch ms.
         lock_timeout_ms: duration of the locks from the acquisition on.
-        requested_count: records that the fetch requested.
         number: rises with each acquisition of a member.
         excess_count: records beyond the requested number, because they were returned together with others.
     """

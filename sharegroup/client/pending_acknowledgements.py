@@ -40,7 +40,6 @@ class Acknowledgement:
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        acknowledge_type: type of each record.
         reason: reason for the audit trail; gaps have one.
         topic: topic name, for logs and results.
         redelivery_delay_ms: how long released records stay unavailable; None uses the group's back-off.

@@ -42,7 +42,6 @@ class Chunk:
     """The result of one read.
 
     Attributes:
-        ranges: ranges with their records.
         rest: ranges for the next read.
         unreadable: ranges to be returned unread: their topic is missing now, or the leader of their partition
             is missing or does not answer.

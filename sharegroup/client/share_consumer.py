@@ -146,7 +146,6 @@ class ShareConsumer:
         """Acknowledge a polled record; of several acknowledgements before the commit the last one counts.
 
         Args:
-            message: the record.
             ack_type: ACCEPT, RELEASE, REJECT, or RENEW, which restarts the lock when it is sent; after the response a
                 poll returns the record again. confluent-kafka's consumer has no RENEW, Java's has.
             redelivery_delay_ms: how long a released record stays unavailable to all members, at most a week; None
