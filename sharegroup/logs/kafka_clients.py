@@ -73,7 +73,6 @@ class KafkaClients:
     """Makes clients, and waits for their answers; any thread may use it.
 
     Args:
-        config: the cluster, and how to log in.
         timeout_ms: how long an operation retries while Kafka cannot be reached.
 
     Raises:
@@ -151,7 +150,6 @@ class KafkaClients:
 
         Args:
             action: the action for error messages, after "cannot", such as "look at topics".
-            keys: the parts.
             start: sends a request for some parts with a timeout in seconds; may be called again.
             timeout_ms: how long to retry; None for the timeout of any operation.
 
@@ -218,7 +216,6 @@ class KafkaClients:
 
         Args:
             action: the action, after "cannot".
-            error: Kafka's error.
             connection: what the clients of the operation have reported.
             timeout_ms: how long the operation was retried; None for the timeout of any operation.
         """

@@ -41,10 +41,7 @@ class Metric:
         name: the Prometheus name.
         kafka_name: the object name and attribute of Kafka 4.3.1; "" for one that Kafka does not have.
         short_name: Kafka's own name, or ours without the prefix.
-        kind: its kind.
         labels: Kafka's tags.
-        meaning: its meaning here.
-        source: the source of its values.
     """
 
     name: str

@@ -53,11 +53,7 @@ ANSWER_COUNTERS = (
 
 
 class AnswerMetrics:
-    """Metrics of requests and share sessions; only a processor has them, since no row holds either.
-
-    Args:
-        registry: where they are kept.
-    """
+    """Metrics of requests and share sessions; only a processor has them, since no row holds either."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
@@ -118,7 +114,6 @@ class ProcessorMetrics:
     """Latencies and rates of one processor.
 
     Args:
-        registry: where they are kept.
         load_ms: how long it took to load all share-partitions.
     """
 
@@ -138,7 +133,6 @@ class ProcessorMetrics:
         """Update from a published commit.
 
         Args:
-            rows: its rows.
             waited_ms: for each group and cut, the time that its oldest message had waited for the cut.
             commit_ms: duration of the commit to the state table; None when nothing durable happened.
             processing_ms: duration from taking the first message to the end of publishing.
