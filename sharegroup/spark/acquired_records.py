@@ -93,9 +93,6 @@ def kafka_records(
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
     Args:
-        spark: the session that reads them.
-        config: the cluster.
-        ranges: the ranges.
         count: counts the records when an action reads them.
 
     Raises:
@@ -207,9 +204,7 @@ def acquired_records(
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
     Args:
-        spark: the session that reads them.
         log: path or address of the embedded log, or the Kafka cluster.
-        ranges: the ranges.
         count: counts the records when an action reads them.
     """
     if isinstance(log, KafkaConfig):

@@ -55,12 +55,9 @@ class LiveAuditor:
     """Follows a state table.
 
     Args:
-        spark: the session.
-        state_table_path: the state table.
         broker: defaults and bounds that the processor has.
         output: folder of the two tables and of the checkpoint.
         interval_s: time between two batches; 0 for none.
-        metrics: its metrics.
         most_commits: commits of one batch.
     """
 

@@ -54,7 +54,6 @@ class LockRenewals:
 
     Args:
         renew_max_ms: how long a handler may process an acquisition, with the time that records wait for it again.
-        acknowledge: sends acknowledgements.
     """
 
     def __init__(self, renew_max_ms: int, acknowledge: Callable[[Iterable[Acknowledgement]], None]) -> None:

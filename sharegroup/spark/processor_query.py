@@ -51,7 +51,6 @@ class MicroBatch:
 
     Args:
         batch: the ranges.
-        processor: the processor that runs the loop.
         duration_s: duration of the batch; 0 ends it as soon as its ranges are published.
         shown: figures that earlier batches have shown.
     """
@@ -131,7 +130,6 @@ class ProcessorQuery:
 
     Args:
         spark: the session that runs the query, a classic one; or a function that creates it, called after the takeover.
-        settings: configuration of the processor, of the broker and of groups.
         accepts_older_state: whether the state table may be an older copy than the request log.
         processor: the processor to host, not started; it is made of the other arguments by default.
 

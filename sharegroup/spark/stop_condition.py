@@ -128,7 +128,6 @@ class Drain(StopWhenDrained):
     another partition.
 
     Args:
-        log: the record log.
         topics: the topics of the query; a missing topic has no records.
     """
 

@@ -44,12 +44,8 @@ _FINAL_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType
 class SourceMember:
     """A query's membership of its share group.
 
-    Attributes:
-        group_member: the membership itself.
-
     Args:
         log: the log with the requests, the responses and the records; close it after the member.
-        options: options of the query.
         last: the query's latest offset; the member resumes the membership of its member id, if it has one.
         max_fetch_wait_ms: how long a fetch may wait for records.
         ends_when_refused: raise an error also for a cause that an administrator can remove, such as a quarantine.
@@ -143,7 +139,6 @@ class SourceMember:
 
         Args:
             last: the offset of the batch before.
-            acquisition: the records.
         """
         number = last.number + 1
         batch = AcquiredOffset(
@@ -166,7 +161,6 @@ class SourceMember:
 
         Args:
             last: the batch before it, which is committed; its acknowledgements may or may not have been sent.
-            batch: the batch.
         """
         # 1. Acknowledge the committed batch.
         self.acknowledge_batch(last)

@@ -36,7 +36,6 @@ class TaskPartition(InputPartition):
 
     Args:
         log: path or address of the embedded log, or the Kafka cluster.
-        ranges: their offsets.
         acquisition: value of the column `acquisition`; None leaves the column out.
     """
 
