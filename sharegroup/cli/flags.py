@@ -39,7 +39,6 @@ class Site:
     """The log, the state table and the settings that a command works on.
 
     Attributes:
-        settings: all settings.
         has_state_table: False if the settings do not name the state table.
     """
 

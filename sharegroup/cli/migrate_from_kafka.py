@@ -197,7 +197,6 @@ def import_group(
     """Begin a group with the state and the configuration of another system, in the order of this module.
 
     Args:
-        admin: a client of the processor.
         group_id: the group, which must have no members.
         states: (topic, partition) → its state.
         config: the group's own configuration there; the other keys stay as they are.

@@ -110,8 +110,6 @@ class Window:
     Attributes:
         started_s: its beginning, by the monotonic clock.
         ended_s: its end.
-        record_count: records.
-        value_bytes: bytes of their values.
         latencies_ms: latency in whole tenths of a millisecond → records.
     """
 
@@ -165,8 +163,6 @@ class _Load:
     """A load that appends values at a rate.
 
     Args:
-        log: the log.
-        topic: the topic.
         values: the values, without end.
         throughput: records a second; -1 is as many as possible.
         interval_s: time between two reports.

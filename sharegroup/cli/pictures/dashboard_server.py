@@ -41,7 +41,6 @@ class DashboardServer:
     """A server on a thread of its own, as long as its `with` block.
 
     Args:
-        groups: the source of all documents.
         port: the port; 0 takes a free one.
 
     Raises:

@@ -55,8 +55,6 @@ class LiveGroups:
     """Reads groups for browsers; any thread may call it.
 
     Args:
-        log: the opened log.
-        state_table_path: the state table.
         broker: defaults and limits of all groups, as the processor has them.
 
     Raises:
