@@ -67,7 +67,6 @@ class ImportSummary:
     Attributes:
         record_counts: Kafka's topic → its records.
         row_count: rows that they became.
-        group_ids: the share groups.
         partition_count: share-partitions that have a state at the end.
         unread: records that could not be decoded.
         unknown_fields: records with tagged fields of a later release.
@@ -93,7 +92,6 @@ class KafkaImport:
     """Makes the rows of a history.
 
     Args:
-        history: the decoded records.
         topic_names: topic id → name, besides those in the history.
         group_id: import this group only; None is all.
     """

@@ -114,7 +114,6 @@ class LiveCommits:
     """Reads the state table, and changes nothing.
 
     Args:
-        path: the table's folder.
         broker: defaults and bounds that are in force.
         most_commits: commits of one batch.
 
@@ -244,7 +243,6 @@ class LiveCommits:
         """Add the rows after a commit, the findings about their commits, and the progress.
 
         Args:
-            batch: the batch.
             rows: the rows of that commit and of those after it, in fold order.
             after: the commit; -1 before the first.
             beginning: the table snapshot that the rows follow.

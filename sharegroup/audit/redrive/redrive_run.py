@@ -50,10 +50,7 @@ class CopyBatch:
     """Copies for one partition, and the records that need none.
 
     Attributes:
-        topic: topic name.
-        partition: partition.
         offsets: offsets of the originals, one for each copy.
-        records: the copies.
         skipped: records without a copy.
     """
 
@@ -68,10 +65,7 @@ def read_plan(log: Log, rows: Iterable[StateRow], group_id: str, candidates: Seq
     """Return the plan for records of a group.
 
     Args:
-        log: the log of the records.
         rows: all rows of the group, in fold order; they are iterated over twice.
-        group_id: the group.
-        candidates: the records.
 
     Raises:
         GroupIdNotFoundError: the state table has no such group.
@@ -121,8 +115,6 @@ def copy_batches(log: Log, plan: RedrivePlan, dead_letters: DeadLetters | None =
     """Yield the copies of a plan that are not in their topics yet, read from the log while they are asked for.
 
     Args:
-        log: the log.
-        plan: the plan.
         dead_letters: the dead-letter records by which the records were selected.
     """
     by_partition: dict[tuple[str, int], list[Copies]] = defaultdict(list)

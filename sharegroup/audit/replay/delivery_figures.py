@@ -46,7 +46,6 @@ class DeliveryFigures:
         lock_timeout_count: locks of records that ended by time.
         archived_at_limit_count: records given up because their deliveries were used up.
         in_flight_peak: most records locked at once, over all share-partitions.
-        accepted_count: records accepted.
     """
 
     delivery_count: int = 0

@@ -69,7 +69,6 @@ class Gap:
         first_commit_id: the first of them.
         last_commit_id: the last of them.
         group_id: the group that it concerns; "" for all.
-        reason: why.
     """
 
     first_commit_id: int
@@ -87,9 +86,7 @@ class RecordedCommit:
     """A commit as the table has it.
 
     Attributes:
-        marker: its marker.
-        payload: the marker's payload.
-        rows: its other rows, in fold order.
+        rows: rows of the commit besides the marker, in fold order.
     """
 
     marker: StateRow
@@ -102,7 +99,6 @@ class ReplayedCommit:
     """A commit and its replay.
 
     Attributes:
-        recorded: the commit of the table.
         outputs: what the actors made of its cuts, in order.
         left_out: groups that cannot be replayed since a commit of this leader epoch.
         message_count: messages applied.
@@ -133,12 +129,10 @@ class RequestReplay:
     """Replays a table's request log.
 
     Args:
-        path: the state table's folder.
         log: the log with the request topic.
         config: names and partition counts of the topics.
         broker: defaults and bounds that were in force, for processors whose Fence does not have them.
         editor: changes what is replayed; None replays it as it was.
-        progress: called now and then.
 
     A replay with changes continues over takeovers with its own state; else each takeover begins with the recorded one,
     as it does after a gap.

@@ -33,7 +33,6 @@ class RequestVerification:
     """The result of a replay of the request log.
 
     Attributes:
-        commit_count: commits that were replayed.
         message_count: messages of the request log in them.
         row_count: rows compared.
         answer_count: answers compared.

@@ -38,11 +38,7 @@ def check_gaps(
     A record that was there, and was deleted or compacted since, cannot be told from a gap.
 
     Args:
-        log: the log.
-        topic: topic name.
         topic_id: topic id of the gaps.
-        partition: partition.
-        ranges: the gaps.
         level: isolation level of the group: to a member under read_committed, an aborted record is a gap.
     """
     ranges = list(ranges)

@@ -62,8 +62,6 @@ def stats(
     """Return the statistics of groups as a JSON object.
 
     Args:
-        source: the state table.
-        selection: the groups and share-partitions.
         broker: defaults of the groups' configuration.
         log: read the gaps that members reported again from this log; None checks none.
         limit: most entries of lists that may have any number: poison records and pins.
@@ -104,8 +102,6 @@ def group_stats(
     """Return the statistics of a group as a JSON object.
 
     Args:
-        group_id: the group.
-        partitions: the statistics of its share-partitions.
         names: client ids of members.
         now_ms: end of the history; epoch ms.
         limit: most entries of lists that may have any number.

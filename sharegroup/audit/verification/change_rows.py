@@ -28,8 +28,6 @@ class ChangeRows:
 
     Args:
         rows: all rows.
-        blocks: the blocks.
-        fold: their fold.
     """
 
     def __init__(self, rows: RowColumns, blocks: Blocks, fold: ColumnFold) -> None:

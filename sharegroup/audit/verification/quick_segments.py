@@ -42,7 +42,6 @@ def check_segments(rows: pa.Table, context: TableContext) -> Iterator[CheckedSeg
 
     Args:
         rows: all rows of some segments, with their segment, in any order.
-        context: what the rows of other types say.
     """
     if rows.num_rows:
         yield from _Segments(RowColumns(rows), context).checked()

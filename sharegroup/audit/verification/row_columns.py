@@ -137,7 +137,6 @@ class Entries:
     """The entries of a list column, those of a row after those of the row before.
 
     Args:
-        column: the list column.
         order: positions of the rows in it.
     """
 

@@ -53,7 +53,6 @@ def check_chains(rows: Iterable[StateRow], strays: Iterable[StateRow], context: 
         rows: rows of `CHAIN_TYPES`, ordered by group, topic id and partition, those of one share-partition in fold
             order.
         strays: rows without a snapshot; only those of the same share-partitions count.
-        context: what the rows of other types say.
     """
     by_key: dict[tuple[str, str, int], list[StateRow]] = {}
     for stray in strays:
@@ -71,7 +70,6 @@ def check_unknown(
     Args:
         strays: rows without a snapshot.
         known: group, topic id and partition of the share-partitions that have one.
-        context: what the rows of other types say.
     """
     return [_without_snapshot(stray) for stray in strays if context.is_whole and _key(stray) not in known]
 
