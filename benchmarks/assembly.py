@@ -20,12 +20,8 @@ class Population:
     """The members of one loader.
 
     Attributes:
-        group_ids: its groups.
         workers_per_group: members of a group that acquire and acknowledge records.
         idlers_per_group: members of a group that fetch from a topic without records.
-        records_topic: the topic with records.
-        idle_topic: the topic without.
-        records_per_fetch: records that a worker's fetch asks for.
     """
 
     group_ids: tuple[str, ...]

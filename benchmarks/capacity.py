@@ -35,8 +35,6 @@ class Sustained:
         answered_per_s: answers seen in a second, before the end.
         first_backlog: mean backlog in the first tenth of the time.
         last_backlog: mean backlog in the last tenth.
-        p50_ms: median latency.
-        p99_ms: 99th percentile.
     """
 
     offered_per_s: float

@@ -26,8 +26,6 @@ class ChannelSettings:
 
     Attributes:
         log: the log, as `open_log` takes it.
-        request_topic: name of the request topic.
-        response_topic: name of the response topic.
     """
 
     log: str | KafkaConfig
@@ -46,10 +44,7 @@ class NewRequest:
 
     Attributes:
         correlation_id: repeated in the answer.
-        group_id: the group that is asked.
         member_id: the member that asks, and is answered.
-        api_key: kind of the request.
-        body: the request.
     """
 
     correlation_id: int
@@ -73,9 +68,7 @@ class Channel:
     Loaders divide the response partitions among them, so that none reads the answers to the members of others.
 
     Args:
-        settings: where the processor listens.
         number: number of this loader.
-        loader_count: loaders in all.
 
     Raises:
         UnknownTopicError: no processor was ever started on this log.

@@ -83,10 +83,7 @@ def assembled(channel: Channel, topic: str, many: str, count: int, samples: int)
     """Bring so many partitions, members or groups into the state; return the member that works.
 
     Args:
-        channel: to the processor.
-        topic: the topic of all groups.
         many: what there are many of.
-        count: how many.
         samples: records that the member will accept.
     """
     channel.log.append(topic, 0, [NewRecord(None, b"x")] * (samples + WARM_UP + RECORDS_PER_FETCH))

@@ -51,9 +51,7 @@ class Work:
     """The work of the members.
 
     Attributes:
-        members: members of the group.
         work_ms: work on each record.
-        records_per_fetch: records that a fetch asks for.
         warm_up_s: time before what is measured.
         duration_s: time that is measured.
     """

@@ -36,7 +36,6 @@ def peer_rate(
 
     Args:
         members: consumers of the group.
-        partitions: partitions of the topic.
         work_ms: work on each record.
         warm_up_s: time that is not measured, after all have had records or the minute is over.
         duration_s: time that is measured.

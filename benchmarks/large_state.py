@@ -126,7 +126,6 @@ class MemoryWatch:
     """Watches the memory of a processor and its upkeep from a thread.
 
     Attributes:
-        host: the processor.
         peak_bytes: their highest memory together.
         peak_by_program: module or script → its highest memory.
     """

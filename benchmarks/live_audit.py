@@ -51,7 +51,6 @@ class Look(NamedTuple):
     Attributes:
         time_ms: the time; epoch ms.
         commit_id: the last commit whose findings are written.
-        finding_count: findings so far.
     """
 
     time_ms: int

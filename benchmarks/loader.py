@@ -40,7 +40,6 @@ class Loaders:
     """The loader processes of one benchmark.
 
     Args:
-        channel: the processor's log and topics.
         populations: the members of each loader.
     """
 

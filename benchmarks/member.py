@@ -66,9 +66,6 @@ class SimulatedMember:
     """One member of a group.
 
     Attributes:
-        group_id: its group.
-        member_id: its id.
-        topic: the topic that it subscribes to.
         member_epoch: epoch that it last received; 0 before it is in.
         partitions: share-partitions that it was assigned, as (topic id, partition).
         held: records that it has acquired and not acknowledged.

@@ -39,9 +39,7 @@ class Offer:
         warm_up_s: how long requests are sent before that, and not measured.
         start_s: when the warm-up starts, on the monotonic clock.
         seed: the same seed gives the same schedule.
-        window_s: length of a window.
         durable_share: part of the requests that shall have a durable effect.
-        records_per_fetch: records that a fetch asks for.
     """
 
     rate_per_s: float
@@ -66,9 +64,7 @@ class OpenLoop:
     """One run of a loader.
 
     Args:
-        channel: the way to the processor.
         members: members with open sessions.
-        offer: the requests to send.
         emit: receives each window when it is over.
     """
 

@@ -27,7 +27,6 @@ class Load:
     """A load of the benchmark.
 
     Attributes:
-        rate_per_s: requests in a second.
         groups: groups that they are divided among.
         loaders: processes that make them.
         workers: members of a group that fetch and acknowledge.

@@ -27,11 +27,7 @@ _GIBIBYTE = 1024**3
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure with its values of all rounds.
-
-    Attributes:
-        rounds: the figure of each round.
-    """
+    """A figure with its values of all rounds."""
 
     rounds: tuple[Figure, ...]
 

@@ -58,7 +58,6 @@ def run_row(row: Row, folder: Path, more_arguments: Sequence[str] = ()) -> RowRe
     """Run all programs of a row.
 
     Args:
-        row: the row.
         folder: for the output of the programs and their figures; it exists.
         more_arguments: of each program, after those of the row.
 

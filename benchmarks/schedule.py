@@ -24,7 +24,6 @@ class Arrival:
 
     Attributes:
         due_s: when it is due, in seconds after the start.
-        kind: the effect that it shall have.
     """
 
     due_s: float

@@ -71,7 +71,6 @@ class WaitingMembers:
     """Members whose fetches wait for a record.
 
     Args:
-        channel: the way to the processor.
         members: one member of each group, with an open session.
     """
 
