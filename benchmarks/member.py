@@ -131,7 +131,7 @@ class SimulatedMember:
         return self._receive_session(parsed(ShareFetchResponse, answer.body))
 
     def reset_session(self) -> None:
-        """Open the session anew with the next fetch; locks that were held end by time."""
+        """Open a new session with the next fetch; locks that were held end by time."""
         self._session_epoch = INITIAL_EPOCH
         self.held.clear()
 

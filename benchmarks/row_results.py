@@ -129,7 +129,7 @@ class RowResults:
         _replace(self._unfinished, json.dumps([*self.finished_rows(), row]))
 
     def end_run(self) -> None:
-        """Let the next run begin anew."""
+        """Let the next run begin from the first row."""
         self._unfinished.unlink(missing_ok=True)
 
     def _path(self, row: str) -> Path:

@@ -3,8 +3,8 @@
     python -m benchmarks.upkeep_cost --rate 50 --duration 120
 
 Each commit has a marker with answers, and rows of share-partitions that are acquired and accepted in turns. The upkeep
-runs in this process between two commits, so that its CPU, that of the libraries' threads included, can be told from
-that of the appends; no processor runs.
+runs in this process between two commits, so that its CPU, that of the libraries' threads included, can be distinguished
+from that of the appends; no processor runs.
 """
 
 from __future__ import annotations

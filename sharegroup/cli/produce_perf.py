@@ -224,7 +224,7 @@ class _Load:
 
 
 def _random_values(size: int) -> Iterator[bytes]:
-    """Yield values of random letters: pieces of a pool, since making each anew would be the load."""
+    """Yield values of random letters: pieces of a pool, since making all of each would be the load."""
     chosen = random.Random(0)
     pool = "".join(chosen.choices(string.ascii_uppercase, k=max(_POOL_BYTES, 2 * size))).encode()
     while True:

@@ -179,7 +179,7 @@ def follow(broker: str) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], I
 
 
 def _name_of(checkpoint: Path) -> str:
-    """Return the name under which the batches of a checkpoint are written: their numbers begin anew with each."""
+    """Return the name under which the batches of a checkpoint are written: the numbers of each begin from the start."""
     file = checkpoint / "name"
     if not file.exists():
         checkpoint.mkdir(parents=True, exist_ok=True)

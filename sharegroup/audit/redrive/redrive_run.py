@@ -3,9 +3,9 @@
 1. The records are selected, by offset or by their dead-letter records.
 2. The plan is made (`redrive_plan.py`): in place, copies, or left out.
 3. In place: one request for up to `RANGES_PER_REQUEST` ranges, each of which applies whole or not at all.
-4. Copies: each is appended to the partition of its original, with the headers of the original and lineage headers. A
-   copy that is there is not appended again: the partition is read from the time at which its first record was given up.
-   Each batch is appended whole, up to a megabyte at once.
+4. Copies: each is appended to the partition of its original, with the headers of the original and dead-letter headers.
+   A copy that is there is not appended again: the partition is read from the time at which its first record was given
+   up. Each batch is appended whole, up to a megabyte at once.
 
 So a command that was cut short may be repeated. Two that run at the same time may append copies twice.
 """

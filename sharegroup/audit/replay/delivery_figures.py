@@ -59,7 +59,7 @@ class DeliveryFigures:
     _time_counts: Counter[int] = field(default_factory=Counter, repr=False)
 
     def forget_locks(self) -> None:
-        """Begin anew after rows that are not known."""
+        """Begin from the start after rows that are not known."""
         self._states, self._in_flight = {}, 0
 
     def apply(self, row: StateRow) -> None:

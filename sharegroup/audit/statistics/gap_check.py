@@ -35,7 +35,7 @@ def check_gaps(
 ) -> GapCheck:
     """Read the offsets of reported gaps again.
 
-    A record that was there, and was deleted or compacted since, cannot be told from a gap.
+    A record that was there, and was deleted or compacted since, cannot be distinguished from a gap.
 
     Args:
         topic_id: topic id of the gaps.

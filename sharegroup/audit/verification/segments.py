@@ -5,7 +5,7 @@ it have the same. So the rows of a large history are divided without ordering al
 segments: it opens one, and closes the one before, whose fold must equal it.
 
 What one segment cannot show is left to `state_chain`: whether the segments follow each other, and where states begin
-and end. `CheckedSegment.stray` is for it: a row whose segment has no snapshot.
+and end. `CheckedSegment.stray` is for it: an orphan row, whose segment has no snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CheckedSegment:
     """The result of one segment.
 
     Attributes:
-        stray: its first row that no snapshot precedes; None when there is none.
+        stray: its first orphan row, which no snapshot precedes; None when there is none.
     """
 
     transition_count: int
