@@ -30,7 +30,7 @@ _REPORT_INTERVAL = 10_000
 _UPKEEP_COMMITS = 100
 """Commits after which a processor that was started again has its upkeep running."""
 _LONGEST_UPKEEP_S = 600
-_LOOK_S = 1
+_POLL_INTERVAL_S = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,7 +86,7 @@ def await_upkeep(site: Site, quiet_s: float) -> None:
     while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < quiet_s:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{count} commits wait for upkeep after {_LONGEST_UPKEEP_S} s.")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _age_s(path: Path) -> float:

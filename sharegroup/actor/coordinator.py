@@ -182,10 +182,10 @@ class Coordinator:
         self._add_records(self._group.member_ended(parsed(MemberEnded, message.envelope.body).member_id))
 
     def _log_offsets(self, message: LoggedRequest) -> None:
-        for look in parsed(LogOffsets, message.envelope.body).topics:
-            if self._observed_topics.accept(look):
+        for topic in parsed(LogOffsets, message.envelope.body).topics:
+            if self._observed_topics.accept(topic):
                 self._is_changed = True
-                self._add_records(self._group.topic_seen(look.topic, look.topic_id, look.partition_count))
+                self._add_records(self._group.topic_seen(topic.topic, topic.topic_id, topic.partition_count))
 
     def _initialized(self, message: LoggedRequest) -> None:
         body = parsed(ShareGroupStateInitialized, message.envelope.body)
@@ -200,7 +200,7 @@ class Coordinator:
         for record in records:
             # A member may have subscribed to the topic meanwhile.
             if isinstance(record, ShareGroupTopicRemoved):
-                self._observed_topics.look_again(topics[record.topic_id].topic)
+                self._observed_topics.observe_again(topics[record.topic_id].topic)
 
     def _administer(self, message: LoggedRequest) -> None:
         self._add_records(self._administration.take(message.envelope, message.time_ms))

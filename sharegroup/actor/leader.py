@@ -259,11 +259,11 @@ class Leader:
             for topic in topics:
                 keys += self._offsets.merge(topic)
         finally:
-            self._look_at_offsets(keys, message)
+            self._apply_offsets(keys, message)
         led, waiting = self._partitions.has_topic, self._uninitialized.has_topic
         self._offsets.forget_unused((t.topic_id for t in topics), lambda id_: led(id_) or waiting(id_), message.time_ms)
 
-    def _look_at_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
+    def _apply_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
         """Apply the known log offsets of some partitions."""
         self._start(keys, message)
         for key in keys:

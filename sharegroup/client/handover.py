@@ -27,7 +27,7 @@ from sharegroup.state.fold import FoldedGroup, FoldedPartition
 DRAIN_KEY = "share.drain.enable"
 PAUSE_REASON = "moves to Kafka's share groups"
 
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def drain(
     """Let the members finish what is in flight, then pause the group; return what Kafka begins with.
 
     Args:
-        report: called with the state after each look.
+        report: called with the state after each poll.
 
     Raises:
         GroupNotDrainedError: something is still in flight after the time, or the group has no members to finish it.
@@ -99,7 +99,7 @@ def drain(
         if time.monotonic() > deadline_s:
             remedy = f"Try again: it drains on. To stop that, delete its key {DRAIN_KEY}."
             raise _not_drained(group, f"after {timeout_s:g} s", remedy)
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def pause(admin: AdminClient, group_id: str, read: Callable[[], FoldedGroup]) -> list[PartitionHandover]:

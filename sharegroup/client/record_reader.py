@@ -129,7 +129,7 @@ class RecordReader:
             try:
                 of_topic = self._read_topic(topic, topic_id, spans, max_bytes, isolation_level)
             except UnknownTopicError:
-                # One look proves nothing, since the metadata of brokers lags: the processor decides.
+                # One lookup proves nothing, since the metadata of brokers lags: the processor decides.
                 unreadable += [_unread(held, NO_TOPIC) for span in spans.values() for held in span.ranges]
                 continue
             read += of_topic.ranges
@@ -154,7 +154,7 @@ class RecordReader:
                     read.append(self._read_range(held, messages))
                 if held.last_offset >= messages.seen_end:
                     rest.append(held.cut(max(held.first_offset, messages.seen_end), held.last_offset))
-        # Looked at after the reads, not before them: a topic id that still holds now held then, too.
+        # Described after the reads, not before them: a topic id that still holds now held then, too.
         identity = self._identity(topic, topic_id)
         unreadable: list[ReadRange] = []
         for partition, span in spans.items():

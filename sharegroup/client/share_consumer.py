@@ -352,9 +352,9 @@ class ShareConsumer:
                 wanted_count = 1
 
     def _wait_ms(self, deadline_s: float | None) -> int | None:
-        """Return the time to wait for records, ms: until a deadline, or the next look-up of the topics."""
+        """Return the time to wait for records, ms: until a deadline, or the next lookup of the topics."""
         now_s = time.monotonic()
-        waits_ms = [self._subscription.next_look_ms(now_s)]
+        waits_ms = [self._subscription.next_refresh_ms(now_s)]
         if deadline_s is not None:
             waits_ms.append(max(math.ceil((deadline_s - now_s) * 1000), 0))
         return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)

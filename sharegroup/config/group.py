@@ -168,7 +168,7 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
     """Return the configuration of a group: its own values, within the broker's limits, over the broker's defaults.
 
     A value that lies outside of the limits is capped, not refused: it was acceptable when it was set, and the
-    broker's limits have changed since (KIP-1240). As in Kafka, capping looks at each key alone.
+    broker's limits have changed since (KIP-1240). As in Kafka, capping checks each key alone.
 
     Args:
         overrides: the keys that the group has set, dotted, and their values.

@@ -15,7 +15,7 @@ from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
 from sharegroup.core.sorted_keys import SortedKeys
 
-# A look-up in an enumeration takes 60 ns, as long as one in a dictionary.
+# A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 
 _PAST_ALL_OFFSETS = 1 << 63

@@ -41,11 +41,11 @@ _client_logger.addFilter(_is_debugged)
 T = TypeVar("T")
 Key = TypeVar("Key")
 
-LOOK_S = 0.1
+CHECK_INTERVAL_S = 0.1
 """Interval at which a blocked operation checks whether the log was closed or refuses the client."""
 
 _FIRST_ATTEMPT_S = 1.0
-"""Time of the first attempt of a look; each further one takes twice as long."""
+"""Time of the first attempt of a request that changes nothing; each further one takes twice as long."""
 _LIST_TIMEOUT_S = 5.0
 
 _COMMON = {
@@ -62,7 +62,7 @@ _ADMIN: Mapping[str, object] = {
     # such client takes a core, and gets no newer metadata meanwhile (librdkafka 2.16).
     "enable.sparse.connections": False,
 }
-_LOOKER: Mapping[str, object] = {
+_READER: Mapping[str, object] = {
     **_ADMIN,
     # A broker that does not answer is asked again and again until its connection ends: after a minute by default.
     "socket.timeout.ms": 3_000,
@@ -90,8 +90,8 @@ class KafkaClients:
         self._process_id = os.getpid()
         self._admin_connection = Connection()
         self._admin = self._administrator(_ADMIN)
-        self._looker = self._admin
-        """The client of looks, which change nothing: another one once a look has got no answer."""
+        self._reader = self._admin
+        """The client of requests that change nothing: another one once a request has got no response."""
 
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
         """Return a new consumer that belongs to no group."""
@@ -144,7 +144,7 @@ class KafkaClients:
         start: Callable[[AdminClient, Sequence[Key], float], Mapping[Key, Future[Any]]],
         timeout_ms: int | None = None,
     ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
-        """Return the results of the parts of a look, a request that changes nothing, and the errors of the other parts.
+        """Return the results of the parts of a request that changes nothing, and the errors of the other parts.
 
         A broker that does not answer this client holds it up for some seconds, while others do.
 
@@ -164,10 +164,10 @@ class KafkaClients:
         intervals = pauses()
         attempt_s = _FIRST_ATTEMPT_S
         while waiting:
-            looker = self._looker
-            futures = start(looker, waiting, max(min(attempt_s, deadline - time.monotonic()), LOOK_S))
+            reader = self._reader
+            futures = start(reader, waiting, max(min(attempt_s, deadline - time.monotonic()), CHECK_INTERVAL_S))
             attempt_s *= 2
-            self._wait_for_all(action, looker, futures, deadline)
+            self._wait_for_all(action, reader, futures, deadline)
             for key, future in futures.items():
                 failure = future.exception() if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 if failure is None:
@@ -177,8 +177,8 @@ class KafkaClients:
                 else:
                     raise failure
             waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
-            if looker is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
-                self._looker = self._administrator(_LOOKER)
+            if reader is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
+                self._reader = self._administrator(_READER)
             pause_s = next(intervals)
             if time.monotonic() + pause_s > deadline:
                 break
@@ -195,7 +195,7 @@ class KafkaClients:
         """Return the names of all topics, Kafka's own included."""
 
         def listed(deadline: float) -> list[str]:
-            remaining_s = max(deadline - time.monotonic(), LOOK_S)
+            remaining_s = max(deadline - time.monotonic(), CHECK_INTERVAL_S)
             return list(self._admin.list_topics(timeout=min(remaining_s, _LIST_TIMEOUT_S)).topics)
 
         return self._retried("list the topics", listed)
@@ -263,13 +263,13 @@ class KafkaClients:
         return self._made(lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, own)
 
     def _wait_for_all(
-        self, action: str, looker: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
+        self, action: str, reader: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
     ) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
-        refresh = MetadataRefresh(looker)
-        while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
+        refresh = MetadataRefresh(reader)
+        while wait_for(futures.values(), min(CHECK_INTERVAL_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client reports connection errors only when it is polled.
-            looker.poll(0)
+            reader.poll(0)
             self.check_usable()
             refresh.refresh_if_due()
             if self._admin_connection.refusal is not None:
@@ -281,7 +281,7 @@ class KafkaClients:
         refresh = MetadataRefresh(self._admin)
         while True:
             try:
-                return future.result(LOOK_S)
+                return future.result(CHECK_INTERVAL_S)
             except FutureTimeoutError:
                 self._admin.poll(0)
                 refresh.refresh_if_due()

@@ -60,7 +60,7 @@ class ShareGroupStatePartitionMetadata(Message):
     type: Literal["ShareGroupStatePartitionMetadata"] = "ShareGroupStatePartitionMetadata"
     topic: str = Field(description="Topic name.")
     topic_id: str = Field(description="Topic id.")
-    partition_count: int = Field(default=0, description="Partitions that the topic had when it was last looked at.")
+    partition_count: int = Field(default=0, description="Partitions that the topic had in its last observation.")
     initializing: list[int] = Field(default_factory=list, description="Partitions, ascending.")
     initialized: list[int] = Field(default_factory=list, description="Partitions, ascending.")
     deleting: list[int] = Field(default_factory=list, description="Partitions, ascending: all of the topic, or none.")

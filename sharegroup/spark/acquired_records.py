@@ -21,7 +21,7 @@ from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.session import check_kafka_source
 
 MAX_READS = 8
-"""Most spans of one partition: each is a read of its own, with a look-up in the cluster and a task."""
+"""Most spans of one partition: each is a read of its own, with a lookup in the cluster and a task."""
 SKIPPED_OFFSETS = 10_000
 """The largest gap between two ranges that is read along with them."""
 

@@ -23,7 +23,7 @@ _NO_ANSWER = "the partition does not answer"
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
     """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
 
-    Ranges of a topic that was deleted, or created again, are returned unread: one look proves nothing, since the
+    Ranges of a topic that was deleted, or created again, are returned unread: one lookup proves nothing, since the
     metadata of brokers lags, and the processor decides. So are those of a partition that does not answer for some
     seconds, as one without a leader. That takes a pause, for they may be acquired again at once.
 

@@ -111,7 +111,7 @@ class LiveAuditor:
         )
 
     def serve(self, stop: threading.Event, *, once: bool = False) -> None:
-        """Follow the table until `stop` is set; with `once` until all commits have been looked at.
+        """Follow the table until `stop` is set; with `once` until all commits have been checked.
 
         Raises:
             SparkEndedError: the query or the session ended.

@@ -152,8 +152,8 @@ def state_at(source: RowSource, point: Point, selection: Selection) -> FoldedSta
 def groups_at(source: RowSource, point: Point, selection: Selection) -> FoldedState:
     """Return the groups at a point without their share-partitions.
 
-    A group is in it until it is removed. That its share-partitions have ended by then needs no look at them: the
-    coordinator removes a group when they have.
+    A group is in it until it is removed. That its share-partitions have ended by then needs no check: the coordinator
+    removes a group when they have.
 
     Raises:
         StateTableError: a row contradicts the rows before it.
@@ -174,7 +174,7 @@ def _groups_at(source: RowSource, point: Point, selection: Selection) -> tuple[F
 
 
 def decisive_rows(point: Point, selection: Selection) -> RowFilter:
-    """Return the filter of the rows that decide the state at a point; `decides` looks closer."""
+    """Return the filter of the rows that decide the state at a point; `decides` checks each of them."""
     return replace(
         selection.row_filter(),
         record_types=CHANGE_TYPES,

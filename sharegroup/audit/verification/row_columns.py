@@ -31,7 +31,7 @@ _UNKNOWN = -1
 
 
 class UnansweredError(Exception):
-    """The columns have values that only a look at each row can judge."""
+    """The columns have values that can be checked row by row only."""
 
 
 class RowColumns:
