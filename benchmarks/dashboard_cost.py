@@ -154,8 +154,8 @@ def _poll(url: str, over: threading.Event) -> None:
 
 
 def _asked(url: str) -> dict[str, list[dict[str, str]]]:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        document: dict[str, list[dict[str, str]]] = json.load(answer)
+    with urllib.request.urlopen(url, timeout=60) as response:
+        document: dict[str, list[dict[str, str]]] = json.load(response)
         return document
 
 

@@ -172,8 +172,8 @@ def _await_first(auditor: subprocess.Popen[bytes]) -> None:
 def _sample() -> Sample | None:
     """The auditor's metrics; None when it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics", timeout=5) as response:
+            text = response.read().decode()
     except OSError:
         return None
     now_ms = time.time_ns() // 1_000_000

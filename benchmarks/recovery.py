@@ -6,7 +6,7 @@ Two processors on one log: the member of one accepts record by record, each ackn
 upkeep runs; the member of the other one accepts one record. The first is killed and started again at once: it reads
 what the upkeep, which rests between its rounds, has not yet merged. Once the table has been quiet for a minute, so that
 it has, and has cleaned up the log, each is killed and started again in turns. Recovery is from the new process's first
-step, after its imports, to the first answer.
+step, after its imports, to the first response.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Request → response: the latency of requests that come at random times, from when each is due to its answer.
+"""Request → response: the latency of requests that come at random times, from when each is due to its response.
 
     python -m benchmarks.round_trip --log local --load idle
 

@@ -1,4 +1,4 @@
-"""The open-loop schedule: requests fall due at random times, however late the answers to earlier ones are."""
+"""The open-loop schedule: requests fall due at random times, however late the responses to earlier ones are."""
 
 from __future__ import annotations
 
