@@ -6,7 +6,7 @@ administrators continue. `protocol/internal_messages.py` lists the sender of eac
 
 A message is applied at its append time. Heartbeats are answered at the end of the cut, when the cut's assignment is
 made; members whose assignment changed without a heartbeat in the cut get it without a request. The cost of a cut grows
-with its changes: heartbeats without a change produce answers only.
+with its changes: heartbeats without a change produce responses only.
 """
 
 from __future__ import annotations
@@ -209,9 +209,9 @@ class Coordinator:
         deadline_ms = self._administration.next_deadline_ms
         if deadline_ms is None or not (self._is_changed or deadline_ms <= now_ms):
             return
-        records, answers = self._administration.advance(self._observed_topics.seen, now_ms)
+        records, responses = self._administration.advance(self._observed_topics.seen, now_ms)
         self._add_records(records)
-        for waiting, body in answers:
+        for waiting, body in responses:
             self._respond(waiting.reply_partition, waiting.api_key, waiting.correlation_id, waiting.member_id, body)
 
     def _alter_config(self, message: LoggedRequest) -> None:

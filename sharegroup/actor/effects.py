@@ -25,10 +25,10 @@ class Persist(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Address of an answer, and of the request that it answers.
+    """Address of a response, and of the request that it answers.
 
     Attributes:
-        partition: of the response log; negative when no answer is asked for.
+        partition: of the response log; negative when no response is asked for.
         correlation_id: of the request; -1 without a request.
     """
 
@@ -58,7 +58,7 @@ class Respond(NamedTuple):
 
 
 def address_of(envelope: RequestEnvelope) -> Address:
-    """Return the address of the answer to a request."""
+    """Return the address of the response to a request."""
     return Address(
         envelope.reply_partition, envelope.api_key, envelope.correlation_id, envelope.group_id, envelope.member_id
     )

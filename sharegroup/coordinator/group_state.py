@@ -147,7 +147,7 @@ class GroupState:
 
     @property
     def is_gone(self) -> bool:
-        """True if no state has to be kept: the group is dead, and no administrator waits for an answer."""
+        """True if no state has to be kept: the group is dead, and no administrator waits for a response."""
         return self.is_dead and not self.waiting_requests
 
     @property

@@ -171,7 +171,7 @@ class ShareCoordinatorShard:
         return persisted, [self._record(key, known, update, now_ms)]
 
     def read_summary(self, key: SharePartitionKey) -> ShareSnapshot:
-        """Return the state for administrators (key 87); Kafka's answer leaves the batches out."""
+        """Return the state for administrators (key 87); Kafka's response leaves the batches out."""
         _check_key(key)
         self._check_exists(key)
         known = self._states.get(key)

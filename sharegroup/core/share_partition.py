@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
-from sharegroup.core.acquisition import AcquireRequest, answer_ranges, chosen_runs, fresh_run
+from sharegroup.core.acquisition import AcquireRequest, chosen_runs, fresh_run, response_ranges
 from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import Cause, RecordState, outcome_of
@@ -114,7 +114,7 @@ class SharePartition:
         self._runs.make_available(now_ms)
         chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
         records = self.take(request.member_id, chosen, limits, now_ms)
-        return answer_ranges(records, request), records
+        return response_ranges(records, request), records
 
     def take(
         self, member_id: str, chosen: Sequence[Run], limits: SharePartitionLimits, now_ms: int

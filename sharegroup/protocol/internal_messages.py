@@ -164,8 +164,8 @@ class MemberEnded(Message):
 class ProcessorStarted(Message):
     """Takeover by a processor: older ones stop before they apply later messages, and members reopen their sessions.
 
-    It is appended to every partition of the request log before any message is applied. Then it is appended, as an
-    answer without request and with correlation id -1, to every partition of the response log. The leader epoch is the
+    It is appended to every partition of the request log before any message is applied. Then it is appended, as a
+    response without request and with correlation id -1, to every partition of the response log. The leader epoch is the
     envelope's.
     """
 
