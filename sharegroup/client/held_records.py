@@ -235,7 +235,7 @@ class HeldLocks:
         self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
 
     def acknowledged(self, acknowledgements: Iterable[Acknowledgement], is_refused: bool) -> None:
-        """Handle the answer to acknowledgements.
+        """Handle the response to acknowledgements.
 
         A renewed record stays locked, and one whose renewal was refused until its lock ends; any other one does not.
         """

@@ -232,13 +232,13 @@ def topics_with(added: Iterable[PartitionKey], acknowledgements: Iterable[Acknow
     return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
 
 
-def acknowledge_error(answer: PartitionResponse | None) -> ApiError | None:
+def acknowledge_error(response: PartitionResponse | None) -> ApiError | None:
     """Return the error of a partition's acknowledgements; None is success."""
-    if answer is not None:
-        if answer.acknowledge_error_code:
-            return api_error(answer.acknowledge_error_code, answer.acknowledge_error_message)
-        if answer.is_acknowledged:
+    if response is not None:
+        if response.acknowledge_error_code:
+            return api_error(response.acknowledge_error_code, response.acknowledge_error_message)
+        if response.is_acknowledged:
             return None
-        if answer.error_code:
-            return api_error(answer.error_code, answer.error_message)
-    return UnknownServerError("The answer has no outcome of the acknowledgements.")
+        if response.error_code:
+            return api_error(response.error_code, response.error_message)
+    return UnknownServerError("The response has no outcome of the acknowledgements.")

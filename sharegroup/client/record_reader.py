@@ -31,7 +31,7 @@ MISSING_REASONS = {
 NO_TOPIC = "the topic does not exist, or was created again"
 """Reason why ranges are returned unread."""
 _NO_LEADER = "the partition has no leader"
-_NO_ANSWER = "the leader of the partition does not answer"
+_NO_RESPONSE = "the leader of the partition does not answer"
 
 _LARGEST_HOLE = 1_000
 """Offsets between two ranges that are read with them and dropped: other members hold them."""
@@ -163,7 +163,7 @@ class RecordReader:
             if partition in identity.leaderless:
                 unreadable += [_unread(held, _NO_LEADER) for held in span.ranges]
             elif len(silent) == len(spans):
-                unreadable += [_unread(held, _NO_ANSWER) for held in span.ranges]
+                unreadable += [_unread(held, _NO_RESPONSE) for held in span.ranges]
             else:
                 rest += span.ranges
         return Chunk(read, tuple(rest), unreadable)

@@ -201,7 +201,7 @@ class ShareConsumer:
                 return {}
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
-            # In this order no answer is missed: what is answered now, or while the callback runs, is no success yet.
+            # In this order no response is missed: what is answered now, or while the callback runs, is no success yet.
             unanswered = self._member.unanswered_partitions()
             results += self._member.take_results()
             self._settle(results)
