@@ -157,7 +157,7 @@ def timeout_option(command: Command) -> Command:
         type=click.IntRange(min=1),
         default=10_000,
         show_default=True,
-        help="How long to wait for the processor's answer, in ms.",
+        help="How long to wait for the processor's response, in ms.",
     )(command)
 
 

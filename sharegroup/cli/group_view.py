@@ -47,12 +47,12 @@ def read_groups(site: Site, log: Log, timeout_ms: int, read: Callable[[GroupSour
     Reading the state table costs the processor nothing, and works while none runs.
 
     Args:
-        timeout_ms: how long to wait for an answer of the processor.
+        timeout_ms: how long to wait for a response of the processor.
         read: reads from a source; it may be called twice.
 
     Raises:
         StateTableError: neither the state table nor a processor can be read.
-        RequestTimedOutError: there is no state table, and no answer came in time.
+        RequestTimedOutError: there is no state table, and no response came in time.
         UnknownTopicError: there is no state table, and no processor was ever started on this log.
     """
     unreadable: StateTableError | None = None

@@ -200,7 +200,7 @@ def import_group(
         group_id: the group, which must have no members.
         states: (topic, partition) → its state.
         config: the group's own configuration there; the other keys stay as they are.
-        timeout_s: how long to wait for each answer of the processor.
+        timeout_s: how long to wait for each response of the processor.
 
     Raises:
         NonEmptyGroupError: the group has members; the configuration was not changed.

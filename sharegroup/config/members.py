@@ -116,8 +116,8 @@ class ShareConsumerConfig(Config):
     )
     default_api_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=60_000,
-        description="Time after which a call without a timeout of its own gives up, and acknowledgements without an "
-        "answer have failed, in ms.",
+        description="Time after which a call without a timeout of its own gives up, and acknowledgements without a "
+        "response have failed, in ms.",
     )
 
     @model_validator(mode="after")

@@ -70,7 +70,7 @@ _READER: Mapping[str, object] = {
 
 
 class KafkaClients:
-    """Makes clients, and waits for their answers; any thread may use it.
+    """Makes clients, and waits for their responses; any thread may use it.
 
     Args:
         timeout_ms: how long an operation retries while Kafka cannot be reached.
@@ -157,7 +157,7 @@ class KafkaClients:
             LogError: the log is closed, or it refuses the client.
         """
         deadline = self.deadline() if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        answers: dict[Key, Any] = {}
+        results: dict[Key, Any] = {}
         errors: dict[Key, KafkaError] = {}
         waiting = list(keys)
         self._admin_connection.reset()
@@ -171,12 +171,12 @@ class KafkaClients:
             for key, future in futures.items():
                 failure = future.exception() if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 if failure is None:
-                    answers[key] = future.result()
+                    results[key] = future.result()
                 elif isinstance(failure, KafkaException):
                     errors[key] = kafka_error(failure)
                 else:
                     raise failure
-            waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
+            waiting = [key for key in waiting if key not in results and is_transient(errors[key])]
             if reader is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
                 self._reader = self._administrator(_READER)
             pause_s = next(intervals)
@@ -186,8 +186,8 @@ class KafkaClients:
                 if timeout_ms is None:
                     self._tell_outage(action, self._admin_connection, deadline)
                 self.wait(pause_s)
-        failed = {key: error for key, error in errors.items() if key not in answers}
-        return answers, {
+        failed = {key: error for key, error in errors.items() if key not in results}
+        return results, {
             key: self.error(action, error, self._admin_connection, timeout_ms) for key, error in failed.items()
         }
 
@@ -212,7 +212,7 @@ class KafkaClients:
     def error(
         self, action: str, error: KafkaError, connection: Connection, timeout_ms: int | None = None
     ) -> ShareGroupError:
-        """Translate an error of Kafka; without an answer, include the timeout and the connection error.
+        """Translate an error of Kafka; without a response, include the timeout and the connection error.
 
         Args:
             action: the action, after "cannot".
@@ -221,13 +221,13 @@ class KafkaClients:
         """
         cause = connection.cause_of(error) if is_transient(error) else error
         text = self._config.without_secrets(cause.str())
-        # A broker's own answer has a code above 0.
+        # A broker's own response has a code above 0.
         if cause is not error or (is_transient(error) and error.code() < 0):
             text = f"no answer{self._within(timeout_ms)}; {text}"
         return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
 
     def timed_out(self, action: str) -> ShareGroupError:
-        """Return the error of an administrative request that got no usable answer in time."""
+        """Return the error of an administrative request that got no usable response in time."""
         return self.error(action, KafkaError(KafkaError._TIMED_OUT), self._admin_connection)
 
     def _within(self, timeout_ms: int | None) -> str:

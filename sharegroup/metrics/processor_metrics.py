@@ -42,7 +42,7 @@ from sharegroup.protocol.share_fetch import ShareFetchResponse
 OBSERVATION = "sharegroup"
 """Name of the observed metrics in the progress of the streaming query."""
 
-ANSWER_COUNTERS = (
+RESPONSE_COUNTERS = (
     TOTAL_SHARE_FETCH_REQUESTS,
     FAILED_SHARE_FETCH_REQUESTS,
     EXPIRED_SHARE_FETCHES,
@@ -59,13 +59,13 @@ class AnswerMetrics:
         self._registry = registry
         self._sessions: dict[str, ShareSessionsCounted] = {}
         self._lock = threading.Lock()
-        registry.add(Increment(metric, (), 0) for metric in ANSWER_COUNTERS)
+        registry.add(Increment(metric, (), 0) for metric in RESPONSE_COUNTERS)
         registry.add_gauges(self._gauges)
 
     def published(self, effects: Iterable[Effect]) -> None:
         """Update from the effects of a published commit."""
         effects = list(effects)
-        self._registry.add(answer_increments(effects))
+        self._registry.add(response_increments(effects))
         with self._lock:
             for effect in effects:
                 if isinstance(effect, ShareSessionsCounted):
@@ -82,8 +82,8 @@ class AnswerMetrics:
         ]
 
 
-def answer_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
-    """Return what the answers of a commit add to the counters."""
+def response_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
+    """Return what the responses of a commit add to the counters."""
     for effect in effects:
         match effect:
             case Respond():
@@ -93,8 +93,8 @@ def answer_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
                 yield Increment(EXPIRED_SHARE_FETCHES, (), effect.expired_fetch_count)
 
 
-def _increments(answer: Respond) -> Iterator[Increment]:
-    api_key, body = answer.address.api_key, answer.body
+def _increments(response: Respond) -> Iterator[Increment]:
+    api_key, body = response.address.api_key, response.body
     if api_key not in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE) or not isinstance(body, ErrorResponse):
         return
     topics = body.responses if isinstance(body, ShareFetchResponse) else ()
@@ -184,11 +184,11 @@ class LoopFigures:
 
     messages: int = _count("Messages of the request log that were applied.")
     commits: int = _count("Commits to the state table.")
-    answers: int = _count("Answers that were published.")
+    answers: int = _count("Responses that were published.")
     take_ms: float = _time_ms("Age of the first message of each cut when the cut was taken, added up.")
     apply_ms: float = _time_ms("Time spent in applying messages.")
     commit_ms: float = _time_ms("Time spent in commits to the state table.")
-    publish_ms: float = _time_ms("Time spent in publishing answers and internal messages.")
+    publish_ms: float = _time_ms("Time spent in publishing responses and internal messages.")
     cuts: int = _count("Cuts that were applied: messages that were taken together.")
     undecodable_messages: int = _count("Messages that could not be read, and did not name whom to answer.")
     unanswerable_responses: int = _count("Responses to a partition that the response log does not have.")

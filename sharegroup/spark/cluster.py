@@ -178,12 +178,12 @@ def _executor_loads(spark: SparkSession, class_name: str) -> bool:
     loads = f"reflect('org.apache.spark.util.Utils', 'classIsLoadable', '{class_name}')"
     try:
         # A task computes it, since it is not deterministic for Spark.
-        (answer,) = spark.range(0, 1, 1, 1).selectExpr(loads, "id").collect()
+        (row,) = spark.range(0, 1, 1, 1).selectExpr(loads, "id").collect()
     except PySparkException as error:
         # A platform may forbid it; what is missing then is seen by the first range.
         logger.info(Event("executors_not_checked", reason=_first_line(error)))
         return True
-    return bool(answer[0] == "true")
+    return bool(row[0] == "true")
 
 
 def _import_failure(spark: SparkSession, module: str) -> str:

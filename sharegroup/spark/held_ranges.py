@@ -17,7 +17,7 @@ from sharegroup.logs.port import Log, PartitionOffsets
 
 _UNREADABLE_PAUSE_S = 0.5
 _OFFSETS_TIMEOUT_MS = 5_000
-_NO_ANSWER = "the partition does not answer"
+_NO_RESPONSE = "the partition does not answer"
 
 
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
@@ -34,7 +34,7 @@ def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[Held
     topics = _existing_topics(log, ranges)
     unreadable = unread((held for held in ranges if held.topic_id not in topics), NO_TOPIC)
     existing = [held for held in ranges if held.topic_id in topics]
-    unreadable += unread((held for held in existing if held.partition not in topics[held.topic_id]), _NO_ANSWER)
+    unreadable += unread((held for held in existing if held.partition not in topics[held.topic_id]), _NO_RESPONSE)
     if unreadable:
         threading.Event().wait(_UNREADABLE_PAUSE_S)
     readable: list[HeldRange] = []

@@ -129,7 +129,7 @@ class LockRenewals:
             return overdue
 
     def settle(self, results: Sequence[Acknowledged]) -> None:
-        """Handle the answers to acknowledgements: locks whose renewal was refused are not renewed any more.
+        """Handle the responses to acknowledgements: locks whose renewal was refused are not renewed any more.
 
         Waiting records without a lock are dropped: they will be delivered again.
         """

@@ -2,7 +2,7 @@
 
 The function of a batch returns when the batch's duration is over, its ranges are applied and published, and messages
 beyond them are published, too, so that Spark starts the next batch at once; for a second it also waits until no member
-waits for an answer (`micro_batch`). While no messages arrive it stays in the loop. The loop makes no call to the JVM:
+waits for a response (`micro_batch`). While no messages arrive it stays in the loop. The loop makes no call to the JVM:
 the batch's ranges are read by a Spark job beside it, and another thread watches the query, since `query.stop()` does
 not end a Python function.
 
@@ -93,7 +93,7 @@ class MicroBatch:
         # 4. Messages beyond them are published, too: Spark starts the next batch at once.
         if not any(end > self._ends.get(partition, 0) for partition, end in published.items()):
             return False
-        # 5. For a second: no member waits for an answer.
+        # 5. For a second: no member waits for a response.
         return self._processor.is_quiet or elapsed_s > self._duration_s + _QUIET_WAIT_S
 
     def _read_ranges(self) -> None:

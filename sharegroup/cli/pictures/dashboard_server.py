@@ -86,7 +86,7 @@ class DashboardServer:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that leaves during an answer is no error.
+        # A browser that leaves during a response is no error.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

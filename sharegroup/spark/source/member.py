@@ -32,7 +32,7 @@ from sharegroup.spark.source.query_options import SourceOptions
 
 logger = logging.getLogger("sharegroup.spark.source")
 
-_ANSWER_TIMEOUT_MS = 10_000
+_RESPONSE_TIMEOUT_MS = 10_000
 _CLOSE_TIMEOUT_MS = 5_000
 _PREDECESSOR_TIMEOUT_S = 10.0
 """Longer than it takes a member to leave."""
@@ -166,9 +166,9 @@ class SourceMember:
         self.acknowledge_batch(last)
         with self._lock:
             self._activate(batch)
-            # 2. Renew the locks of the active one, and wait for the answers: they show which records are still held.
+            # 2. Renew the locks of the active one, and wait for the responses: they show which records are still held.
             self._renew()
-            for result in self.group_member.flush(_ANSWER_TIMEOUT_MS):
+            for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS):
                 if result.error is not None:
                     self._handle_lost_locks(result, result.error)
 
@@ -193,7 +193,7 @@ class SourceMember:
         # 1. Stop renewals.
         self._closed.set()
         self._thread.join()
-        # 2. Leave. The restarted query repeats acknowledgements without an answer, so it needs their folders.
+        # 2. Leave. The restarted query repeats acknowledgements without a response, so it needs their folders.
         results = self.group_member.close(_CLOSE_TIMEOUT_MS, keeps_locks=self._active_batch is not None)
         is_unanswered = any(isinstance(result.error, RequestTimedOutError) for result in results)
         if is_unanswered:
@@ -270,7 +270,7 @@ class SourceMember:
 
     def _log_repetition(self, batch: AcquiredOffset) -> None:
         """Log how a repeated acknowledgement was answered; it is refused if the earlier process had sent it."""
-        refused = [result for result in self.group_member.flush(_ANSWER_TIMEOUT_MS) if result.error is not None]
+        refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
 
 
