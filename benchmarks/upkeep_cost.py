@@ -101,8 +101,8 @@ def commits() -> Iterator[list[StateRow]]:
         for _ in range(_ROWS_PER_COMMIT):
             rows.append(_row(led[turn % len(led)], turn, now_ms))
             turn += 1
-        answers = [OutboxAnswer(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
-        marker = CommitMarkerPayload(end_offsets={0: turn}, answers=answers)
+        responses = [OutboxAnswer(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
+        marker = CommitMarkerPayload(end_offsets={0: turn}, answers=responses)
         yield [
             StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=now_ms, payload=marker.model_dump(mode="json")),
             *rows,

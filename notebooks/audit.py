@@ -156,7 +156,7 @@ for row in transitions.groupBy("t.cause").agg(record_count.alias("records")).ord
 # MAGIC ## Verify
 # MAGIC
 # MAGIC First the table against its own history, then against the request log: each request is applied again, and must
-# MAGIC give the same rows and answers.
+# MAGIC give the same rows and responses.
 
 # COMMAND ----------
 

@@ -126,7 +126,7 @@ def as_of(source: RowSource, at: str, selection: Selection, now_ms: int | None =
 
 
 def state_at(source: RowSource, point: Point, selection: Selection) -> FoldedState:
-    """Return the state at a point, without the members' last requests, which no answer is made from.
+    """Return the state at a point, without the members' last requests, which no document shows.
 
     Raises:
         StateTableError: a row contradicts the rows before it.

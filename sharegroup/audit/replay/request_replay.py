@@ -3,7 +3,7 @@
 Each leader epoch begins with the folded state at the last marker before it, without share sessions and parked fetches;
 the time of its partitions begins at its announcement. From there on an actor's output depends on the messages and on
 the cuts with their times alone, and the markers have both. So a replay needs no clock, and makes the same rows and
-answers, commit by commit.
+responses, commit by commit.
 
 A stretch cannot be replayed where its messages were deleted, or a part of it is not in the log (`Gap`): the share
 sessions that they opened are not known, so the next takeover is the next beginning. The same holds for a group from
