@@ -67,9 +67,6 @@ class Channel:
 
     Loaders divide the response partitions among them, so that none reads the responses to the members of others.
 
-    Args:
-        number: number of this loader.
-
     Raises:
         UnknownTopicError: no processor was ever started on this log.
     """

@@ -37,8 +37,6 @@ def await_quiet(
 
     Args:
         load: returns the load; None reads the machine's.
-        longest_s: how long to wait.
-        interval_s: time from one poll to the next.
 
     Raises:
         BusyMachineError: it did not become so low in time.

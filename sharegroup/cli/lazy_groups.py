@@ -25,9 +25,7 @@ class LazyGroup(click.Group):
     """A group of commands in the order of their definition, then of lazy ones.
 
     Args:
-        help: the text of `--help`.
         lazy: name → command of another module.
-        epilog: the text after the list of commands.
     """
 
     def __init__(

@@ -109,7 +109,6 @@ class Window:
 
     Attributes:
         started_s: its beginning, by the monotonic clock.
-        ended_s: its end.
         latencies_ms: latency in whole tenths of a millisecond → records.
     """
 

@@ -45,7 +45,6 @@ class Member:
         subscribed_topic_names: topics, sorted.
         member_epoch: epoch of its assignment; 0 until it has one.
         previous_member_epoch: the epoch before, still accepted in heartbeats.
-        assignment: the partitions that it may fetch from.
         client_host: host that the client runs on, "" when unknown.
         may_return: True if its locks end by time only, however long it is silent.
     """

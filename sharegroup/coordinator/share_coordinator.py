@@ -39,7 +39,6 @@ class SnapshotEpochs(NamedTuple):
 
     Attributes:
         snapshot_epoch: number of the last snapshot, from 0; -1 before the first.
-        updates_since_snapshot: updates since the last snapshot.
     """
 
     snapshot_epoch: int = -1

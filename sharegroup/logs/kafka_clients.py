@@ -321,7 +321,6 @@ class ClientPool(Generic[Client]):
 
     Args:
         clients: creates the log's clients; checks that it is open.
-        make: creates one more pooled client.
     """
 
     def __init__(self, clients: KafkaClients, make: Callable[[], Client]) -> None:

@@ -72,7 +72,6 @@ class ShareUpdate:
         snapshot_epoch: that of the last snapshot.
         leader_epoch: epoch of the share-partition's leader; -1 leaves it as it is.
         start_offset: the SPSO; -1 leaves it as it is.
-        delivery_complete_count: finished records at or above the SPSO.
         state_batches: those that changed.
     """
 
@@ -88,7 +87,6 @@ class ShareStateRecord:
     """A record of the topic; without a value it deletes the state.
 
     Attributes:
-        value: its state, or what changed of it.
         unknown_tagged_fields: tagged fields of a later release of Kafka.
         is_early: True if Kafka 4.0 wrote it, without times and with other bytes.
     """

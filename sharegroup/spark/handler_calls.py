@@ -56,7 +56,6 @@ class Outcome:
         acknowledgements: acknowledgements of all its records.
         error: the first exception of the handler, if any.
         is_broken: True if the handler fails for a cause that no record has.
-        call_count: number of calls of the handler.
     """
 
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
@@ -168,7 +167,6 @@ class HandlerCalls:
     Args:
         log_address: path or address of the embedded log, or the Kafka cluster.
         bisects: call a failed handler again with halves of its records (`worker.bisect.on.error`).
-        event: creates log events of the worker.
     """
 
     def __init__(

@@ -28,7 +28,6 @@ class MinuteRow:
         deliveries: records acquired; each delivery counts.
         redeliveries: those of them that had been delivered before.
         released: records released by their members.
-        lock_timeouts: records whose locks ended.
         returned: records that went back since their session closed, or their member was silent or ended.
         unread: records returned unread, which takes the delivery back.
         gaps: offsets without a record.

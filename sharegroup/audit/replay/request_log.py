@@ -58,7 +58,6 @@ class RequestLog:
 
         Args:
             start_offset: where the processor began; it announced itself at this offset or later.
-            leader_epoch: epoch of the processor.
         """
         start = max(start_offset, self.start_offset(partition))
         while start < self._ends.get(partition, 0):

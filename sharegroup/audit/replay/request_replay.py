@@ -101,7 +101,6 @@ class ReplayedCommit:
     Attributes:
         outputs: what the actors made of its cuts, in order.
         left_out: groups that cannot be replayed since a commit of this leader epoch.
-        message_count: messages applied.
         group_epoch_floor: the highest group epoch of any removed group, by the replay.
         message_times_ms: request partition → time of its last applied message, by the replay.
     """

@@ -32,7 +32,6 @@ class LockBar:
         start_ms: when the first one began; epoch ms.
         end_ms: when the last one ended; epoch ms.
         lock_count: ranges of records that were locked.
-        record_count: records that were locked.
         label: topic, partition and offsets of the first one.
     """
 

@@ -35,11 +35,7 @@ class LastTransition(NamedTuple):
 
 
 class PoisonRecords:
-    """The records with the highest delivery counts so far, in bounded memory.
-
-    Args:
-        max_ranges: ranges of records to keep.
-    """
+    """The records with the highest delivery counts so far, in bounded memory."""
 
     def __init__(self, max_ranges: int = MAX_POISON_RECORDS) -> None:
         self._max_ranges = max_ranges

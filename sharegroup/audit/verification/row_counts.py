@@ -206,11 +206,7 @@ class RowCounts:
 
 
 class _Bounds:
-    """The bounds that markers set for the rows of their commits, as columns by commit and request partition.
-
-    Args:
-        partitions: request partitions of the rows.
-    """
+    """The bounds that markers set for the rows of their commits, as columns by commit and request partition."""
 
     def __init__(self, commits: Sequence[Commit], partitions: Sequence[int]) -> None:
         befores = [commit.before or BEGINNING for commit in commits]
