@@ -1,8 +1,8 @@
 """A group's move to Kafka's own share groups: what they continue with, and how nothing is delivered again.
 
 A broker's share group can be given a start offset for each share-partition, and nothing else (KIP-932,
-AlterShareGroupOffsets). What is finished above the start offset would be delivered again, and delivery counts begin at
-0. So the group is drained first:
+AlterShareGroupOffsets). Records that are finished above the start offset would be delivered again, and delivery counts
+begin at 0. So the group is drained first:
 
 1. `share.drain.enable` is set: members finish what is in flight, and get nothing new.
 2. Once nothing is finished above any start offset, nothing is locked, and no record waits for its dead letter, the

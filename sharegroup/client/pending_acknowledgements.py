@@ -1,7 +1,8 @@
 """Acknowledgements: of a record and of a range of offsets, those that wait to be sent, and their wire form.
 
-Those that wait are runs of offsets: of two for one offset the later counts. A share-partition takes all of a request or
-none, so those that were refused together can be sent again in groups, each with another request.
+Waiting acknowledgements are runs of offsets; of two acknowledgements of one offset the later counts. A share-partition
+takes all acknowledgements of a request or none. So those that were refused together can be sent again in groups, each
+with another request.
 """
 
 from __future__ import annotations

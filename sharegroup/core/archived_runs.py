@@ -1,6 +1,6 @@
 """Redrive: archived records at or above the share-partition start offset (SPSO) become available again.
 
-Kafka has nothing like it: there a record that is archived stays so. Below the SPSO no state is left; there a record can
+Kafka has no redrive: an archived record stays archived there. Below the SPSO no state is left, so a record there can
 only be delivered again as a new one.
 """
 

@@ -1,8 +1,8 @@
 """The byte encoding of Kafka's generated messages, driven by tables of fields (KIP-482, "Unsigned varints", "Tags").
 
 A message is a `Struct`: named fields with types, in the order in which they are written. In the *flexible* encoding
-lengths are unsigned varints, one too high so that 0 can mean null, and every struct ends with its tagged fields. In
-the older encoding strings have an int16 length and nothing is tagged.
+a length n is the unsigned varint n + 1, so that 0 can mean null, and every struct ends with its tagged fields. In the
+older encoding strings have an int16 length and nothing is tagged.
 
 A tagged field that is not in the table is of a later release: its bytes are kept, and written again.
 """

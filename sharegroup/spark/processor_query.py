@@ -1,10 +1,10 @@
 """The streaming query that hosts a processor: `foreachBatch` runs the loop, and a micro-batch is a checkpoint interval.
 
-The function of a batch returns when the batch's duration is over, its ranges are applied and published, and messages
-beyond them are published, too, so that Spark starts the next batch at once; for a second it also waits until no member
-waits for a response (`micro_batch`). While no messages arrive it stays in the loop. The loop makes no call to the JVM:
-the batch's ranges are read by a Spark job beside it, and another thread watches the query, since `query.stop()` does
-not end a Python function.
+The function of a batch returns when all of this holds: the batch's duration is over, its ranges are applied and
+published, and messages beyond them are published, too, so that Spark starts the next batch at once. For a second it
+also waits until no member waits for a response (`micro_batch`). While no messages arrive it stays in the loop. The loop
+makes no call to the JVM: the batch's ranges are read by a Spark job beside it, and another thread watches the query,
+since `query.stop()` does not end a Python function.
 
 Spark takes seconds until its first batch: it starts a session, and Python processes for the stream, and compiles plans.
 Members do not wait for that: from the takeover to the first batch the loop runs on a thread of its own.

@@ -152,8 +152,8 @@ def state_at(source: RowSource, point: Point, selection: Selection) -> FoldedSta
 def groups_at(source: RowSource, point: Point, selection: Selection) -> FoldedState:
     """Return the groups at a point without their share-partitions.
 
-    A group is in it until it is removed. That its share-partitions have ended by then needs no check: the coordinator
-    removes a group when they have.
+    A group is in it until it is removed. The coordinator removes a group after its share-partitions have ended, so this
+    needs no check.
 
     Raises:
         StateTableError: a row contradicts the rows before it.

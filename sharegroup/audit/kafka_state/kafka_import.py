@@ -1,7 +1,7 @@
 """The history of a Kafka cluster's share groups as rows of a state table, so that every audit works on it.
 
-Each record is a row, in the order of `KafkaHistory`; its number takes the role of the offset in the request log. What
-Kafka stores is less than what a processor stores, so the rows say what they can:
+Each record is a row, in the order of `KafkaHistory`; its number takes the role of the offset in the request log. Kafka
+stores less than a processor, so the rows have what follows from its records:
 
 - Kafka stores the states that acknowledgements and ended locks lead to. A row has transitions for what changed of them,
   all with cause `imported`: who held a record, from when and until when, and why it changed is not known, and no

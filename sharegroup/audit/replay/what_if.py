@@ -1,8 +1,8 @@
 """`what-if`: the request log, replayed under other limits.
 
 The replay is an open loop: every request comes at the time at which it came, since what a member would have done
-instead is not known. An acknowledgement applies where its member holds the record in the replay. The rest of what was
-acknowledged is undecided, and its share says how far the figures can be trusted.
+instead is not known. An acknowledgement applies where its member holds the record in the replay. All other acknowledged
+records are undecided, and their share says how far the figures can be trusted.
 
 A lock that ends at another time than it did is ended by a Tick of the replay, where no message of the log comes soon.
 """

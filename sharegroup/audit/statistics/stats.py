@@ -1,7 +1,7 @@
-"""Statistics of groups, from all that the table can answer about.
+"""Statistics of groups, from all of the history that the table has.
 
-Share-partitions are followed one by one, and their figures put together: memory grows with what is in flight and with
-the answer, not with the history, and Spark follows several share-partitions at once.
+Share-partitions are followed one by one, and their figures put together: memory grows with the records in flight and
+with the result, not with the history, and Spark follows several share-partitions at once.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The columns of a row name its segment (`SegmentKey`): each ShareSnapshot has the
 it have the same. So the rows of a large history are divided without ordering all of them. A ShareSnapshot is in two
 segments: it opens one, and closes the one before, whose fold must equal it.
 
-What one segment cannot show is left to `state_chain`: whether the segments follow each other, and where states begin
-and end. `CheckedSegment.stray` is for it: an orphan row, whose segment has no snapshot.
+`state_chain` checks what one segment cannot show: whether the segments follow each other, and where states begin and
+end. `CheckedSegment.stray` is for it: an orphan row, whose segment has no snapshot.
 """
 
 from __future__ import annotations
