@@ -20,12 +20,8 @@ class Population:
     """The members of one loader.
 
     Attributes:
-        group_ids: its groups.
         workers_per_group: members of a group that acquire and acknowledge records.
         idlers_per_group: members of a group that fetch from a topic without records.
-        records_topic: the topic with records.
-        idle_topic: the topic without.
-        records_per_fetch: records that a worker's fetch asks for.
     """
 
     group_ids: tuple[str, ...]
@@ -90,9 +86,9 @@ def start_at_earliest(channel: Channel, group_ids: Sequence[str]) -> None:
         NewRequest(channel.next_correlation_id(), group_id, administrator, ApiKey.INCREMENTAL_ALTER_CONFIGS, body)
         for group_id in group_ids
     ]
-    for answer in channel.call_all(requests, _ASSEMBLY_TIMEOUT_S).values():
-        if answer.envelope.body.get("error_code"):
-            raise RuntimeError(f"A group cannot be configured: {answer.envelope.body}.")
+    for response in channel.call_all(requests, _ASSEMBLY_TIMEOUT_S).values():
+        if response.envelope.body.get("error_code"):
+            raise RuntimeError(f"A group cannot be configured: {response.envelope.body}.")
 
 
 def join(channel: Channel, members: Sequence[SimulatedMember]) -> None:
@@ -105,24 +101,24 @@ def join(channel: Channel, members: Sequence[SimulatedMember]) -> None:
         channel.send([numbered(channel, member.heartbeat()) for member in outside])
         pause_ends_s = time.monotonic() + _RETRY_PAUSE_S
         while (remaining_s := pause_ends_s - time.monotonic()) > 0:
-            for answer in channel.receive(int(1_000 * remaining_s) + 1):
+            for response in channel.receive(int(1_000 * remaining_s) + 1):
                 # A pushed assignment has no request.
-                if answer.envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
-                    by_id[answer.envelope.member_id].receive(answer.envelope)
+                if response.envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
+                    by_id[response.envelope.member_id].receive(response.envelope)
 
 
 def open_sessions(channel: Channel, members: Sequence[SimulatedMember], max_records: int) -> None:
-    """Fetch until each member had an answer without an error."""
+    """Fetch until each member had a response without an error."""
     give_up_s = time.monotonic() + _ASSEMBLY_TIMEOUT_S
     closed = list(members)
     while closed:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{len(closed)} of {len(members)} members have no share session.")
         requests = {(new := numbered(channel, member.fetch(max_records))).correlation_id: new for member in closed}
-        answers = channel.call_all(list(requests.values()), _ASSEMBLY_TIMEOUT_S)
+        responses = channel.call_all(list(requests.values()), _ASSEMBLY_TIMEOUT_S)
         failed = []
         for correlation_id, member in zip(requests, closed, strict=True):
-            if member.receive(answers[correlation_id].envelope).error_codes:
+            if member.receive(responses[correlation_id].envelope).error_codes:
                 member.reset_session()
                 failed.append(member)
         closed = failed

@@ -29,7 +29,6 @@ class BenchmarkBroker(KafkaBroker):
     """A broker with settings of its own, on a JVM as Kafka starts it: brokers of tests optimise nothing.
 
     Args:
-        folder: for its data.
         settings: its configuration beside that of all brokers of tests.
     """
 
@@ -49,7 +48,6 @@ def add_broker_arguments(parser: argparse.ArgumentParser, rounds: int | None = 3
     """Add the arguments of all programs on a broker.
 
     Args:
-        parser: of the program.
         rounds: default of `--rounds`; None is a program without.
     """
     if rounds is not None:
@@ -66,7 +64,6 @@ def open_broker(
 
     Args:
         options: of a parser with `add_broker_arguments`.
-        settings: configuration of the broker.
     """
     check_load(options.any_load)
     with TemporaryDirectory(prefix="benchmark-", dir=options.folder) as name:
@@ -79,7 +76,6 @@ def site_on(broker: KafkaBroker, folder: Path, values: Mapping[str, object] | No
     """A site of a processor on a broker, with topics of its own.
 
     Args:
-        broker: the broker.
         folder: for the state table and the checkpoint; made when it is missing.
         values: configuration beside the defaults.
     """
@@ -114,8 +110,6 @@ def fill(broker: KafkaBroker, topic: str, record_counts: Mapping[int, int], valu
     """Produce records as a Java producer does, all partitions in turn until each has its number.
 
     Args:
-        broker: where the topic is.
-        topic: its name.
         record_counts: partition → its records.
         values: those of the records, in their order; more than there are records.
     """

@@ -32,11 +32,9 @@ class Sustained:
 
     Attributes:
         offered_per_s: requests that fell due in a second.
-        answered_per_s: answers seen in a second, before the end.
+        answered_per_s: responses seen in a second, before the end.
         first_backlog: mean backlog in the first tenth of the time.
         last_backlog: mean backlog in the last tenth.
-        p50_ms: median latency.
-        p99_ms: 99th percentile.
     """
 
     offered_per_s: float
@@ -48,7 +46,7 @@ class Sustained:
 
     @property
     def is_sustained(self) -> bool:
-        """True if the backlog does not grow and answers come in time."""
+        """True if the backlog does not grow and responses come in time."""
         # A tenth of a second's requests is what lies on the way to and from the processor.
         bound = 1.5 * self.first_backlog + 0.1 * self.offered_per_s
         is_level = self.last_backlog <= bound and self.answered_per_s >= 0.98 * self.offered_per_s
@@ -107,7 +105,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
 
 
 def outcome_of(windows: Sequence[Window], duration_s: float) -> Sustained:
-    """Come from windows, the last of which has the answers after the end, to an outcome."""
+    """Come from windows, the last of which has the responses after the end, to an outcome."""
     in_time = windows[:-1]
     tenth = max(1, len(in_time) // 10)
     latencies_ms = merged(windows).latencies_ms

@@ -1,4 +1,4 @@
-"""The channel from simulated members to the processor: one follower receives the answers to all of them."""
+"""The channel from simulated members to the processor: one follower receives the responses to all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
 
-_ANSWERS_PER_TAKE = 10_000
+_RESPONSES_PER_TAKE = 10_000
 _BYTES_PER_TAKE = 16 * 1024 * 1024
 
 
@@ -26,8 +26,6 @@ class ChannelSettings:
 
     Attributes:
         log: the log, as `open_log` takes it.
-        request_topic: name of the request topic.
-        response_topic: name of the response topic.
     """
 
     log: str | KafkaConfig
@@ -45,11 +43,8 @@ class NewRequest:
     """A request to send.
 
     Attributes:
-        correlation_id: repeated in the answer.
-        group_id: the group that is asked.
+        correlation_id: repeated in the response.
         member_id: the member that asks, and is answered.
-        api_key: kind of the request.
-        body: the request.
     """
 
     correlation_id: int
@@ -60,22 +55,17 @@ class NewRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenAnswer:
-    """An answer, and when it was seen, on the monotonic clock in seconds."""
+class SeenResponse:
+    """A response, and when it was seen, on the monotonic clock in seconds."""
 
     seen_s: float
     envelope: ResponseEnvelope
 
 
 class Channel:
-    """Sends requests of many members, and receives the answers; one thread may send while another one receives.
+    """Sends requests of many members, and receives the responses; one thread may send while another one receives.
 
-    Loaders divide the response partitions among them, so that none reads the answers to the members of others.
-
-    Args:
-        settings: where the processor listens.
-        number: number of this loader.
-        loader_count: loaders in all.
+    Loaders divide the response partitions among them, so that none reads the responses to the members of others.
 
     Raises:
         UnknownTopicError: no processor was ever started on this log.
@@ -95,7 +85,7 @@ class Channel:
         self._follower = self.log.follow(settings.response_topic, positions)
 
     def new_member_id(self) -> str:
-        """Draw the id of a member whose answers this channel receives."""
+        """Draw the id of a member whose responses this channel receives."""
         while True:
             member_id = new_topic_id()
             if partition_for(member_id, self._response_partition_count) in self._response_partitions:
@@ -128,38 +118,38 @@ class Channel:
             ]
         )
 
-    def receive(self, timeout_ms: int) -> list[SeenAnswer]:
-        """Wait for answers, and return those to this channel's members and those to everybody."""
-        records = self._follower.take(_ANSWERS_PER_TAKE, _BYTES_PER_TAKE, timeout_ms)
+    def receive(self, timeout_ms: int) -> list[SeenResponse]:
+        """Wait for responses, and return those to this channel's members and those to everybody."""
+        records = self._follower.take(_RESPONSES_PER_TAKE, _BYTES_PER_TAKE, timeout_ms)
         seen_s = time.monotonic()
         return [
-            SeenAnswer(seen_s, decoded_response(record.value))
+            SeenResponse(seen_s, decoded_response(record.value))
             for record in records
             if not record.key or record.key in self._member_ids
         ]
 
     def call(self, new: NewRequest, timeout_s: float = 60) -> ResponseEnvelope:
-        """Send one request and wait for its answer; other answers are dropped."""
+        """Send one request and wait for its response; other responses are dropped."""
         return self.call_all([new], timeout_s)[new.correlation_id].envelope
 
-    def call_all(self, requests: Sequence[NewRequest], timeout_s: float = 60) -> Mapping[int, SeenAnswer]:
-        """Send requests and wait for the answers to all of them, by correlation id.
+    def call_all(self, requests: Sequence[NewRequest], timeout_s: float = 60) -> Mapping[int, SeenResponse]:
+        """Send requests and wait for the responses to all of them, by correlation id.
 
         Raises:
             TimeoutError: some were not answered in time.
         """
         awaited = {new.correlation_id for new in requests}
-        answers: dict[int, SeenAnswer] = {}
+        responses: dict[int, SeenResponse] = {}
         self.send(requests)
         give_up_s = time.monotonic() + timeout_s
-        while len(answers) < len(awaited):
+        while len(responses) < len(awaited):
             remaining_s = give_up_s - time.monotonic()
             if remaining_s <= 0:
-                raise TimeoutError(f"{len(awaited) - len(answers)} of {len(awaited)} requests have no answer.")
-            for answer in self.receive(int(1_000 * min(remaining_s, 1)) + 1):
-                if answer.envelope.correlation_id in awaited:
-                    answers.setdefault(answer.envelope.correlation_id, answer)
-        return answers
+                raise TimeoutError(f"{len(awaited) - len(responses)} of {len(awaited)} requests have no response.")
+            for response in self.receive(int(1_000 * min(remaining_s, 1)) + 1):
+                if response.envelope.correlation_id in awaited:
+                    responses.setdefault(response.envelope.correlation_id, response)
+        return responses
 
     def wake(self) -> None:
         """Let the `receive` at hand return."""

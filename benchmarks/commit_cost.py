@@ -3,7 +3,7 @@
     python -m benchmarks.commit_cost --many partitions --count 10000
 
 Two processors on one log take turns; one has many of them, the other one few. A member accepts one record at a time and
-waits for the answer; only its share-partition has records, all others are state that no commit needs.
+waits for the response; only its share-partition has records, all others are state that no commit needs.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ def assembled(channel: Channel, topic: str, many: str, count: int, samples: int)
     """Bring so many partitions, members or groups into the state; return the member that works.
 
     Args:
-        channel: to the processor.
-        topic: the topic of all groups.
         many: what there are many of.
-        count: how many.
         samples: records that the member will accept.
     """
     channel.log.append(topic, 0, [NewRecord(None, b"x")] * (samples + WARM_UP + RECORDS_PER_FETCH))
@@ -106,7 +103,7 @@ def assembled(channel: Channel, topic: str, many: str, count: int, samples: int)
 
 
 def acknowledge_one(channel: Channel, member: SimulatedMember) -> float:
-    """Milliseconds from the acknowledgement of one record to its answer; fetches records before, if none is held.
+    """Milliseconds from the acknowledgement of one record to its response; fetches records before, if none is held.
 
     Raises:
         RuntimeError: there are no records, or the acknowledgement failed.
@@ -119,10 +116,10 @@ def acknowledge_one(channel: Channel, member: SimulatedMember) -> float:
             raise RuntimeError(f"The fetch of group {member.group_id} failed: errors {errors}.")
     new = numbered(channel, member.acknowledge(1))
     sent_s = time.monotonic()
-    answer = channel.call_all([new])[new.correlation_id]
-    if errors := member.receive(answer.envelope).error_codes:
+    response = channel.call_all([new])[new.correlation_id]
+    if errors := member.receive(response.envelope).error_codes:
         raise RuntimeError(f"The acknowledgement of group {member.group_id} failed: errors {errors}.")
-    return 1_000 * (answer.seen_s - sent_s)
+    return 1_000 * (response.seen_s - sent_s)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def _figures(name: str, results: dict[bool, Measured]) -> Iterator[Figure]:
 
 @contextmanager
 def _dashboard(site: Site) -> Iterator[subprocess.Popen[str]]:
-    """The dashboard until the context ends, with somebody who looks at it."""
+    """The dashboard until the context ends, with a browser that polls it."""
     program = "from sharegroup.cli.main import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "dashboard", "--port", "0", "--output", "json", *site.flags],
@@ -134,18 +134,18 @@ def _dashboard(site: Site) -> Iterator[subprocess.Popen[str]]:
             if not line:
                 raise RuntimeError("The dashboard ended at its start.")
             document += line
-        looker = threading.Thread(target=_look, args=(json.loads(document)["url"], over), daemon=True)
-        looker.start()
+        poller = threading.Thread(target=_poll, args=(json.loads(document)["url"], over), daemon=True)
+        poller.start()
         yield process
         over.set()
-        looker.join()
+        poller.join()
     finally:
         over.set()
         process.send_signal(signal.SIGTERM)
         process.wait()
 
 
-def _look(url: str, over: threading.Event) -> None:
+def _poll(url: str, over: threading.Event) -> None:
     """Ask as the page does."""
     while not over.wait(_ASK_INTERVAL_S):
         groups = _asked(f"{url}groups")["groups"]
@@ -154,8 +154,8 @@ def _look(url: str, over: threading.Event) -> None:
 
 
 def _asked(url: str) -> dict[str, list[dict[str, str]]]:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        document: dict[str, list[dict[str, str]]] = json.load(answer)
+    with urllib.request.urlopen(url, timeout=60) as response:
+        document: dict[str, list[dict[str, str]]] = json.load(response)
         return document
 
 

@@ -1,4 +1,4 @@
-"""The time from the launch of a processor's process to its first answer, for a request that waits already.
+"""The time from the launch of a processor's process to its first response, for a request that waits already.
 
     python -m benchmarks.first_answer --host spark --samples 5
 

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
 
 
 def _offer(options: argparse.Namespace, others: Loaders, one: Loaders, one_per_s: float, seed: int) -> Window:
-    """Offer both loads at once; return the others' answers."""
+    """Offer both loads at once; return the windows of the others."""
     share_per_s = options.rate / options.groups
 
     def offer(loaders: Loaders, rate_per_s: float) -> Window:

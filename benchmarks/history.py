@@ -54,8 +54,6 @@ class History:
 
     Attributes:
         row_count: rows, markers included.
-        transition_count: transitions.
-        commit_count: commits.
     """
 
     row_count: int
@@ -67,7 +65,6 @@ def write_history(path: str, transition_count: int, partition_count: int, rows_p
     """Write a new table with a history.
 
     Args:
-        path: its folder.
         transition_count: transitions, about.
         partition_count: share-partitions, which have the same number of rows.
         rows_per_commit: rows of a commit, about.

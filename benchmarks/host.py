@@ -45,7 +45,6 @@ class ProcessorHost:
 
     Args:
         kind: `plain`, a Python process without Spark, or `spark`, the job.
-        site: where its log and its table are.
         name: of its files, which tells several on one site apart.
         flags: further flags of its program.
     """

@@ -33,9 +33,6 @@ class Sizes:
 
     Attributes:
         table_files: data files of the state table, those of earlier versions included.
-        table_bytes: their bytes.
-        table_log_files: files of the state table's log.
-        log_bytes: bytes of the embedded log.
         memory_bytes: memory of processor and upkeep.
     """
 

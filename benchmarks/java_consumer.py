@@ -36,7 +36,6 @@ class JavaRun:
     """The report of the tool.
 
     Attributes:
-        records: records that it took.
         progress: the records by time, from the first report with records to the end.
     """
 
@@ -61,10 +60,6 @@ def take_by_java(
     """Let one Java share consumer of a new group take the topic.
 
     Args:
-        bootstrap_servers: the broker's address.
-        topic: its name.
-        record_count: records of the topic.
-        config: configuration of the consumer.
         interval_ms: time from one report of its progress to the next.
 
     Raises:

@@ -51,9 +51,7 @@ class Work:
     """The work of the members.
 
     Attributes:
-        members: members of the group.
         work_ms: work on each record.
-        records_per_fetch: records that a fetch asks for.
         warm_up_s: time before what is measured.
         duration_s: time that is measured.
     """
@@ -197,14 +195,14 @@ class _Members:
             if requests := [*self._fetches(now_s), *self._due_heartbeats(now_s)]:
                 self._channel.send(requests)
             wake_s = min(self._ends_s, self._heartbeats[0][0], *(due[0] for due in self._due[:1]))
-            for answer in self._channel.receive(max(1, int(1_000 * (wake_s - time.monotonic())))):
-                if answer.envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
-                    if (member := self._by_id.get(answer.envelope.member_id)) is not None:
-                        member.receive(answer.envelope)
-                elif (member := self._outstanding.pop(answer.envelope.correlation_id, None)) is not None:
-                    failed = bool(member.receive(answer.envelope).error_codes)
+            for response in self._channel.receive(max(1, int(1_000 * (wake_s - time.monotonic())))):
+                if response.envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
+                    if (member := self._by_id.get(response.envelope.member_id)) is not None:
+                        member.receive(response.envelope)
+                elif (member := self._outstanding.pop(response.envelope.correlation_id, None)) is not None:
+                    failed = bool(member.receive(response.envelope).error_codes)
                     work_s = _held_records(member) * self._work.work_ms / 1_000
-                    due_s = answer.seen_s + (_RETRY_S if failed and not work_s else work_s)
+                    due_s = response.seen_s + (_RETRY_S if failed and not work_s else work_s)
                     heappush(self._due, (due_s, next(self._numbers), member))
         return self._worked
 

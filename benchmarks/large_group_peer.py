@@ -35,8 +35,6 @@ def peer_rate(
     Consumers that had no records after a minute do not keep the others from being measured.
 
     Args:
-        members: consumers of the group.
-        partitions: partitions of the topic.
         work_ms: work on each record.
         warm_up_s: time that is not measured, after all have had records or the minute is over.
         duration_s: time that is measured.

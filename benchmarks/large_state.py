@@ -4,7 +4,7 @@
 
 100 groups with 1,000 share-partitions each get requests at random times while the table's upkeep runs. Then the
 processor is killed and started again. A silence is a time in which requests wait and nobody is answered; recovery is
-from the new process's first step, after its imports, to the first answer.
+from the new process's first step, after its imports, to the first response.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.window import Window, longest_silence_s, merged
 SILENCE_TARGET_S = 0.3
 RECOVERY_TARGET_S = 10.0
 MEMORY_TARGET_GB = 2.0
-_ANSWER_TIMEOUT_S = 300
+_RESPONSE_TIMEOUT_S = 300
 _SAMPLE_INTERVAL_S = 2.0
 
 
@@ -86,7 +86,7 @@ class Recovery:
     """How long a recovery took, in seconds.
 
     Attributes:
-        from_launch_s: from the start of the new process to the first answer.
+        from_launch_s: from the start of the new process to the first response.
         from_first_step_s: from its first step after the imports; None when the host does not tell it.
     """
 
@@ -101,7 +101,7 @@ class Recovery:
 
 
 def measured_recovery(host: ProcessorHost, site: Site) -> Recovery:
-    """Kill the processor, let a request wait, start the processor again, and wait for the answer."""
+    """Kill the processor, let a request wait, start the processor again, and wait for the response."""
     channel = Channel(site.channel)
     host.kill()
     member = SimulatedMember("group-0", channel.new_member_id(), RECORDS_TOPIC)
@@ -109,16 +109,16 @@ def measured_recovery(host: ProcessorHost, site: Site) -> Recovery:
     channel.send([new])
     launched_s = time.monotonic()
     host.start()
-    give_up_s = launched_s + _ANSWER_TIMEOUT_S
+    give_up_s = launched_s + _RESPONSE_TIMEOUT_S
     while time.monotonic() < give_up_s:
         host.check()
-        for answer in channel.receive(1_000):
-            if answer.envelope.correlation_id == new.correlation_id:
+        for response in channel.receive(1_000):
+            if response.envelope.correlation_id == new.correlation_id:
                 channel.close()
                 begun_s = next((e.time_s for e in reversed(host.events()) if e.event == "begun"), None)
-                print(f"recovery: {answer.seen_s - launched_s:.2f} s from the launch", flush=True)
-                return Recovery(answer.seen_s - launched_s, None if begun_s is None else answer.seen_s - begun_s)
-    raise TimeoutError(f"The restarted processor did not answer within {_ANSWER_TIMEOUT_S} s.")
+                print(f"recovery: {response.seen_s - launched_s:.2f} s from the launch", flush=True)
+                return Recovery(response.seen_s - launched_s, None if begun_s is None else response.seen_s - begun_s)
+    raise TimeoutError(f"The restarted processor did not answer within {_RESPONSE_TIMEOUT_S} s.")
 
 
 @dataclass
@@ -126,7 +126,6 @@ class MemoryWatch:
     """Watches the memory of a processor and its upkeep from a thread.
 
     Attributes:
-        host: the processor.
         peak_bytes: their highest memory together.
         peak_by_program: module or script → its highest memory.
     """

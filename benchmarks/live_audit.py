@@ -3,9 +3,9 @@
     python -m benchmarks.live_audit --rate 1000 --duration 120
 
 The auditor is its job, with a JVM of its own. Its lag is the age of the oldest commit whose findings are not written,
-looked at twice a second. The latencies of the requests show what it takes from the processor on this machine. With
-`--late 60` it starts when requests have come for a minute: `recovery` is the time from its first batch until its lag is
-below the target for the first time, and the lag counts from then on.
+read twice a second. The latencies of the requests show what it takes from the processor on this machine. With `--late
+60` it starts when requests have come for a minute: `recovery` is the time from its first batch until its lag is below
+the target for the first time, and the lag counts from then on.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from sharegroup.state.reader import StateTableReader
 LAG_TARGET_S = 10.0
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 _PORT = 9_471
-_LOOK_INTERVAL_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _START_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 60
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """The auditor at one time.
 
     Attributes:
         time_ms: the time; epoch ms.
         commit_id: the last commit whose findings are written.
-        finding_count: findings so far.
     """
 
     time_ms: int
@@ -91,25 +90,25 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
             _await_first(auditor)
             began_s = time.monotonic()
             before = cpu_by_pid_s(session_pids(auditor.pid))
-            looks: list[Look] = []
+            samples: list[Sample] = []
             offered = offered or load()
             while not offered.done():
-                looks += filter(None, [_look()])
-                wait([offered], _LOOK_INTERVAL_S)
+                samples += filter(None, [_sample()])
+                wait([offered], _POLL_INTERVAL_S)
             cpu_s = used_s(before, cpu_by_pid_s(session_pids(auditor.pid)))
             wall_s = time.monotonic() - began_s
     windows = offered.result()
-    lags_s = _lags_s(site, looks)
+    lags_s = _lags_s(site, samples)
     recovered = next((n for n, lag_s in enumerate(lags_s) if lag_s < LAG_TARGET_S), len(lags_s) - 1)
     latencies_ms = merged(windows).latencies_ms
     name = f"live_audit.{options.log}.{options.rate:g}"
     return [
-        Figure(f"{name}.recovery", (looks[recovered].time_ms - looks[0].time_ms) / 1_000, "s"),
+        Figure(f"{name}.recovery", (samples[recovered].time_ms - samples[0].time_ms) / 1_000, "s"),
         Figure(f"{name}.lag_p50", percentile(lags_s[recovered:], 50), "s"),
         Figure(f"{name}.lag_p99", percentile(lags_s[recovered:], 99), "s", LAG_TARGET_S),
         Figure(f"{name}.lag_max", max(lags_s[recovered:]), "s"),
-        Figure(f"{name}.findings", max(look.finding_count for look in looks), "findings", 0),
-        Figure(f"{name}.commits", looks[-1].commit_id - looks[0].commit_id, "commits"),
+        Figure(f"{name}.findings", max(sample.finding_count for sample in samples), "findings", 0),
+        Figure(f"{name}.commits", samples[-1].commit_id - samples[0].commit_id, "commits"),
         Figure(f"{name}.cpu", 100 * cpu_s / wall_s, "% of a core"),
         Figure(f"{name}.answers_p50", percentile(latencies_ms, 50), "ms"),
         Figure(f"{name}.answers_p99", percentile(latencies_ms, 99), "ms"),
@@ -163,31 +162,31 @@ def _await_first(auditor: subprocess.Popen[bytes]) -> None:
     """Wait for the first batch of the auditor."""
     give_up_s = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < give_up_s and auditor.poll() is None:
-        look = _look()
-        if look is not None and look.commit_id > 0:
+        sample = _sample()
+        if sample is not None and sample.commit_id > 0:
             return
-        time.sleep(_LOOK_INTERVAL_S)
+        time.sleep(_POLL_INTERVAL_S)
     raise TimeoutError(f"The auditor wrote nothing within {_START_TIMEOUT_S} s.")
 
 
-def _look() -> Look | None:
+def _sample() -> Sample | None:
     """The auditor's metrics; None when it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics", timeout=5) as response:
+            text = response.read().decode()
     except OSError:
         return None
     now_ms = time.time_ns() // 1_000_000
     values = re.findall(r"^(\w+)(?:{[^}]*})? ([0-9.e+]+)$", text, re.MULTILINE)
     commit_id = next((int(float(value)) for name, value in values if name == COMMIT_ID), 0)
-    return Look(now_ms, commit_id, sum(int(float(value)) for name, value in values if name == FINDINGS))
+    return Sample(now_ms, commit_id, sum(int(float(value)) for name, value in values if name == FINDINGS))
 
 
-def _lags_s(site: Site, looks: Sequence[Look]) -> list[float]:
-    """The age of the oldest commit that was not looked at, at each look."""
+def _lags_s(site: Site, samples: Sequence[Sample]) -> list[float]:
+    """The age of the oldest commit that was not checked, at each sample."""
     markers = StateTableReader(str(site.table)).rows([RecordType.COMMIT_MARKER])
     times_ms = {marker.commit_id: marker.time_ms for marker in markers}
-    return [max(look.time_ms - times_ms.get(look.commit_id + 1, look.time_ms), 0) / 1_000 for look in looks]
+    return [max(sample.time_ms - times_ms.get(sample.commit_id + 1, sample.time_ms), 0) / 1_000 for sample in samples]
 
 
 if __name__ == "__main__":

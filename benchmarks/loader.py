@@ -40,7 +40,6 @@ class Loaders:
     """The loader processes of one benchmark.
 
     Args:
-        channel: the processor's log and topics.
         populations: the members of each loader.
     """
 
@@ -86,7 +85,7 @@ class Loaders:
     ) -> Iterator[Window]:
         """Offer a load with all loaders, and yield the windows of all of them, merged.
 
-        The warm-up is no window; the last window has the answers that came after the end.
+        The warm-up is no window; the last window has the responses that came after the end.
         """
         offer = Offer(
             rate_per_s=rate_per_s / len(self._connections),

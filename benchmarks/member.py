@@ -66,9 +66,6 @@ class SimulatedMember:
     """One member of a group.
 
     Attributes:
-        group_id: its group.
-        member_id: its id.
-        topic: the topic that it subscribes to.
         member_epoch: epoch that it last received; 0 before it is in.
         partitions: share-partitions that it was assigned, as (topic id, partition).
         held: records that it has acquired and not acknowledged.
@@ -127,14 +124,14 @@ class SimulatedMember:
             return self.acknowledge()
         return self.fetch(max_records)
 
-    def receive(self, answer: ResponseEnvelope) -> Outcome:
-        """Take an answer, or an assignment that was pushed."""
-        if answer.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
-            return self._receive_heartbeat(parsed(ShareGroupHeartbeatResponse, answer.body))
-        return self._receive_session(parsed(ShareFetchResponse, answer.body))
+    def receive(self, response: ResponseEnvelope) -> Outcome:
+        """Take a response, or an assignment that was pushed."""
+        if response.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
+            return self._receive_heartbeat(parsed(ShareGroupHeartbeatResponse, response.body))
+        return self._receive_session(parsed(ShareFetchResponse, response.body))
 
     def reset_session(self) -> None:
-        """Open the session anew with the next fetch; locks that were held end by time."""
+        """Open a new session with the next fetch; locks that were held end by time."""
         self._session_epoch = INITIAL_EPOCH
         self.held.clear()
 
@@ -158,22 +155,22 @@ class SimulatedMember:
             for held in self._take(max_records)
         ]
 
-    def _receive_heartbeat(self, answer: ShareGroupHeartbeatResponse) -> Outcome:
-        if answer.error_code:
+    def _receive_heartbeat(self, response: ShareGroupHeartbeatResponse) -> Outcome:
+        if response.error_code:
             self.member_epoch = JOIN_EPOCH
-            return Outcome(error_codes=(answer.error_code,))
-        self.member_epoch = answer.member_epoch
-        if answer.assignment is not None:
-            self.partitions = [(topic.topic_id, index) for topic in answer.assignment for index in topic.partitions]
+            return Outcome(error_codes=(response.error_code,))
+        self.member_epoch = response.member_epoch
+        if response.assignment is not None:
+            self.partitions = [(topic.topic_id, index) for topic in response.assignment for index in topic.partitions]
         return Outcome()
 
-    def _receive_session(self, answer: ShareFetchResponse) -> Outcome:
-        if answer.error_code:
+    def _receive_session(self, response: ShareFetchResponse) -> Outcome:
+        if response.error_code:
             self.reset_session()
-            return Outcome(error_codes=(answer.error_code,))
+            return Outcome(error_codes=(response.error_code,))
         is_durable = False
         errors: list[int] = []
-        for topic in answer.responses:
+        for topic in response.responses:
             for partition in topic.partitions:
                 errors += [code for code in (partition.error_code, partition.acknowledge_error_code) if code]
                 is_durable |= partition.is_acknowledged and not partition.acknowledge_error_code

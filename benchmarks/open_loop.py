@@ -1,4 +1,4 @@
-"""The open loop of one loader: sends each request when it is due, and times its answer from then.
+"""The open loop of one loader: sends each request when it is due, and times its response from then.
 
 A request is sent by a member that has none outstanding. While no such member is there, or while an append takes its
 time, the request waits, and its waiting counts. The caller's thread sends, and one more receives.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 
 from benchmarks.assembly import Members, numbered
-from benchmarks.channel import Channel, NewRequest, SeenAnswer
+from benchmarks.channel import Channel, NewRequest, SeenResponse
 from benchmarks.member import MemberRequest, SimulatedMember
 from benchmarks.schedule import Arrival, RequestKind, arrivals
 from benchmarks.window import Window
@@ -24,7 +24,7 @@ from sharegroup.protocol.api_key import ApiKey
 _KEEP_ALIVE_S = 25.0
 """A member whose last heartbeat is older sends one beside the schedule: it would leave its group otherwise."""
 _GIVE_UP_S = 60.0
-"""A request without an answer for so long is lost."""
+"""A request without a response for so long is lost."""
 _LONGEST_WAIT_S = 1.0
 _WARM_UP_SEED = 1_000_003
 
@@ -39,9 +39,7 @@ class Offer:
         warm_up_s: how long requests are sent before that, and not measured.
         start_s: when the warm-up starts, on the monotonic clock.
         seed: the same seed gives the same schedule.
-        window_s: length of a window.
         durable_share: part of the requests that shall have a durable effect.
-        records_per_fetch: records that a fetch asks for.
     """
 
     rate_per_s: float
@@ -66,9 +64,7 @@ class OpenLoop:
     """One run of a loader.
 
     Args:
-        channel: the way to the processor.
         members: members with open sessions.
-        offer: the requests to send.
         emit: receives each window when it is over.
     """
 
@@ -101,7 +97,7 @@ class OpenLoop:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Send all requests, and wait for their answers; raises what the log raises."""
+        """Send all requests, and wait for their responses; raises what the log raises."""
         receiver = threading.Thread(target=self._receive_all, name="receiver")
         receiver.start()
         try:
@@ -133,7 +129,7 @@ class OpenLoop:
                             break
                     wake_s = min(now_s + _LONGEST_WAIT_S, self._window_ends_s, self._heartbeats[0][0] + _KEEP_ALIVE_S)
                     wake_s = min(wake_s, arrival.due_s) if arrival is not None else wake_s
-                    # The queues hold requests only while no member is free: an answer ends this wait.
+                    # The queues hold requests only while no member is free: a response ends this wait.
                     self._changed.wait(max(0.0, wake_s - time.monotonic()))
             if batch:
                 self._channel.send(batch)
@@ -191,7 +187,7 @@ class OpenLoop:
         return new
 
     def _cut_windows(self, now_s: float) -> None:
-        """End the windows that are over; what comes after the last one are late answers, a window of their own."""
+        """End the windows that are over; what comes after the last one are late responses, a window of their own."""
         while now_s >= self._window_ends_s:
             self._give_up(now_s)
             window = self._window
@@ -202,7 +198,7 @@ class OpenLoop:
             self._window_ends_s = inf if is_last else min(self._window_ends_s + self._offer.window_s, self._ends_s)
 
     def _give_up(self, now_s: float) -> None:
-        """Forget requests that wait too long for their answer."""
+        """Forget requests that wait too long for their response."""
         for correlation_id, outstanding in list(self._outstanding.items()):
             if now_s >= outstanding.due_s + _GIVE_UP_S:
                 del self._outstanding[correlation_id]
@@ -215,11 +211,11 @@ class OpenLoop:
     def _receive_all(self) -> None:
         try:
             while not self._is_over:
-                answers = self._channel.receive(1_000)
-                if answers:
+                responses = self._channel.receive(1_000)
+                if responses:
                     with self._changed:
-                        for answer in answers:
-                            self._receive(answer)
+                        for response in responses:
+                            self._receive(response)
                         if any(self._queues.values()) or not self._measured_outstanding:
                             self._changed.notify()
         except Exception as failure:
@@ -227,15 +223,15 @@ class OpenLoop:
                 self._failure = failure
                 self._changed.notify()
 
-    def _receive(self, answer: SeenAnswer) -> None:
-        envelope = answer.envelope
+    def _receive(self, response: SeenResponse) -> None:
+        envelope = response.envelope
         if envelope.api_key == ApiKey.PROCESSOR_STARTED:
             for member in self._members.values():
                 member.reset_session()
             return
         outstanding = self._outstanding.pop(envelope.correlation_id, None)
         if outstanding is None:
-            # A pushed assignment, or an answer that comes twice.
+            # A pushed assignment, or a response that comes twice.
             return
         outcome = outstanding.member.receive(envelope)
         if not outstanding.is_heartbeat:
@@ -243,4 +239,4 @@ class OpenLoop:
         self._window.errors.update(outcome.error_codes)
         if outstanding.is_measured:
             self._measured_outstanding -= 1
-            self._window.add(outstanding.due_s, answer.seen_s, outcome.is_durable)
+            self._window.add(outstanding.due_s, response.seen_s, outcome.is_durable)

@@ -29,7 +29,7 @@ def cpu_by_pid_s(pids: list[int]) -> dict[int, float]:
 
 
 def used_s(before: dict[int, float], after: dict[int, float]) -> float:
-    """CPU time between two looks; what a process used that ended meanwhile is not in it."""
+    """CPU time between two measurements; what a process used that ended meanwhile is not in it."""
     return sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items())
 
 

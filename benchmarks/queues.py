@@ -44,7 +44,6 @@ class Scenario:
         work_ms: work on each of them.
         target_s: bound of the time with six consumers.
         gap_s: time between the start of one consumer and the next.
-        config: configuration of the consumers.
     """
 
     name: str

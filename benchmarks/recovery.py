@@ -6,7 +6,7 @@ Two processors on one log: the member of one accepts record by record, each ackn
 upkeep runs; the member of the other one accepts one record. The first is killed and started again at once: it reads
 what the upkeep, which rests between its rounds, has not yet merged. Once the table has been quiet for a minute, so that
 it has, and has cleaned up the log, each is killed and started again in turns. Recovery is from the new process's first
-step, after its imports, to the first answer.
+step, after its imports, to the first response.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPORT_INTERVAL = 10_000
 _UPKEEP_COMMITS = 100
 """Commits after which a processor that was started again has its upkeep running."""
 _LONGEST_UPKEEP_S = 600
-_LOOK_S = 1
+_POLL_INTERVAL_S = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,7 +86,7 @@ def await_upkeep(site: Site, quiet_s: float) -> None:
     while (count := site.commits_since_checkpoint()) > COMMITS_PER_QUIET_ROUND or _age_s(log) < quiet_s:
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"{count} commits wait for upkeep after {_LONGEST_UPKEEP_S} s.")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _age_s(path: Path) -> float:

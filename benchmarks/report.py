@@ -28,8 +28,6 @@ class Figure:
 
     Attributes:
         name: benchmark, log, part and statistic, with dots between them.
-        value: what was measured.
-        unit: its unit.
         target: the bound; None when there is none.
         is_lower_better: the target is the highest value that meets it, else the lowest.
         peer: what the peer reached in the same run, in the same unit; None when there is no peer.

@@ -1,4 +1,4 @@
-"""Request → response: the latency of requests that come at random times, from when each is due to its answer.
+"""Request → response: the latency of requests that come at random times, from when each is due to its response.
 
     python -m benchmarks.round_trip --log local --load idle
 
@@ -27,7 +27,6 @@ class Load:
     """A load of the benchmark.
 
     Attributes:
-        rate_per_s: requests in a second.
         groups: groups that they are divided among.
         loaders: processes that make them.
         workers: members of a group that fetch and acknowledge.

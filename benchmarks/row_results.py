@@ -27,11 +27,7 @@ _GIBIBYTE = 1024**3
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure with its values of all rounds.
-
-    Attributes:
-        rounds: the figure of each round.
-    """
+    """A figure with its values of all rounds."""
 
     rounds: tuple[Figure, ...]
 
@@ -133,7 +129,7 @@ class RowResults:
         _replace(self._unfinished, json.dumps([*self.finished_rows(), row]))
 
     def end_run(self) -> None:
-        """Let the next run begin anew."""
+        """Let the next run begin from the first row."""
         self._unfinished.unlink(missing_ok=True)
 
     def _path(self, row: str) -> Path:

@@ -17,7 +17,7 @@ from benchmarks.rows import Program, Row
 from benchmarks.site import ROOT
 
 LONGEST_WAIT_S = 300.0
-_LOOK_INTERVAL_S = 2.0
+_POLL_INTERVAL_S = 2.0
 _SHOWN_CHARACTERS = 3_000
 _SETTINGS = "settings: "
 
@@ -31,14 +31,12 @@ class ProgramFailedError(Exception):
 
 
 def await_quiet(
-    load: Callable[[], float] | None = None, longest_s: float = LONGEST_WAIT_S, interval_s: float = _LOOK_INTERVAL_S
+    load: Callable[[], float] | None = None, longest_s: float = LONGEST_WAIT_S, interval_s: float = _POLL_INTERVAL_S
 ) -> None:
     """Wait until the load average of the last minute is low enough.
 
     Args:
         load: returns the load; None reads the machine's.
-        longest_s: how long to wait.
-        interval_s: time from one look to the next.
 
     Raises:
         BusyMachineError: it did not become so low in time.
@@ -58,7 +56,6 @@ def run_row(row: Row, folder: Path, more_arguments: Sequence[str] = ()) -> RowRe
     """Run all programs of a row.
 
     Args:
-        row: the row.
         folder: for the output of the programs and their figures; it exists.
         more_arguments: of each program, after those of the row.
 

@@ -17,7 +17,6 @@ class Program:
     Attributes:
         module: its name in `benchmarks`.
         arguments: its arguments, as a shell would divide them.
-        starts: how often it is started.
     """
 
     module: str
@@ -39,7 +38,6 @@ class Row:
         title: what is measured.
         target: for people, on two cores; each figure knows its own.
         peer: what the figures are compared with; empty when there is nothing.
-        programs: what measures it.
         is_long: it belongs to `make bench-long`.
     """
 

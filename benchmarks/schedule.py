@@ -1,4 +1,4 @@
-"""The open-loop schedule: requests fall due at random times, however late the answers to earlier ones are."""
+"""The open-loop schedule: requests fall due at random times, however late the responses to earlier ones are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Arrival:
 
     Attributes:
         due_s: when it is due, in seconds after the start.
-        kind: the effect that it shall have.
     """
 
     due_s: float

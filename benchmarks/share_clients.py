@@ -37,7 +37,6 @@ class ShareClient:
         """Let a group begin at the earliest record.
 
         Args:
-            group_id: the group.
             record_locks: its share.partition.max.record.locks; the broker's groups keep what the broker has.
         """
         if self.name == OURS:

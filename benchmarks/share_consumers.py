@@ -2,9 +2,9 @@
 
     python -m benchmarks.share_consumers --record-locks 2000 100000
 
-One consumer in a process of its own takes all records of a topic and looks at each value. All options of the clients
-that are not named are at their defaults. Locks are our group's `share.partition.max.record.locks`; the broker's groups
-have Kafka's default of 2,000.
+One consumer in a process of its own takes all records of a topic and reads each value. All options of the clients that
+are not named are at their defaults. Locks are our group's `share.partition.max.record.locks`; the broker's groups have
+Kafka's default of 2,000.
 """
 
 from __future__ import annotations

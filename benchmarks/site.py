@@ -30,9 +30,8 @@ class Site:
 
     Attributes:
         folder: holds everything but a broker's data.
-        config: configuration file of the programs.
-        overrides: its overridden keys, `key=value`.
-        settings: what both come to.
+        overrides: overridden keys of `config`, `key=value`.
+        settings: the settings of the file and the overrides.
     """
 
     folder: Path
@@ -120,7 +119,6 @@ def add_arguments(parser: argparse.ArgumentParser, duration_s: float | None = No
     """Add the arguments that all benchmarks have.
 
     Args:
-        parser: of the benchmark.
         duration_s: default of `--duration`; None is a benchmark without one.
         has_warm_up: requests come before those that are measured.
     """

@@ -29,7 +29,7 @@ from sharegroup.protocol.messages import decoded_response
 TARGET_S = 4.0
 WAYS = ("lock", "probes")
 _TIMEOUT_S = 180.0
-_LOOK_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _TAKE_MS = 200
 
 
@@ -110,7 +110,7 @@ def _await_standing_by(standby: ProcessorHost) -> None:
         standby.check()
         if time.monotonic() > give_up_s:
             raise TimeoutError(f"No process stands by within {_TIMEOUT_S} s.")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 if __name__ == "__main__":

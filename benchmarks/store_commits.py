@@ -2,7 +2,7 @@
 
     python -m benchmarks.store_commits --delay-ms 20
 
-S3Proxy runs behind a proxy that delays each request. A commit makes two puts and two looks at keys, one after the
+S3Proxy runs behind a proxy that delays each request. A commit makes two puts and two lookups of keys, one after the
 other; the same requests are measured by themselves in turns with the commits.
 """
 
@@ -52,15 +52,15 @@ def run(table: TableLocation, proxy: FaultyProxy, commit_count: int) -> list[Fig
     storage = storage_of(table)
     commits_ms: list[float] = []
     puts_ms: list[float] = []
-    looks_ms: list[float] = []
+    lookups_ms: list[float] = []
     requests = 0
     for commit_id in range(commit_count + _WARM_UP):
         before = _request_count(proxy)
         commits_ms.append(_measured(writer.append, [marker_row(commit_id, commit_id + 1)], commit_id))
         requests = max(requests, _request_count(proxy) - before)
         puts_ms.append(_measured(storage.write, f"{_PROBE}-{commit_id}", memoryview(b"x" * 4_096)))
-        looks_ms.append(_measured(storage.exists, f"{_PROBE}-{commit_id + 1}"))
-    trips_ms = 2 * percentile(puts_ms[_WARM_UP:], 50) + 2 * percentile(looks_ms[_WARM_UP:], 50)
+        lookups_ms.append(_measured(storage.exists, f"{_PROBE}-{commit_id + 1}"))
+    trips_ms = 2 * percentile(puts_ms[_WARM_UP:], 50) + 2 * percentile(lookups_ms[_WARM_UP:], 50)
     commit_ms = percentile(commits_ms[_WARM_UP:], 50)
     return [
         *latency_figures("store_commits.s3.commit", commits_ms[_WARM_UP:]),

@@ -2,9 +2,9 @@
 
     python -m benchmarks.upkeep_cost --rate 50 --duration 120
 
-Each commit has a marker with answers, and rows of share-partitions that are acquired and accepted in turns. The upkeep
-runs in this process between two commits, so that its CPU, that of the libraries' threads included, can be told from
-that of the appends; no processor runs.
+Each commit has a marker with responses, and rows of share-partitions that are acquired and accepted in turns. The
+upkeep runs in this process between two commits, so that its CPU, that of the libraries' threads included, can be
+distinguished from that of the appends; no processor runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GROUPS, _PARTITIONS = 20, 5
 _ROWS_PER_COMMIT = 5
 _RECORDS_PER_FETCH = 10
 _UPDATES_PER_SNAPSHOT = 500
-_ANSWER = "x" * 300
+_RESPONSE = "x" * 300
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,8 +101,8 @@ def commits() -> Iterator[list[StateRow]]:
         for _ in range(_ROWS_PER_COMMIT):
             rows.append(_row(led[turn % len(led)], turn, now_ms))
             turn += 1
-        answers = [OutboxAnswer(partition=0, member_id="member", value=_ANSWER) for _ in rows]
-        marker = CommitMarkerPayload(end_offsets={0: turn}, answers=answers)
+        responses = [OutboxAnswer(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
+        marker = CommitMarkerPayload(end_offsets={0: turn}, answers=responses)
         yield [
             StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=now_ms, payload=marker.model_dump(mode="json")),
             *rows,

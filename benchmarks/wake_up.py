@@ -3,7 +3,7 @@
     python -m benchmarks.wake_up --log kafka --rounds 200
 
 Each group has one member, whose fetch waits. A round's time is from the append of one record until all groups have
-their answer. Then all accept the record and fetch again, and the next round begins at a random time.
+their response. Then all accept the record and fetch again, and the next round begins at a random time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.assembly import Population, assemble, numbered
-from benchmarks.channel import Channel, NewRequest, SeenAnswer
+from benchmarks.channel import Channel, NewRequest, SeenResponse
 from benchmarks.host import ProcessorHost
 from benchmarks.member import SimulatedMember
 from benchmarks.report import Figure, latency_figures, print_figures
@@ -71,7 +71,6 @@ class WaitingMembers:
     """Members whose fetches wait for a record.
 
     Args:
-        channel: the way to the processor.
         members: one member of each group, with an open session.
     """
 
@@ -92,8 +91,8 @@ class WaitingMembers:
             if time.monotonic() >= self._heartbeat_due_s:
                 self._channel.send([numbered(self._channel, member.heartbeat()) for member in self._members])
                 self._heartbeat_due_s = time.monotonic() + _HEARTBEAT_INTERVAL_S
-            for answer in self._channel.receive(int(1_000 * remaining_s) + 1):
-                self._receive(answer)
+            for response in self._channel.receive(int(1_000 * remaining_s) + 1):
+                self._receive(response)
 
     def wake(self, partition: int) -> float:
         """Append a record, and return the milliseconds until each member has it; then accept it and fetch again.
@@ -107,25 +106,25 @@ class WaitingMembers:
         without = {member.member_id for member in self._members}
         while without:
             if time.monotonic() > started_s + _ROUND_TIMEOUT_S:
-                raise TimeoutError(f"{len(without)} groups have no answer after {_ROUND_TIMEOUT_S} s.")
-            for answer in self._channel.receive(1_000):
-                if (woken := self._receive(answer)) is not None:
+                raise TimeoutError(f"{len(without)} groups have no response after {_ROUND_TIMEOUT_S} s.")
+            for response in self._channel.receive(1_000):
+                if (woken := self._receive(response)) is not None:
                     without.discard(woken.member_id)
-                    last_s = answer.seen_s
+                    last_s = response.seen_s
         acknowledgements = [numbered(self._channel, member.acknowledge()) for member in self._members]
-        answers = self._channel.call_all(acknowledgements)
+        responses = self._channel.call_all(acknowledgements)
         for member, new in zip(self._members, acknowledgements, strict=True):
-            if errors := member.receive(answers[new.correlation_id].envelope).error_codes:
+            if errors := member.receive(responses[new.correlation_id].envelope).error_codes:
                 raise RuntimeError(f"The acknowledgement of group {member.group_id} failed: errors {errors}.")
         self.fetch()
         return 1_000 * (last_s - started_s)
 
-    def _receive(self, answer: SeenAnswer) -> SimulatedMember | None:
-        """The member that got a record by this answer; one that got none fetches again."""
-        member = self._parked.pop(answer.envelope.correlation_id, None)
+    def _receive(self, response: SeenResponse) -> SimulatedMember | None:
+        """The member that got a record by this response; one that got none fetches again."""
+        member = self._parked.pop(response.envelope.correlation_id, None)
         if member is None:
             return None
-        if errors := member.receive(answer.envelope).error_codes:
+        if errors := member.receive(response.envelope).error_codes:
             raise RuntimeError(f"The fetch of group {member.group_id} failed: errors {errors}.")
         if member.held:
             return member

@@ -1,4 +1,4 @@
-"""The answers of one window of an open loop, and how windows of several loaders come together."""
+"""The responses of one window of an open loop, and how windows of several loaders come together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Window:
-    """The requests that fell due, and the answers that were seen, in one window of time.
+    """The requests that fell due, and the responses that were seen, in one window of time.
 
     Times are on the monotonic clock, in seconds.
 
@@ -19,10 +19,10 @@ class Window:
         offered: requests that fell due.
         backlog: requests that are due and not answered at the window's end.
         due_s: when each answered request was due.
-        seen_s: when its answer was seen.
+        seen_s: when its response was seen.
         durable: 1 for each that had a durable effect.
-        errors: error code → how many answers had it.
-        lost: requests that were given up without an answer.
+        errors: error code → how many responses had it.
+        lost: requests that were given up without a response.
     """
 
     index: int
@@ -35,19 +35,19 @@ class Window:
     lost: int = 0
 
     def add(self, due_s: float, seen_s: float, is_durable: bool) -> None:
-        """Count an answer."""
+        """Count a response."""
         self.due_s.append(due_s)
         self.seen_s.append(seen_s)
         self.durable.append(is_durable)
 
     @property
     def answered(self) -> int:
-        """Answers that were seen."""
+        """Responses that were seen."""
         return len(self.seen_s)
 
     @property
     def latencies_ms(self) -> list[float]:
-        """From when each request was due to its answer."""
+        """From when each request was due to its response."""
         return [1_000 * (seen - due) for due, seen in zip(self.due_s, self.seen_s, strict=True)]
 
     @property
@@ -72,11 +72,11 @@ def merged(windows: Iterable[Window]) -> Window:
 
 
 def longest_silence_s(due_s: Sequence[float], seen_s: Sequence[float]) -> float:
-    """The longest time in which requests waited and no answer to any of them was seen.
+    """The longest time in which requests waited and no response to any of them was seen.
 
     Args:
         due_s: when each request was due.
-        seen_s: when its answer was seen.
+        seen_s: when its response was seen.
     """
     events = sorted([(seen, -1) for seen in seen_s] + [(due, 1) for due in due_s])
     waiting = 0

@@ -33,16 +33,7 @@ LARGE_LOCKS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WorkerSite:
-    """The session, the topic and the processor of workers.
-
-    Attributes:
-        spark: the session of the processor and of the workers.
-        settings: of the processor and the members.
-        broker: the broker.
-        log: the log on it.
-        topic: the topic.
-        record_count: its records.
-    """
+    """The session, the topic and the processor of workers."""
 
     spark: SparkSession
     settings: Settings
@@ -102,8 +93,6 @@ def open_worker_site(
 
     Args:
         options: of a `worker_parser`.
-        spark: the session.
-        broker: where the topic is.
         folder: for the state table and the checkpoint.
     """
     settings = site_on(broker, folder / "site", {"group.share.assignors": "all"}).settings
@@ -124,10 +113,8 @@ def rounds_of(site: WorkerSite, options: argparse.Namespace, folder: Path, one: 
     """Return the figures of each round after those that warm the session up, and print them as they come.
 
     Args:
-        site: the site.
         options: of a `worker_parser`.
         folder: for the tables, one folder a round.
-        one: measures a round.
     """
     for number in range(options.warm_up_rounds):
         print_round(f"warm-up {number}", one(options, site, folder / f"warm-up-{number}"))
@@ -153,10 +140,8 @@ def work(
     """Return the rate of workers from their start until the last record is in the table, joining included.
 
     Args:
-        site: the site.
         folder: for the table, which is removed at the end.
         options: of a `worker_parser`.
-        record_locks: locks of the group.
         record_count: records after which they end; None is all.
     """
     group_id, sink = site.new_group(record_locks), site.new_table(folder)

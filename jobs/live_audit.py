@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the flags and run the auditor."""
     parser = job_parser(
         __doc__ or "",
-        once="for a schedule: end when all commits have been looked at",
+        once="for a schedule: end when all commits have been checked",
         wait="how long to wait for the state table, which the first processor creates",
         wait_s=60,
     )

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = job_parser(
         __doc__ or "",
         once="for a schedule: end when the handler has had all that can be acquired now",
-        wait="with --once: how long to wait for the answer of a processor",
+        wait="with --once: how long to wait for the response of a processor",
         wait_s=60,
     )
     parser.add_argument("--handler", required=True, metavar="PACKAGE.MODULE:FUNCTION", help="what to do with records")

@@ -3,7 +3,7 @@
 # MAGIC # Audit: every question about every record
 # MAGIC
 # MAGIC The state table has each transition of each record, with its cause, member, time and request. This notebook
-# MAGIC makes a small history, and asks it: how the group looked then, who had a record, what changed, who is slow,
+# MAGIC makes a small history, and asks it: which state the group had then, who had a record, what changed, who is slow,
 # MAGIC whether the table is right, and what other limits would have done.
 # MAGIC
 # MAGIC To ask a table of your own, leave the first part out and set `settings` to those of its processor. No processor
@@ -156,7 +156,7 @@ for row in transitions.groupBy("t.cause").agg(record_count.alias("records")).ord
 # MAGIC ## Verify
 # MAGIC
 # MAGIC First the table against its own history, then against the request log: each request is applied again, and must
-# MAGIC give the same rows and answers.
+# MAGIC give the same rows and responses.
 
 # COMMAND ----------
 

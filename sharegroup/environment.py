@@ -96,11 +96,11 @@ def claim_folder(path: Path) -> Iterator[None]:
 
 def _java_version(java: str) -> str | None:
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+        completed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     # Java may first print the environment variables that it uses, so the version is not always on the first line.
-    version = re.search(r'version "(\d[^"]*)"', answer.stderr + answer.stdout)
+    version = re.search(r'version "(\d[^"]*)"', completed.stderr + completed.stdout)
     return version and version[1]
 
 

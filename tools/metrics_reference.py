@@ -35,7 +35,7 @@ Prometheus ask the processor.
 left out from the last to the first and the values added up: share-partitions become topics, topics groups.
 
 **Cost.** Counting costs with the ranges that a commit changed, not with records. Without `metrics.port` only the loop's
-own figures are counted. With it, an answer costs 16 µs of CPU and a row 70 µs, two thirds of them for the state that
+own figures are counted. With it, a response costs 16 µs of CPU and a row 70 µs, two thirds of them for the state that
 the gauges are taken from: 5 % of a core at 1,000 requests/s of which half are durable. The lag is read from the log
 when somebody asks for the metrics. `sharegroup metrics` reads the rows of its minutes: 10,000 rows with three ranges
 each took 0.7 s.

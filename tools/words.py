@@ -39,9 +39,6 @@ class Rule:
     """A refused word of names, or a refused expression of texts.
 
     Attributes:
-        pattern: what is refused.
-        replacement: what to write instead.
-        exemptions: uses that are right.
         is_of_names: True for names in snake case, False for texts.
         is_of_docstrings: True if it counts at the start of a docstring only.
     """

@@ -50,10 +50,8 @@ class Drill:
     """One run of the example.
 
     Args:
-        settings: where the log and the state table are, and how the group is configured.
         folder: folder of the run; the sinks go there.
         member_command: arguments that start a Python member, before its name and sink.
-        console: where to show progress.
     """
 
     settings: Settings

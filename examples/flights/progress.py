@@ -16,12 +16,7 @@ from sharegroup.state.reader import StateTableReader
 
 
 class LiveHistory:
-    """A group's history that follows the state table as it grows.
-
-    Args:
-        reader: the state table.
-        group_id: the group.
-    """
+    """A group's history that follows the state table as it grows."""
 
     def __init__(self, reader: StateTableReader, group_id: str) -> None:
         self._reader = reader

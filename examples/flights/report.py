@@ -27,7 +27,6 @@ class Account:
     """The comparison of state table, input and sinks, with all disagreements.
 
     Attributes:
-        history: the group's history, from the state table.
         verification: the invariants, checked over the same rows.
         sink_rows: sink → rows.
         duplicate_count: rows more than one for a record, over all sinks.
@@ -47,9 +46,6 @@ def account_for(
     """Compare the state table with the input log and the sinks.
 
     Args:
-        log: the record log.
-        history: the group's history.
-        verification: the result of `verify`.
         sinks: the members' tables.
         full_members: client ids that each must have had their part of the records.
     """

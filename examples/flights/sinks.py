@@ -40,7 +40,6 @@ def copies(paths: Iterable[Path], record_count: Mapping[int, int]) -> dict[int, 
     """Partition → how often each offset stands in the sinks together.
 
     Args:
-        paths: the sinks.
         record_count: partition → end offset.
     """
     counts = {partition: np.zeros(count, dtype=np.int64) for partition, count in record_count.items()}

@@ -22,7 +22,7 @@ def acknowledge(
     """Apply the acknowledgements of a request at its append time.
 
     Returns:
-        Partition → its answer, for the partitions that have acknowledgements; and True if a record changed its state.
+        Partition → its response, for the partitions that have acknowledgements; and True if a record changed its state.
     """
     responses: dict[PartitionKey, PartitionResponse] = {}
     has_effect = False
@@ -49,7 +49,7 @@ def acknowledge(
 def acknowledged_before(
     topics: Iterable[FetchTopic], refused: Iterable[tuple[str, int, int]]
 ) -> dict[PartitionKey, PartitionResponse]:
-    """Return the answer to the acknowledgements of a request that is already applied."""
+    """Return the response to the acknowledgements of a request that is already applied."""
     error_codes = {(topic_id, partition): error_code for topic_id, partition, error_code in refused}
     return {
         key: constructed(
@@ -63,7 +63,7 @@ def acknowledged_before(
 
 
 def grouped_by_topic(partitions: Mapping[PartitionKey, PartitionResponse]) -> list[TopicResponse]:
-    """Group the answers for partitions by topic, in the order of first appearance."""
+    """Group the responses for partitions by topic, in the order of first appearance."""
     topics: dict[str, list[PartitionResponse]] = {}
     for (topic_id, _), response in partitions.items():
         topics.setdefault(topic_id, []).append(response)

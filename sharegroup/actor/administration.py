@@ -42,7 +42,7 @@ MAX_WAIT_MS = 300_000
 """A request that waits longer is answered that it timed out; its sender waits no longer."""
 SeenTopics = Mapping[str, tuple[str, int]]
 """Topic name → (topic id, or "" when there is none; partition count), as the watcher reports."""
-Answer = tuple[ShareGroupRequestWaiting, ErrorResponse]
+Response = tuple[ShareGroupRequestWaiting, ErrorResponse]
 """A request, and the body that answers it."""
 
 _BODIES: dict[int, type[Message]] = {
@@ -115,38 +115,38 @@ class Administration:
         """Time at which the first request times out; None when none waits."""
         return min((waiting.time_ms + MAX_WAIT_MS for waiting in self._waiting.values()), default=None)
 
-    def advance(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Answer]]:
+    def advance(self, seen: SeenTopics, now_ms: int) -> tuple[list[GroupRecord], list[Response]]:
         """Advance all requests as far as is possible now.
 
         Returns:
-            The records that were applied, and the answers to the requests that are done.
+            The records that were applied, and the responses to the requests that are done.
         """
         records: list[GroupRecord] = []
-        answers: list[Answer] = []
+        responses: list[Response] = []
         for key, waiting in list(self._waiting.items()):
             try:
-                answer = self._answer(key, seen, now_ms, records)
+                response = self._answer(key, seen, now_ms, records)
             except ApiError as error:
-                answer = ErrorResponse(error_code=error.code, error_message=str(error))
-            if answer is not None:
+                response = ErrorResponse(error_code=error.code, error_message=str(error))
+            if response is not None:
                 del self._topic_names[key]
                 answered = ShareGroupRequestAnswered(member_id=key[0], correlation_id=key[1])
                 records += self._group.record_request(answered)
-                answers.append((waiting, answer))
-        return records, answers
+                responses.append((waiting, response))
+        return records, responses
 
     def _answer(
         self, key: RequestKey, seen: SeenTopics, now_ms: int, records: list[GroupRecord]
     ) -> ErrorResponse | None:
-        """Advance one request and return its answer, None while it has to wait; records are added to `records`."""
+        """Advance one request and return its response, None while it has to wait; records are added to `records`."""
         waiting = self._waiting[key]
         if waiting.api_key == ApiKey.DELETE_GROUPS:
-            answer = self._delete_group(records)
+            response = self._delete_group(records)
         else:
-            answer = self._change_offsets(key, seen, records)
-        if answer is None and now_ms >= waiting.time_ms + MAX_WAIT_MS:
+            response = self._change_offsets(key, seen, records)
+        if response is None and now_ms >= waiting.time_ms + MAX_WAIT_MS:
             raise RequestTimedOutError(f"It waited for {MAX_WAIT_MS} ms; recorded changes are applied still.")
-        return answer
+        return response
 
     def _delete_group(self, records: list[GroupRecord]) -> ErrorResponse | None:
         """Delete the state of all topics, including those added meanwhile; then remove the group."""

@@ -18,8 +18,6 @@ class LoggedRequest(NamedTuple):
     """A message of the request log.
 
     Attributes:
-        envelope: the message.
-        offset: its offset in the request log.
         time_ms: its append time, made non-decreasing within the group.
     """
 
@@ -50,12 +48,8 @@ class ActorContext:
     """The identity of an actor.
 
     Attributes:
-        group_id: the share group.
-        request_partition: the group's partition of the request log.
         leader_epoch: epoch of the processor that runs the actor.
-        broker: defaults and bounds of all groups.
         group_epoch_floor: a new group begins above it: the highest epoch of any removed group.
-        state_id: id of the state table.
     """
 
     group_id: str

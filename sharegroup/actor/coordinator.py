@@ -6,7 +6,7 @@ administrators continue. `protocol/internal_messages.py` lists the sender of eac
 
 A message is applied at its append time. Heartbeats are answered at the end of the cut, when the cut's assignment is
 made; members whose assignment changed without a heartbeat in the cut get it without a request. The cost of a cut grows
-with its changes: heartbeats without a change produce answers only.
+with its changes: heartbeats without a change produce responses only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class Coordinator:
     """Coordinator actor of one group.
 
     Args:
-        context: group, leader epoch and broker configuration.
         state: the group's metadata, as folded; None for a group that has no rows.
     """
 
@@ -183,10 +182,10 @@ class Coordinator:
         self._add_records(self._group.member_ended(parsed(MemberEnded, message.envelope.body).member_id))
 
     def _log_offsets(self, message: LoggedRequest) -> None:
-        for look in parsed(LogOffsets, message.envelope.body).topics:
-            if self._observed_topics.accept(look):
+        for topic in parsed(LogOffsets, message.envelope.body).topics:
+            if self._observed_topics.accept(topic):
                 self._is_changed = True
-                self._add_records(self._group.topic_seen(look.topic, look.topic_id, look.partition_count))
+                self._add_records(self._group.topic_seen(topic.topic, topic.topic_id, topic.partition_count))
 
     def _initialized(self, message: LoggedRequest) -> None:
         body = parsed(ShareGroupStateInitialized, message.envelope.body)
@@ -201,7 +200,7 @@ class Coordinator:
         for record in records:
             # A member may have subscribed to the topic meanwhile.
             if isinstance(record, ShareGroupTopicRemoved):
-                self._observed_topics.look_again(topics[record.topic_id].topic)
+                self._observed_topics.observe_again(topics[record.topic_id].topic)
 
     def _administer(self, message: LoggedRequest) -> None:
         self._add_records(self._administration.take(message.envelope, message.time_ms))
@@ -210,9 +209,9 @@ class Coordinator:
         deadline_ms = self._administration.next_deadline_ms
         if deadline_ms is None or not (self._is_changed or deadline_ms <= now_ms):
             return
-        records, answers = self._administration.advance(self._observed_topics.seen, now_ms)
+        records, responses = self._administration.advance(self._observed_topics.seen, now_ms)
         self._add_records(records)
-        for waiting, body in answers:
+        for waiting, body in responses:
             self._respond(waiting.reply_partition, waiting.api_key, waiting.correlation_id, waiting.member_id, body)
 
     def _alter_config(self, message: LoggedRequest) -> None:

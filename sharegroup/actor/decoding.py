@@ -55,7 +55,7 @@ def decoded_message(
 
 
 def refusal(raw: bytes | None, offset: int, error: ApiError, leader_epoch: int) -> Respond | Undecodable:
-    """Return the error answer to a record that is not applied, or its count when it has no address."""
+    """Return the error response to a record that is not applied, or its count when it has no address."""
     address = _address(raw)
     if address is None:
         return Undecodable(offset, str(error))
@@ -64,7 +64,7 @@ def refusal(raw: bytes | None, offset: int, error: ApiError, leader_epoch: int) 
 
 
 def _address(raw: bytes | None) -> RequestEnvelope | None:
-    """Return the address for an answer, as far as the bytes hold one; None when they do not."""
+    """Return the address for a response, as far as the bytes hold one; None when they do not."""
     try:
         fields = json.loads(raw or b"")
         group_id, member_id = fields.get("group_id"), fields["member_id"]
@@ -81,7 +81,7 @@ def _address(raw: bytes | None) -> RequestEnvelope | None:
 
 
 def _is_name(value: object) -> bool:
-    """Return True if an answer can repeat a value: Python reads lone surrogates in JSON, but cannot encode them."""
+    """Return True if a response can repeat a value: Python reads lone surrogates in JSON, but cannot encode them."""
     if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
         return False
     try:

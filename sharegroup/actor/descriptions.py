@@ -1,4 +1,4 @@
-"""Answers to requests that only read: a group with its members, its configuration, its share-partitions.
+"""Responses to requests that only read: a group with its members, its configuration, its share-partitions.
 
 They are made from the state at the time when the request is applied, and do not change it: no session or lock begins
 or ends. So a quarantined group also answers them.
@@ -27,7 +27,7 @@ from sharegroup.protocol.group_messages import TopicPartitions
 from sharegroup.protocol.rows import RunEntry
 
 MAX_ENTRIES_PER_PAGE = 4_000
-"""Share-partitions and runs of one answer: about half a megabyte."""
+"""Share-partitions and runs of one response: about half a megabyte."""
 _PAST_ALL_OFFSETS = 1 << 63
 
 

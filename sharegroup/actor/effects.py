@@ -25,10 +25,10 @@ class Persist(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Address of an answer, and of the request that it answers.
+    """Address of a response, and of the request that it answers.
 
     Attributes:
-        partition: of the response log; negative when no answer is asked for.
+        partition: of the response log; negative when no response is asked for.
         correlation_id: of the request; -1 without a request.
     """
 
@@ -43,7 +43,6 @@ class Respond(NamedTuple):
     """Effect: append a response to a partition of the response log.
 
     Attributes:
-        address: the partition, and the answered request.
         body: the response's body, for metrics.
         value: the response envelope in JSON, as it is published.
     """
@@ -59,7 +58,7 @@ class Respond(NamedTuple):
 
 
 def address_of(envelope: RequestEnvelope) -> Address:
-    """Return the address of the answer to a request."""
+    """Return the address of the response to a request."""
     return Address(
         envelope.reply_partition, envelope.api_key, envelope.correlation_id, envelope.group_id, envelope.member_id
     )
@@ -82,7 +81,6 @@ class WatchTopics:
     """Effect: notify the group when a topic's id or partition count differs; replaces the group's earlier watch.
 
     Attributes:
-        group_id: the group.
         topics: topic name → (topic id or "" when unknown, partition count).
         reset_duration_ms: the duration of `share.auto.offset.reset` by duration; None for earliest and latest.
     """
@@ -98,7 +96,6 @@ class WatchLog(NamedTuple):
     It holds the changes since the group's last watch; an answered watch ends by itself and is not listed here.
 
     Attributes:
-        group_id: the group.
         above_offset: (topic name, topic id, partition) → offset that the group knows to be the end: new or changed.
         forgotten: the partitions that the group no longer watches.
         isolation_level: which end, for all of the group's watches: the last stable offset under read_committed.
@@ -114,8 +111,6 @@ class Wake(NamedTuple):
     """Effect: append a Tick for the group at a time; replaces the actor's earlier one.
 
     Attributes:
-        group_id: the group.
-        role: the actor.
         at_ms: epoch ms; None when no Tick is needed.
     """
 
@@ -162,7 +157,6 @@ class WriteDeadLetters:
     """Effect: write dead-letter records and report to the group; its earlier ones go to the same topic.
 
     Attributes:
-        group_id: the group.
         dlq_topic: `errors.deadletterqueue.topic.name`; "" when the group has no dead-letter queue any more.
         copies_records: `errors.deadletterqueue.copy.record.enable`.
         dead_letters: the records; none when only the configuration changed.
@@ -186,8 +180,6 @@ class ShareSessionsCounted(NamedTuple):
     """Effect: report the share sessions of a group after a cut in which they changed; for metrics only.
 
     Attributes:
-        group_id: the group.
-        session_count: open share sessions.
         share_partition_count: their share-partitions, counted in each session.
         eviction_count: sessions that ended in this cut because their member was silent for too long.
         expired_fetch_count: fetches that had waited long enough in this cut, and were answered without records.

@@ -20,10 +20,10 @@ from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 
 MAX_RANGES_PER_ANSWER = 10_000
-"""Ranges of one answer, about a megabyte; those of the share-partition that exceeds it are all in."""
+"""Ranges of one response, about a megabyte; those of the share-partition that exceeds it are all in."""
 
 ServedFetch = tuple[ShareSession, ShareFetchResponse]
-"""A session, and the answer to its parked fetch."""
+"""A session, and the response to its parked fetch."""
 
 
 class _Terms(NamedTuple):
@@ -168,18 +168,18 @@ def _refuse_unknown(
     topic_id = None
     for key in sorted(session.unknown):
         error = partitions.not_led_error(key)
-        answer = responses.get(key) or constructed(PartitionResponse, partition_index=key[1])
+        response = responses.get(key) or constructed(PartitionResponse, partition_index=key[1])
         text = str(error) if key[0] != topic_id else ""
-        responses[key] = changed(answer, error_code=error.code, error_message=text)
+        responses[key] = changed(response, error_code=error.code, error_message=text)
         topic_id = key[0]
 
 
-def _with_records(key: PartitionKey, answer: PartitionResponse | None, runs: Iterable[Run]) -> PartitionResponse:
-    """Return the answer for a share-partition with the records that were acquired there."""
+def _with_records(key: PartitionKey, response: PartitionResponse | None, runs: Iterable[Run]) -> PartitionResponse:
+    """Return the response for a share-partition with the records that were acquired there."""
     acquired = [AcquiredRecords.of(run) for run in runs]
-    if answer is None:
+    if response is None:
         return constructed(PartitionResponse, partition_index=key[1], acquired_records=acquired)
-    return changed(answer, acquired_records=acquired)
+    return changed(response, acquired_records=acquired)
 
 
 def _response(

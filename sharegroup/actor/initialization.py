@@ -57,7 +57,7 @@ class UninitializedPartitions:
     def topic_waiting_at(self, key: PartitionKey) -> str | None:
         """Return the name of the topic if a share-partition waits for the log's offsets, else None."""
         wanted = self._waiting.get(key)
-        # One that can start is not watched: the answer would come at once, and then again without end.
+        # One that can start is not watched: the response would come at once, and then again without end.
         return wanted.topic if wanted is not None and not self._can_start(key, wanted) else None
 
     def ask(self, body: InitializeShareGroupState) -> list[PartitionKey]:
@@ -103,13 +103,11 @@ class UninitializedPartitions:
         ended: Callable[[LedPartition], None],
         message: LoggedRequest,
     ) -> list[ShareGroupStateInitialized]:
-        """Create the state of share-partitions whose start offset is known, and return the answers.
+        """Create the state of share-partitions whose start offset is known, and return the responses.
 
         Args:
             keys: those that may be able to start now.
-            config: the group's configuration, which defines the start offset of a share-partition.
             ended: called with each share-partition whose state is about to be replaced.
-            message: the message by which they start.
         """
         started: dict[int, dict[str, list[StatePartition]]] = {}
         names: dict[str, str] = {}

@@ -23,7 +23,6 @@ class LastRequests(Mapping[str, LastRequest]):
     """Last requests with a durable effect, by member.
 
     Args:
-        last_requests: those that the fold kept.
         limit: maximum number of members; above it the oldest request is dropped.
     """
 

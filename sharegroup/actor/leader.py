@@ -20,7 +20,7 @@ record log are not stored there: messages bring them again.
    (`log_watches.py`).
 3. Each share-partition that changed makes one row (`led_partition.py`). Rows of states that ended in the cut and of
    the group's status come first, with the offset of their own message.
-4. Rows, answers, messages, dead-letter records, watches and the next wake-up are the effects.
+4. Rows, responses, messages, dead-letter records, watches and the next wake-up are the effects.
 
 The cost of a cut grows with the state that it touches: due times, changed share-partitions, the fetches that wait for
 them and held records come from indexes. Only a change of the configuration iterates over all share-partitions.
@@ -75,10 +75,8 @@ class Leader:
     """Leader actor of all share-partitions of one group.
 
     Args:
-        context: group, leader epoch and broker configuration.
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
-        last_requests: the last request with a durable effect of each member.
         may_return: members whose locks end by time only.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
         paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.
@@ -164,7 +162,7 @@ class Leader:
         expired_count = sum(not body.responses for _, body in served)
         effects: list[Effect] = [
             *self._effects,
-            *self._requests.take_answers(),
+            *self._requests.take_responses(),
             *(Persist(row) for row in rows),
             *new_dead_letters(group_id, self._config, rows),
             *self._watches.take_changes(group_id, self._isolation_level),
@@ -226,9 +224,9 @@ class Leader:
 
     def _start(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
         """Create the state of those share-partitions that wait for one and can start now."""
-        for answer in self._uninitialized.start(keys, self._config, partial(self._end_state, message=message), message):
-            self._send(ApiKey.SHARE_GROUP_STATE_INITIALIZED, answer)
-            for topic in answer.topics:
+        for body in self._uninitialized.start(keys, self._config, partial(self._end_state, message=message), message):
+            self._send(ApiKey.SHARE_GROUP_STATE_INITIALIZED, body)
+            for topic in body.topics:
                 for partition in topic.partitions:
                     self._sessions.led_changed((topic.topic_id, partition.partition_index))
         self._watches.unsettled.update(keys)
@@ -245,8 +243,8 @@ class Leader:
                 self._watches.unsettled.add(led.key)
         self._watches.unsettled.update(self._uninitialized.forget(topic_ids, body.state_epoch))
         self._offsets.forget(topic_id for topic_id in topic_ids if not self._partitions.has_topic(topic_id))
-        answer = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
-        self._send(ApiKey.SHARE_GROUP_STATE_DELETED, answer)
+        response = ShareGroupStateDeleted(state_epoch=body.state_epoch, topic_ids=body.topic_ids)
+        self._send(ApiKey.SHARE_GROUP_STATE_DELETED, response)
 
     def _end_state(self, led: LedPartition, message: LoggedRequest) -> None:
         """Keep the changes of a state that ends: their row precedes its tombstone, or the state that replaces it."""
@@ -261,11 +259,11 @@ class Leader:
             for topic in topics:
                 keys += self._offsets.merge(topic)
         finally:
-            self._look_at_offsets(keys, message)
+            self._apply_offsets(keys, message)
         led, waiting = self._partitions.has_topic, self._uninitialized.has_topic
         self._offsets.forget_unused((t.topic_id for t in topics), lambda id_: led(id_) or waiting(id_), message.time_ms)
 
-    def _look_at_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
+    def _apply_offsets(self, keys: list[PartitionKey], message: LoggedRequest) -> None:
         """Apply the known log offsets of some partitions."""
         self._start(keys, message)
         for key in keys:

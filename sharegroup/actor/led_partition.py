@@ -23,10 +23,6 @@ class LedPartition:
     """A share-partition that this leader serves.
 
     Args:
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
-        share_partition: the engine.
         epochs: the position of its durable state between snapshots.
         is_new_state: True if the state replaces an older one, and has no row yet.
         rejected: its ARCHIVING records that were rejected.

@@ -1,10 +1,10 @@
 """The two actors of one group, and the dispatch of messages to them.
 
 A group lives here between cuts. `receive` applies one message, `finish` ends the group's part of a cut and returns
-the effects. An `ApiError` is an answer. Any other exception means that the actors can no longer be trusted:
-`ActorFailedError` names the actor and the message. The caller then rebuilds the group from the state table, applies
-the messages before that one again, and calls `quarantine`. A quarantined group does not change and refuses its
-messages until an administrator resumes it.
+the effects. An `ApiError` is a response. Any other exception means that the actors can no longer be trusted:
+`ActorFailedError` names the actor and the message. The caller then rebuilds the group from the state table, applies the
+messages before that one again, and calls `quarantine`. A quarantined group does not change and refuses its messages
+until an administrator resumes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Actor(Protocol):
         ...
 
     def describe(self, envelope: RequestEnvelope) -> ErrorResponse:
-        """Return the answer to a request that only reads."""
+        """Return the response to a request that only reads."""
         ...
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
@@ -60,7 +60,6 @@ class ActorFailedError(Exception):
     """An actor raised an unexpected exception, which is the cause of this one.
 
     Attributes:
-        role: the actor.
         message: the message that it failed on; None when it failed at the end of the cut.
     """
 
@@ -74,11 +73,7 @@ class GroupActors:
     """The coordinator and the leader of one group.
 
     Args:
-        context: identity of the group.
-        coordinator: its coordinator.
-        leader: its leader.
         failure: why the group is quarantined; "" when it is not.
-        failed_role: the actor that failed then.
     """
 
     def __init__(

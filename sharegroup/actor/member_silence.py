@@ -74,7 +74,6 @@ class MemberSilence:
 
         Args:
             own_ms: append time of a message of the processor's own; epoch ms.
-            holders: members that hold records.
         """
         elapsed_ms = own_ms - self._last_own_ms if self._last_own_ms is not None else 0
         if elapsed_ms <= _LONGEST_GAP_MS:

@@ -14,7 +14,7 @@ from sharegroup.protocol.internal_messages import TopicLogOffsets
 
 TopicIdentity = tuple[str, int]
 """Topic id, or "" when there is no such topic, and partition count."""
-_NOT_LOOKED_AT: TopicIdentity = ("", -1)
+_NOT_OBSERVED: TopicIdentity = ("", -1)
 """An identity that no topic has, so that the watcher answers for it, existing or not."""
 _NO_TOPIC: TopicIdentity = ("", 0)
 
@@ -26,30 +26,30 @@ class ObservedTopics:
         self._group_id = group_id
         self.seen: dict[str, TopicIdentity] = {}
         """Topic name → its identity in the last observation; without topics that must be observed again."""
-        self._last_looks: dict[str, tuple[int, TopicIdentity]] = {}
+        self._last_observations: dict[str, tuple[int, TopicIdentity]] = {}
         self._subscribed: frozenset[str] = frozenset()
         self._watched: dict[str, TopicIdentity] = {}
         self._reset_duration_ms: int | None = None
 
-    def accept(self, look: TopicLogOffsets) -> bool:
+    def accept(self, topic: TopicLogOffsets) -> bool:
         """Apply an observation of a topic.
 
         Returns:
             True if the topic has changed since its last observation.
         """
-        identity = (look.topic_id, look.partition_count) if look.topic_id else _NO_TOPIC
-        last_sequence, last_identity = self._last_looks.get(look.topic, (look.sequence, identity))
-        if look.sequence < last_sequence or (look.sequence == last_sequence and identity != last_identity):
+        identity = (topic.topic_id, topic.partition_count) if topic.topic_id else _NO_TOPIC
+        last_sequence, last_identity = self._last_observations.get(topic.topic, (topic.sequence, identity))
+        if topic.sequence < last_sequence or (topic.sequence == last_sequence and identity != last_identity):
             return False
-        self._last_looks[look.topic] = (look.sequence, identity)
-        if self._watched.get(look.topic) not in (None, identity):
+        self._last_observations[topic.topic] = (topic.sequence, identity)
+        if self._watched.get(topic.topic) not in (None, identity):
             # The watch on this topic is answered; if the group still does not know the topic, it must watch it again.
-            del self._watched[look.topic]
-        is_new = self.seen.get(look.topic) != identity
-        self.seen[look.topic] = identity
+            del self._watched[topic.topic]
+        is_new = self.seen.get(topic.topic) != identity
+        self.seen[topic.topic] = identity
         return is_new
 
-    def look_again(self, topic: str) -> None:
+    def observe_again(self, topic: str) -> None:
         """Forget a topic that may have changed since its last observation."""
         self.seen.pop(topic, None)
 
@@ -72,12 +72,12 @@ class ObservedTopics:
         """
         # The observation of a topic without subscribers may be old: it must not define start offsets.
         for name in subscribed - self._subscribed:
-            self.look_again(name)
+            self.observe_again(name)
         self._subscribed = frozenset(subscribed)
-        unknown = {**dict.fromkeys(subscribed, _NO_TOPIC), **dict.fromkeys(in_use, _NOT_LOOKED_AT)}
+        unknown = {**dict.fromkeys(subscribed, _NO_TOPIC), **dict.fromkeys(in_use, _NOT_OBSERVED)}
         watched = {name: self.seen.get(name, unknown[name]) for name in sorted(unknown) if is_topic_name(name)}
         self.seen = {name: identity for name, identity in self.seen.items() if name in watched}
-        self._last_looks = {name: look for name, look in self._last_looks.items() if name in watched}
+        self._last_observations = {name: last for name, last in self._last_observations.items() if name in watched}
         if watched == self._watched and (not watched or reset_duration_ms == self._reset_duration_ms):
             return None
         self._watched, self._reset_duration_ms = watched, reset_duration_ms

@@ -19,12 +19,12 @@ _Selection = list[tuple[LedPartition, list[OffsetRange]]]
 def redrive(
     message: LoggedRequest, partitions: LedPartitions, limits: SharePartitionLimits, leader_epoch: int
 ) -> list[Effect]:
-    """Redrive the records of a request; return its answer.
+    """Redrive the records of a request; return its response.
 
     The same request again is refused, since its records are not archived any more: so it does no harm.
     """
     envelope = message.envelope
-    answer: ErrorResponse
+    response: ErrorResponse
     try:
         request = parsed(RedriveShareGroupRecordsRequest, envelope.body)
         record_count = 0
@@ -32,10 +32,10 @@ def redrive(
             applied = led.share_partition.redrive(ranges, limits, message.time_ms)
             partitions.record(led, applied, message.time_ms, message.offset, lambda _: request.reason)
             record_count += sum(record.size for record in applied if isinstance(record, Transition))
-        answer = RedriveShareGroupRecordsResponse(record_count=record_count)
+        response = RedriveShareGroupRecordsResponse(record_count=record_count)
     except ApiError as error:
-        answer = ErrorResponse(error_code=error.code, error_message=str(error))
-    return [response_to(address_of(envelope), answer, leader_epoch)] if envelope.reply_partition >= 0 else []
+        response = ErrorResponse(error_code=error.code, error_message=str(error))
+    return [response_to(address_of(envelope), response, leader_epoch)] if envelope.reply_partition >= 0 else []
 
 
 def _selection(request: RedriveShareGroupRecordsRequest, partitions: LedPartitions) -> _Selection:

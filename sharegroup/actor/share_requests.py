@@ -29,9 +29,9 @@ from sharegroup.protocol.share_fetch import (
 )
 
 SHORTEST_PATIENCE_MS = 500
-"""A member waits for its answer at least so long, even if its fetch is not to wait for records."""
+"""A member waits for its response at least so long, even if its fetch is not to wait for records."""
 MAX_KEPT_BYTES = 65_536
-"""Size of a kept answer; a larger one is kept without the acquired records, which stay locked until their deadline."""
+"""Size of a kept response; a larger one is kept without its acquired records, locked until their deadline."""
 
 
 class ShareRequests:
@@ -44,12 +44,12 @@ class ShareRequests:
         self._partitions = partitions
         self._last_requests = last_requests
         self._leader_epoch = leader_epoch
-        self._answers: list[Respond] = []
+        self._responses: list[Respond] = []
 
-    def take_answers(self) -> list[Respond]:
-        """Return the answers since the last call, in order."""
-        answers, self._answers = self._answers, []
-        return answers
+    def take_responses(self) -> list[Respond]:
+        """Return the responses since the last call, in order."""
+        responses, self._responses = self._responses, []
+        return responses
 
     def fetch(self, message: LoggedRequest, limits: SharePartitionLimits, longest_wait_ms: int) -> None:
         """Apply a ShareFetch; it is answered at the end of the cut or later.
@@ -124,7 +124,7 @@ class ShareRequests:
         before = self._sessions.get(envelope.member_id)
         if before is not None and before.is_repeat(envelope, epoch):
             if before.kept_answer is not None:
-                self._repeat_answer(envelope, before.kept_answer)
+                self._repeat_response(envelope, before.kept_answer)
             return None
         repeated = None if epoch == INITIAL_EPOCH else self._last_requests.repeated_by(envelope, epoch)
         if repeated is not None:
@@ -214,36 +214,36 @@ class ShareRequests:
 
     def _answer(self, session: ShareSession, address: Address, body: ShareFetchResponse) -> None:
         response = response_to(address, body, self._leader_epoch)
-        session.kept_answer = _kept_answer(response, body, self._leader_epoch)
+        session.kept_answer = _kept_response(response, body, self._leader_epoch)
         self._respond(response)
 
-    def _repeat_answer(self, envelope: RequestEnvelope, answer: str) -> None:
-        body = parsed(ShareFetchResponse, decoded_response(answer.encode()).body)
-        self._respond(Respond(address_of(envelope), body, answer))
+    def _repeat_response(self, envelope: RequestEnvelope, response: str) -> None:
+        body = parsed(ShareFetchResponse, decoded_response(response.encode()).body)
+        self._respond(Respond(address_of(envelope), body, response))
 
     def _respond(self, response: Respond) -> None:
         if response.address.partition >= 0:
-            self._answers.append(response)
+            self._responses.append(response)
 
 
-def _kept_answer(response: Respond, body: ShareFetchResponse, leader_epoch: int) -> str:
-    """Return the answer, in JSON, to keep for a repeat of its request: as it was published, and not large."""
+def _kept_response(response: Respond, body: ShareFetchResponse, leader_epoch: int) -> str:
+    """Return the response, in JSON, to keep for a repeat of its request: as it was published, and not large."""
     if _is_small(response.value):
         return response.value
     without_records = response_to(response.address, _without_records(body), leader_epoch).value
     if _is_small(without_records):
         return without_records
     error = InvalidShareSessionEpochError(
-        "The answer to this request is too large to be sent again.", "Open the session again with epoch 0."
+        "The response to this request is too large to be sent again.", "Open the session again with epoch 0."
     )
     return response_to(
         response.address, ErrorResponse(error_code=error.code, error_message=str(error)), leader_epoch
     ).value
 
 
-def _is_small(answer: str) -> bool:
+def _is_small(response: str) -> bool:
     # A character has one byte to four.
-    return 4 * len(answer) <= MAX_KEPT_BYTES or len(answer.encode()) <= MAX_KEPT_BYTES
+    return 4 * len(response) <= MAX_KEPT_BYTES or len(response.encode()) <= MAX_KEPT_BYTES
 
 
 def _without_records(body: ShareFetchResponse) -> ShareFetchResponse:

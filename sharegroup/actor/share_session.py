@@ -1,4 +1,4 @@
-"""Share sessions: epochs, the partitions of a session, its parked fetch and its kept answer (KIP-932)."""
+"""Share sessions: epochs, the partitions of a session, its parked fetch and its kept response (KIP-932)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ class PendingFetch(NamedTuple):
     """A fetch that waits for records.
 
     Attributes:
-        address: the address of its answer.
         max_records: records wanted; 0 only acknowledges.
         batch_size: most records in one acquired range.
-        acquire_mode: how strict `max_records` is.
         deadline_ms: the time at which it is answered even without records.
         acquires_until_ms: the time from which it acquires nothing, because its member no longer waits for it.
-        request_offset: its offset in the request log.
-        acknowledged: partition → answer to the acknowledgements that it carried. A fetch with some is answered in
-            its own cut, so one that is parked has none.
+        acknowledged: partition → response to the acknowledgements that it carried. A fetch with some is answered in its
+            own cut, so one that is parked has none.
     """
 
     address: Address
@@ -50,9 +47,6 @@ class PendingFetch(NamedTuple):
 class ShareSession:
     """The leader's side of one member's share session.
 
-    Args:
-        member_id: the member.
-
     Attributes:
         correlation_id: of the last request.
         epoch: of the last request.
@@ -60,7 +54,7 @@ class ShareSession:
         partitions: the session's partitions, in the order in which they were added.
         unknown: those of them that are not led here.
         pending: the fetch that waits; `ShareSessions` sets it.
-        kept_answer: the answer to the last request, JSON, for a repeat; None while that is pending.
+        kept_answer: the response to the last request, JSON, for a repeat; None while that is pending.
     """
 
     def __init__(self, member_id: str) -> None:
@@ -79,7 +73,7 @@ class ShareSession:
         return key in self._position
 
     def is_repeat(self, envelope: RequestEnvelope, epoch: int) -> bool:
-        """Return True if a request is the last one again, because its answer was late or lost."""
+        """Return True if a request is the last one again, because its response was late or lost."""
         return epoch == self.epoch and envelope.correlation_id == self.correlation_id
 
     def check_order(self, envelope: RequestEnvelope) -> None:
@@ -111,7 +105,7 @@ class ShareSession:
             )
 
     def accept(self, envelope: RequestEnvelope, epoch: int, now_ms: int) -> None:
-        """Make this request the last one of the session, and drop the kept answer of the one before."""
+        """Make this request the last one of the session, and drop the kept response of the one before."""
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
         self.silent_since_ms = now_ms
@@ -130,9 +124,9 @@ class ShareSession:
             self.unknown -= removed
 
     def rotated(self, keys: Collection[PartitionKey]) -> Iterator[PartitionKey]:
-        """Yield the session's partitions that are in `keys`, in this answer's order.
+        """Yield the session's partitions that are in `keys`, in this response's order.
 
-        The next answer begins one partition further on, so that none starves. The cost grows with the smaller set.
+        The next response begins one partition further on, so that none starves. The cost grows with the smaller set.
         """
         count = len(self.partitions)
         start = self._first_partition % count if count else 0
@@ -146,5 +140,5 @@ class ShareSession:
                 yield key
 
     def rotate(self) -> None:
-        """Start the next answer one partition further on."""
+        """Start the next response one partition further on."""
         self._first_partition += 1

@@ -29,7 +29,6 @@ class ShareSessions:
 
     Args:
         limit: `group.share.max.share.sessions`.
-        led: the share-partitions that are led here.
         timeout_ms: `share.session.timeout.ms`: the session of a member that is silent for this time ends.
 
     Attributes:

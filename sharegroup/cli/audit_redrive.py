@@ -88,7 +88,7 @@ def redrive(
     """Deliver records again that a group gave up; needs a running processor with --execute.
 
     An archived record that the start offset has not passed becomes available in place, with delivery count 0. Of one
-    below the start offset a new copy is appended to its partition, with lineage headers; other groups of the topic
+    below the start offset a new copy is appended to its partition, with dead-letter headers; other groups of the topic
     receive the copy, too. Records that were not given up are left out, and so are those whose copy is in the topic.
 
     \b

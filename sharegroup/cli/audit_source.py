@@ -24,7 +24,6 @@ class TableAccess:
     """The means by which the audits read a state table; a program passes its own as the object of click's context.
 
     Attributes:
-        open_rows: opens the table at a path.
         verify: checks the table at a path, as `verify_table`.
     """
 

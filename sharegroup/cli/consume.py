@@ -154,7 +154,6 @@ class _Printer:
         acknowledge_type: the type for messages that were printed.
         rejects_on_error: True to reject a message that has no line, False to end the command.
         max_messages: messages to print; None is all.
-        message_count: messages so far.
     """
 
     line_of: Callable[[Message], bytes]

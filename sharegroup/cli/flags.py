@@ -39,7 +39,6 @@ class Site:
     """The log, the state table and the settings that a command works on.
 
     Attributes:
-        settings: all settings.
         has_state_table: False if the settings do not name the state table.
     """
 
@@ -158,7 +157,7 @@ def timeout_option(command: Command) -> Command:
         type=click.IntRange(min=1),
         default=10_000,
         show_default=True,
-        help="How long to wait for the processor's answer, in ms.",
+        help="How long to wait for the processor's response, in ms.",
     )(command)
 
 

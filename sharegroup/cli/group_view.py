@@ -47,14 +47,12 @@ def read_groups(site: Site, log: Log, timeout_ms: int, read: Callable[[GroupSour
     Reading the state table costs the processor nothing, and works while none runs.
 
     Args:
-        site: the log and the state table.
-        log: the opened log.
-        timeout_ms: how long to wait for an answer of the processor.
+        timeout_ms: how long to wait for a response of the processor.
         read: reads from a source; it may be called twice.
 
     Raises:
         StateTableError: neither the state table nor a processor can be read.
-        RequestTimedOutError: there is no state table, and no answer came in time.
+        RequestTimedOutError: there is no state table, and no response came in time.
         UnknownTopicError: there is no state table, and no processor was ever started on this log.
     """
     unreadable: StateTableError | None = None
@@ -181,7 +179,6 @@ def locks_table(group: GroupDescription, verbose: bool, max_locks: int | None = 
     """Return a table with the locks of a group, in the order of their ends.
 
     Args:
-        group: the group.
         verbose: True to show member ids, too.
         max_locks: locks to show; None is all.
     """

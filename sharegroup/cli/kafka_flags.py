@@ -22,7 +22,6 @@ class KafkaSource:
 
     Attributes:
         dump: the folder of the dump; None for a running Kafka.
-        config: the cluster, and how to log in.
     """
 
     dump: Path | None

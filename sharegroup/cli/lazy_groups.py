@@ -13,8 +13,6 @@ class LazyCommand(NamedTuple):
     """A command that is not imported yet.
 
     Attributes:
-        module: the module.
-        attribute: the command in it.
         summary: its line in the list of commands.
     """
 
@@ -27,10 +25,7 @@ class LazyGroup(click.Group):
     """A group of commands in the order of their definition, then of lazy ones.
 
     Args:
-        name: the group's own name.
-        help: the text of `--help`.
         lazy: name → command of another module.
-        epilog: the text after the list of commands.
     """
 
     def __init__(

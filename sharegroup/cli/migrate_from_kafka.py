@@ -3,8 +3,8 @@
 The import has an order that leaves nothing half-applied when it is refused:
 
 1. The states of the share-partitions are imported: a group with members is refused here.
-2. The configuration is set, if any state was imported. The processor may refuse it, if its limits are not those that it
-   was checked by, or not answer: then it is reported, and all of it can be repeated, since a state replaces the one
+2. The configuration is set, if any state was imported. The processor may refuse it, if its limits are not those of the
+   check, or may not answer. The error is reported, and the whole import can be repeated, since a state replaces the one
    before.
 """
 
@@ -197,11 +197,10 @@ def import_group(
     """Begin a group with the state and the configuration of another system, in the order of this module.
 
     Args:
-        admin: a client of the processor.
         group_id: the group, which must have no members.
         states: (topic, partition) → its state.
         config: the group's own configuration there; the other keys stay as they are.
-        timeout_s: how long to wait for each answer of the processor.
+        timeout_s: how long to wait for each response of the processor.
 
     Raises:
         NonEmptyGroupError: the group has members; the configuration was not changed.

@@ -56,7 +56,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Ite
     """Return a table in the manner of Kafka's tools; long text is wrapped, never cut.
 
     Args:
-        columns: the titles.
         rows: the cells; None is shown as `-`.
         numbers: titles of the columns that hold numbers.
     """
@@ -104,7 +103,6 @@ def shown(items: Iterable[Item], action: str, total: int | None = None) -> Itera
     """Return items; a terminal shows how many of them were read.
 
     Args:
-        items: the items.
         action: the name of the reading.
         total: their number, if it is known and `items` has no length.
     """
@@ -127,9 +125,6 @@ def _with_progress(items: Iterable[Item], action: str, total: int | None) -> Ite
 @contextmanager
 def progress_bar(name: str) -> Iterator[Callable[[float], None]]:
     """Show how far a command is, on standard error, and only in a terminal.
-
-    Args:
-        name: what it does.
 
     Yields:
         A function that takes the share of the work that is done, from 0 to 1.

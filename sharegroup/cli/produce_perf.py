@@ -109,9 +109,6 @@ class Window:
 
     Attributes:
         started_s: its beginning, by the monotonic clock.
-        ended_s: its end.
-        record_count: records.
-        value_bytes: bytes of their values.
         latencies_ms: latency in whole tenths of a millisecond → records.
     """
 
@@ -165,8 +162,6 @@ class _Load:
     """A load that appends values at a rate.
 
     Args:
-        log: the log.
-        topic: the topic.
         values: the values, without end.
         throughput: records a second; -1 is as many as possible.
         interval_s: time between two reports.
@@ -228,7 +223,7 @@ class _Load:
 
 
 def _random_values(size: int) -> Iterator[bytes]:
-    """Yield values of random letters: pieces of a pool, since making each anew would be the load."""
+    """Yield values of random letters: pieces of a pool, since making all of each would be the load."""
     chosen = random.Random(0)
     pool = "".join(chosen.choices(string.ascii_uppercase, k=max(_POOL_BYTES, 2 * size))).encode()
     while True:

@@ -69,7 +69,6 @@ class _Frame:
     """The content of one view.
 
     Attributes:
-        groups: all groups.
         accepted_counts: group id → records accepted within the window.
         time_s: when it was read.
         error: the reason why it is old; "" when it is not.

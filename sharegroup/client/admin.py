@@ -57,7 +57,6 @@ class AdminClient:
         log: the log of the requests and responses, which the caller closes; or a configuration with its address, as a
             `ShareConsumer` takes it, with `client.id`, then `close` closes the log.
         client_id: free name of the client.
-        topics: names of the topics between members and the processor.
 
     Raises:
         ConfigurationError: the configuration has an unknown key, a wrong value, or no log.
@@ -180,12 +179,12 @@ class AdminClient:
             topics.setdefault(topic, []).append(state.fields(partition))
         fields = [{"topic_name": topic, "partitions": partitions} for topic, partitions in topics.items()]
         body = parsed(AlterShareGroupOffsetsRequest, {"topics": fields})
-        answer = parsed(
+        response = parsed(
             AlterShareGroupOffsetsResponse, self._ask(group_id, ApiKey.ALTER_SHARE_GROUP_OFFSETS, body, timeout)
         )
         return {
             (topic.topic_name, result.partition_index): _error(result)
-            for topic in answer.responses
+            for topic in response.responses
             for result in topic.partitions
         }
 
@@ -202,7 +201,6 @@ class AdminClient:
         any more. Offsets without a record are given up again by the member that acquires them.
 
         Args:
-            group_id: the share group.
             records: (topic id, partition) → (first, last) offsets, ascending, at or above the start offset.
             reason: free text, which the transitions show; at most 1,024 characters.
 
@@ -225,8 +223,8 @@ class AdminClient:
             for (topic_id, partition), ranges in records.items()
         ]
         body = parsed(RedriveShareGroupRecordsRequest, {"partitions": partitions, "reason": reason})
-        answer = self._ask(group_id, ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body, timeout)
-        return parsed(RedriveShareGroupRecordsResponse, answer).record_count
+        response = self._ask(group_id, ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body, timeout)
+        return parsed(RedriveShareGroupRecordsResponse, response).record_count
 
     def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
@@ -245,10 +243,10 @@ class AdminClient:
             NonEmptyGroupError: the group has members; nothing changed.
         """
         body = parsed(DeleteShareGroupOffsetsRequest, {"topics": [{"topic_name": topic} for topic in topics]})
-        answer = parsed(
+        response = parsed(
             DeleteShareGroupOffsetsResponse, self._ask(group_id, ApiKey.DELETE_SHARE_GROUP_OFFSETS, body, timeout)
         )
-        return {result.topic_name: _error(result) for result in answer.responses}
+        return {result.topic_name: _error(result) for result in response.responses}
 
     def delete_share_groups(
         self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
@@ -297,8 +295,8 @@ class AdminClient:
         for group_id in group_ids:
             try:
                 with self._administrator.conversation(group_id, timeout) as conversation:
-                    (answer,) = conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
-                results[group_id] = _description(group_id, parsed(ShareGroupDescribeResponse, answer))
+                    (response,) = conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
+                results[group_id] = _description(group_id, parsed(ShareGroupDescribeResponse, response))
             except ApiError as error:
                 results[group_id] = error
         return results
@@ -339,25 +337,25 @@ class AdminClient:
     def _ask(self, group_id: str, api_key: ApiKey, body: Message, timeout: float) -> dict[str, Any]:
         """Send a request to a group, and return the body of its response."""
         with self._administrator.conversation(group_id, timeout) as conversation:
-            (answer,) = conversation.ask((api_key, body))
-            return answer
+            (response,) = conversation.ask((api_key, body))
+            return response
 
 
 def _error(result: ErrorResponse) -> ApiError | None:
     return api_error(result.error_code, result.error_message) if result.error_code else None
 
 
-def _description(group_id: str, answer: ShareGroupDescribeResponse) -> ShareGroupDescription:
+def _description(group_id: str, response: ShareGroupDescribeResponse) -> ShareGroupDescription:
     return ShareGroupDescription(
         group_id,
-        GroupStateName(answer.group_state),
-        answer.group_epoch,
-        answer.assignment_epoch,
-        answer.assignor_name,
-        tuple(_member_description(member) for member in answer.members),
-        answer.quarantine_reason,
-        answer.is_paused,
-        answer.pause_reason,
+        GroupStateName(response.group_state),
+        response.group_epoch,
+        response.assignment_epoch,
+        response.assignor_name,
+        tuple(_member_description(member) for member in response.members),
+        response.quarantine_reason,
+        response.is_paused,
+        response.pause_reason,
     )
 
 

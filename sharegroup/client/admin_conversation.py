@@ -64,8 +64,8 @@ class Conversation:
         """
         numbered = [Request(next(self._administrator.correlation_ids), *request) for request in requests]
         self._channel.send(numbered)
-        answers = self._answers({request.correlation_id: request.api_key for request in numbered})
-        return [answers[request.correlation_id] for request in numbered]
+        responses = self._responses({request.correlation_id: request.api_key for request in numbered})
+        return [responses[request.correlation_id] for request in numbered]
 
     def ask_partitions(self, api_key: ApiKey, bodies: Mapping[int, Message]) -> dict[int, Body]:
         """Send a request to partitions of the request log at once, and return their responses.
@@ -82,24 +82,24 @@ class Conversation:
             number = next(self._administrator.correlation_ids)
             self._channel.send([Request(number, api_key, body)], partition)
             partitions[number] = partition
-        answers = self._answers(dict.fromkeys(partitions, api_key))
-        return {partition: answers[number] for number, partition in partitions.items()}
+        responses = self._responses(dict.fromkeys(partitions, api_key))
+        return {partition: responses[number] for number, partition in partitions.items()}
 
-    def _answers(self, missing: dict[int, ApiKey]) -> dict[int, Body]:
+    def _responses(self, missing: dict[int, ApiKey]) -> dict[int, Body]:
         """Return correlation id → response, once all missing ones have come."""
-        answers: dict[int, Body] = {}
+        responses: dict[int, Body] = {}
         while (remaining := self._deadline_s - time.monotonic()) > 0:
             for envelope in self._channel.receive(round(remaining * 1000)):
                 if not self._administrator.is_current(envelope.leader_epoch):
                     continue
                 if missing.get(envelope.correlation_id) == envelope.api_key:
-                    answer = parsed(ErrorResponse, envelope.body)
-                    if answer.error_code:
-                        raise api_error(answer.error_code, answer.error_message)
+                    response = parsed(ErrorResponse, envelope.body)
+                    if response.error_code:
+                        raise api_error(response.error_code, response.error_message)
                     del missing[envelope.correlation_id]
-                    answers[envelope.correlation_id] = envelope.body
+                    responses[envelope.correlation_id] = envelope.body
             if not missing:
-                return answers
+                return responses
         # Leader epochs restart with a state table that is created again: the next conversation accepts any.
         self._administrator.forget_processor()
         raise RequestTimedOutError(
@@ -151,8 +151,8 @@ def listed_groups(conversation: Conversation, states: list[str]) -> list[ListGro
     requests = dict.fromkeys(conversation.request_partitions, first)
     pages: list[ListGroupsResponse] = []
     while requests:
-        answers = conversation.ask_partitions(ApiKey.LIST_GROUPS, requests)
-        listings = {partition: parsed(ListGroupsResponse, answer) for partition, answer in answers.items()}
+        responses = conversation.ask_partitions(ApiKey.LIST_GROUPS, requests)
+        listings = {partition: parsed(ListGroupsResponse, response) for partition, response in responses.items()}
         pages += listings.values()
         requests = {
             partition: first.model_copy(update={"after_group_id": page.groups[-1].group_id})
@@ -167,7 +167,6 @@ class DescribedPartitions:
     """The share-partitions of a group.
 
     Attributes:
-        partitions: each share-partition with its state.
         dead_letter_failure: reason why dead-letter records cannot be written; "" when they can.
     """
 
@@ -192,8 +191,8 @@ def read_partitions(
     request = DescribeShareGroupOffsetsRequest(topics=_filters(wanted), include_runs=include_runs)
     described = DescribedPartitions({}, {}, "")
     while True:
-        (answer,) = conversation.ask((ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request))
-        page = parsed(DescribeShareGroupOffsetsResponse, answer)
+        (response,) = conversation.ask((ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request))
+        page = parsed(DescribeShareGroupOffsetsResponse, response)
         for topic in page.topics:
             described.topics[topic.topic_id] = topic.topic_name
             for partition in topic.partitions:

@@ -69,9 +69,8 @@ def commit_outcome(
     """Return the result for each partition that the application acknowledged; None is success.
 
     Args:
-        sent: acknowledgements that this commit sent.
-        results: answers that arrived meanwhile, to earlier acknowledgements too.
-        unanswered: partitions without an answer in time.
+        results: responses that arrived meanwhile, to earlier acknowledgements too.
+        unanswered: partitions without a response in time.
     """
     outcome: dict[TopicPartition, KafkaException | None] = {}
     for acknowledgement in sent:

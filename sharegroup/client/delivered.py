@@ -1,6 +1,6 @@
 """The records that polls returned, until their acknowledgements are taken to be sent.
 
-Renewed records are delivered once more: the next poll after the leader's answer returns them again.
+Renewed records are delivered once more: the next poll after the leader's response returns them again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Renewals:
 
     @property
     def are_awaited(self) -> bool:
-        """True while a renewal waits for its answer."""
+        """True while a renewal waits for its response."""
         return bool(self._asked)
 
     def ask(self, renewal: Acknowledgement, delivered: Iterable[ReadRange]) -> None:
@@ -40,7 +40,7 @@ class Renewals:
         self._asked += [read_range for read_range in renewed if read_range is not None]
 
     def settle(self, results: Iterable[Acknowledged]) -> None:
-        """Handle the leader's answers."""
+        """Handle the leader's responses."""
         for result in results:
             for acknowledgement in result.acknowledgements:
                 if acknowledgement.acknowledge_type is AcknowledgeType.RENEW:

@@ -57,7 +57,6 @@ class PartitionDescription:
         end_offset: end of the log; None also when the topic is gone.
         lag: number of unfinished records: end offset - start offset - delivery complete count (KIP-1226).
         in_flight_count: number of offsets from the SPSO to the last one that was ever acquired.
-        locked_count: number of records that members hold.
         delivery_complete_count: number of finished records at or above the SPSO.
         state_epoch: fencing epoch of the durable state.
         leader_epoch: leader epoch of the processor that last wrote the group.
@@ -81,8 +80,7 @@ class LockDescription:
     """Records that a member holds until a deadline.
 
     Attributes:
-        member_id: the holder.
-        client_id: its free name; "" when it is no longer a member.
+        client_id: free name of the holder; "" when it is no longer a member.
         delivery_count: deliveries of each record, this one included.
         deadline_ms: end of the lock; epoch ms.
         remaining_ms: time until then; negative when it has passed and no processor has ended the lock yet.
@@ -132,7 +130,6 @@ class GroupDescription:
         partitions: share-partitions, by topic and partition.
         locks: locks, ordered by deadline.
         quarantine: failed actors; empty when the group works.
-        is_paused: True if an administrator has paused the group.
         dead_letter_failure: reason why dead-letter records cannot be written; empty when they can.
     """
 

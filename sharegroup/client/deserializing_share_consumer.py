@@ -24,13 +24,7 @@ class MessageField(StrEnum):
 
 @dataclass(slots=True)
 class SerializationContext:
-    """The context of a deserializer; one object serves the key and then the value of a message.
-
-    Attributes:
-        topic: topic name.
-        field: key or value.
-        headers: record headers.
-    """
+    """The context of a deserializer; one object serves the key and then the value of a message."""
 
     topic: str
     field: MessageField

@@ -46,7 +46,6 @@ class GroupMember:
 
     Args:
         log: the log of the requests and responses; close it after the member.
-        settings: identity of the member, and settings of its fetches.
         woken: while it is set, waits of `wait` and `flush` end at once; `notify` makes running waits check it.
 
     Raises:
@@ -305,23 +304,23 @@ class GroupMember:
 
     def _receive_step(self) -> None:
         try:
-            answers = self._channel.receive(_RECEIVE_MS)
+            responses = self._channel.receive(_RECEIVE_MS)
         except LogUnavailableError as error:
-            _logger.warning("Member %s cannot read its answers, and tries again: %s", self.member_id, error)
+            _logger.warning("Member %s cannot read its responses, and tries again: %s", self.member_id, error)
             with self._changed:
                 self._changed.wait(LONGEST_PAUSE_MS / 1000)
             return
         with self._changed:
-            for answer in answers:
-                self._measurements.answered(answer.correlation_id, time.monotonic())
+            for response in responses:
+                self._measurements.answered(response.correlation_id, time.monotonic())
                 try:
-                    self._protocol.receive(answer, self._instant())
+                    self._protocol.receive(response, self._instant())
                 except InvalidRequestError as error:
-                    _logger.warning("An answer to member %s is not readable: %s", self.member_id, error)
+                    _logger.warning("A response to member %s is not readable: %s", self.member_id, error)
             # The sender does so more often, unless the log is away.
             self._protocol.expire(self._instant())
             self._is_done = self._is_done or self._protocol.is_done
-            if answers or self._protocol.has_results:
+            if responses or self._protocol.has_results:
                 self._due.notify()
                 self._changed.notify_all()
 

@@ -32,7 +32,6 @@ class ShareMemberDescription:
         member_id: id chosen by the client; Kafka's tools call it the consumer id.
         host: host that the client runs on, "" when unknown.
         member_epoch: epoch of its assignment.
-        assignment: partitions that it may fetch.
         subscribed_topic_names: topics, sorted.
     """
 

@@ -1,8 +1,8 @@
 """A group's move to Kafka's own share groups: what they continue with, and how nothing is delivered again.
 
 A broker's share group can be given a start offset for each share-partition, and nothing else (KIP-932,
-AlterShareGroupOffsets). What is finished above the start offset would be delivered again, and delivery counts begin at
-0. So the group is drained first:
+AlterShareGroupOffsets). Records that are finished above the start offset would be delivered again, and delivery counts
+begin at 0. So the group is drained first:
 
 1. `share.drain.enable` is set: members finish what is in flight, and get nothing new.
 2. Once nothing is finished above any start offset, nothing is locked, and no record waits for its dead letter, the
@@ -27,7 +27,7 @@ from sharegroup.state.fold import FoldedGroup, FoldedPartition
 DRAIN_KEY = "share.drain.enable"
 PAUSE_REASON = "moves to Kafka's share groups"
 
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,6 @@ class PartitionHandover:
     """A share-partition that moves.
 
     Attributes:
-        topic: topic name.
-        partition: partition.
         start_offset: where Kafka's share group begins.
         redelivered_count: finished records above it, which are delivered again.
         locked_count: records that members hold, which are delivered to others, too.
@@ -75,11 +73,7 @@ def drain(
     """Let the members finish what is in flight, then pause the group; return what Kafka begins with.
 
     Args:
-        admin: changes the group.
-        group_id: the group.
-        read: reads its state.
-        timeout_s: how long to wait.
-        report: called with the state after each look.
+        report: called with the state after each poll.
 
     Raises:
         GroupNotDrainedError: something is still in flight after the time, or the group has no members to finish it.
@@ -105,7 +99,7 @@ def drain(
         if time.monotonic() > deadline_s:
             remedy = f"Try again: it drains on. To stop that, delete its key {DRAIN_KEY}."
             raise _not_drained(group, f"after {timeout_s:g} s", remedy)
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def pause(admin: AdminClient, group_id: str, read: Callable[[], FoldedGroup]) -> list[PartitionHandover]:

@@ -126,7 +126,6 @@ class Acquisition:
         ranges: the ranges, in the leader's order.
         lock_deadline_ms: end of the locks, epoch ms.
         lock_timeout_ms: duration of the locks from the acquisition on.
-        requested_count: records that the fetch requested.
         number: rises with each acquisition of a member.
         excess_count: records beyond the requested number, because they were returned together with others.
     """
@@ -236,7 +235,7 @@ class HeldLocks:
         self._until_ms = max(self._until_ms, acquisition.lock_deadline_ms)
 
     def acknowledged(self, acknowledgements: Iterable[Acknowledgement], is_refused: bool) -> None:
-        """Handle the answer to acknowledgements.
+        """Handle the response to acknowledgements.
 
         A renewed record stays locked, and one whose renewal was refused until its lock ends; any other one does not.
         """

@@ -19,7 +19,6 @@ class ImportedPartition:
     """The state that a share-partition begins with.
 
     Attributes:
-        start_offset: the share-partition start offset.
         state_batches: records above it that were delivered, ascending; all others begin with delivery count 0.
     """
 

@@ -114,7 +114,7 @@ class ConsumerMeasurements:
         self._bytes.add(size, now_s)
 
     def settled(self, results: Iterable[Acknowledged], now_s: float) -> None:
-        """Record answers to acknowledgements; records that are returned unread do not count."""
+        """Record responses to acknowledgements; records that are returned unread do not count."""
         for result in results:
             kinds = (ack for ack in result.acknowledgements if ack.acknowledge_type is not AcknowledgeType.UNREAD)
             count = sum(len(acknowledgement.offsets) for acknowledgement in kinds)

@@ -1,7 +1,7 @@
 """The state machine of a group member: membership, share session, and waiting acquisitions.
 
-No I/O, no clock: requests and responses are values, and the time is an argument. Its parts are public: who drives it
-asks them directly. What concerns several of them is a method of the protocol.
+No I/O, no clock: requests and responses are values, and the time is an argument. Its parts are public, and its callers
+use them directly. An operation on several parts is a method of the protocol.
 """
 
 from __future__ import annotations

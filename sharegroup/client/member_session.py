@@ -1,14 +1,14 @@
 """The member's side of its share session (KIP-932): requests and their responses. No I/O, no clock.
 
 One request is outstanding at a time, with one exception: a fetch that may be parked can be overtaken by the next
-request, which makes the leader answer the parked fetch first. A request without an answer is sent again unchanged, so
+request, which makes the leader answer the parked fetch first. A request without a response is sent again unchanged, so
 the leader recognises it. After an error of the whole request the session is opened again.
 
 When another processor has taken over, the sessions and the parked fetches of the one before are lost: the session is
 opened again at once. Unanswered acknowledgements are repeated first, unchanged: the processor has kept the last request
 of each member that had a durable effect, and answers its repetition without applying it again.
 
-Every acknowledgement ends in exactly one `Acknowledged`: with the leader's answer, by `expire`, or by `give_up`.
+Every acknowledgement ends in exactly one `Acknowledged`: with the leader's response, by `expire`, or by `give_up`.
 Acknowledgements that were not applied, because of an error of the session or a loading leader, are sent again.
 """
 
@@ -145,7 +145,7 @@ class MemberSession:
         self._closes_answered = closes_answered
 
     def last_request(self) -> SessionRequest | None:
-        """Return a request that closes the session without waiting for earlier answers, or for its own.
+        """Return a request that closes the session without waiting for earlier responses, or for its own.
 
         None if there is nothing to close, or if the close was sent.
         """
@@ -165,7 +165,7 @@ class MemberSession:
         return failed(unanswered, RequestTimedOutError("The acknowledgement was not answered before the close."))
 
     def next_request(self, now_ms: int, max_records: int, is_urgent: bool = True) -> SessionRequest | None:
-        """Return the request to send now; None if there is none before the next answer or deadline.
+        """Return the request to send now; None if there is none before the next response or deadline.
 
         Args:
             now_ms: time on a monotonic clock.
@@ -191,7 +191,7 @@ class MemberSession:
         """Give up acknowledgements that have waited too long to be sent or to be answered; call it regularly.
 
         Those that were sent may have been applied. The session is opened again, since the leader may not know an
-        epoch without an answer.
+        epoch without a response.
         """
         timeout_ms = self._settings.acknowledge_timeout_ms
         if timeout_ms is None or self._is_closing:
@@ -242,10 +242,10 @@ class MemberSession:
             if correlation_id in self._abandoned:
                 self._abandoned.remove(correlation_id)
                 held = acquired_ranges(response, self._topic_names)
-                self.pending.put_back(unread(held, "the answer came after the session was opened again"))
+                self.pending.put_back(unread(held, "the response came after the session was opened again"))
             return []
         position = ids.index(correlation_id)
-        # The answer to the later request also ends the parked fetch before it, which carried no acknowledgements.
+        # The response to the later request also ends the parked fetch before it, which carried no acknowledgements.
         self._abandoned.extend(ids[:position])
         answered = self._outstanding[position]
         del self._outstanding[: position + 1]
@@ -337,7 +337,7 @@ class MemberSession:
         return []
 
     def _answered(self, answered: SessionRequest, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
-        answers = {
+        responses = {
             (topic.topic_id, partition.partition_index): partition
             for topic in response.responses
             for partition in topic.partitions
@@ -345,7 +345,7 @@ class MemberSession:
         events: list[SessionEvent] = []
         is_loading = False
         for key, acknowledgements in by_partition(answered.acknowledgements).items():
-            error = acknowledge_error(answers.get(key))
+            error = acknowledge_error(responses.get(key))
             if isinstance(error, CoordinatorLoadInProgressError) and not answered.is_final:
                 self.pending.put_back(acknowledgements)
                 is_loading = True
@@ -356,7 +356,7 @@ class MemberSession:
             requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
             deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
             events.append(Acquisition(ranges, deadline_ms, timeout_ms, requested_count))
-        if is_loading or (not ranges and any(partition.error_code for partition in answers.values())):
+        if is_loading or (not ranges and any(partition.error_code for partition in responses.values())):
             self._backoff.failed(now_ms)
         else:
             self._backoff.succeeded()

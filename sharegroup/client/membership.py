@@ -59,7 +59,7 @@ class Membership:
     """The state machine of one member.
 
     Args:
-        request_timeout_ms: time after which a heartbeat without an answer is sent again.
+        request_timeout_ms: time after which a heartbeat without a response is sent again.
         may_return: True if the member may return after any time.
     """
 
@@ -123,7 +123,7 @@ class Membership:
             self._rejoin()
 
     def next_request(self, now_ms: int) -> Request[ShareGroupHeartbeatRequest] | None:
-        """Return the heartbeat to send now; None if there is none before the next answer or deadline."""
+        """Return the heartbeat to send now; None if there is none before the next response or deadline."""
         if self.is_outside:
             return None
         is_changed = self.state is MemberState.STABLE and self._topics != self._topics_of_coordinator
@@ -139,7 +139,7 @@ class Membership:
         self._next_heartbeat_ms = self._backoff.until_ms
 
     def receive(self, correlation_id: int, response: ShareGroupHeartbeatResponse, now_ms: int) -> ApiError | None:
-        """Handle an answer or a pushed assignment; a repeated or outdated one changes nothing.
+        """Handle a response or a pushed assignment; a repeated or outdated one changes nothing.
 
         Returns:
             An error for the application; FAILED is the state after a fatal one.

@@ -62,8 +62,6 @@ def peek(
 
     Args:
         partition: the only partition to read; None is all.
-        states: only records in these states.
-        from_offset: only offsets from here on.
 
     Raises:
         UnknownTopicError: the group has no state of that topic, or the topic is gone.

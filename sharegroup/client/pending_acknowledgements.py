@@ -1,7 +1,8 @@
 """Acknowledgements: of a record and of a range of offsets, those that wait to be sent, and their wire form.
 
-Those that wait are runs of offsets: of two for one offset the later counts. A share-partition takes all of a request or
-none, so those that were refused together can be sent again in groups, each with another request.
+Waiting acknowledgements are runs of offsets; of two acknowledgements of one offset the later counts. A share-partition
+takes all acknowledgements of a request or none. So those that were refused together can be sent again in groups, each
+with another request.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ class Acknowledgement:
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        acknowledge_type: type of each record.
         reason: reason for the audit trail; gaps have one.
         topic: topic name, for logs and results.
         redelivery_delay_ms: how long released records stay unavailable; None uses the group's back-off.
@@ -233,13 +233,13 @@ def topics_with(added: Iterable[PartitionKey], acknowledgements: Iterable[Acknow
     return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
 
 
-def acknowledge_error(answer: PartitionResponse | None) -> ApiError | None:
+def acknowledge_error(response: PartitionResponse | None) -> ApiError | None:
     """Return the error of a partition's acknowledgements; None is success."""
-    if answer is not None:
-        if answer.acknowledge_error_code:
-            return api_error(answer.acknowledge_error_code, answer.acknowledge_error_message)
-        if answer.is_acknowledged:
+    if response is not None:
+        if response.acknowledge_error_code:
+            return api_error(response.acknowledge_error_code, response.acknowledge_error_message)
+        if response.is_acknowledged:
             return None
-        if answer.error_code:
-            return api_error(answer.error_code, answer.error_message)
-    return UnknownServerError("The answer has no outcome of the acknowledgements.")
+        if response.error_code:
+            return api_error(response.error_code, response.error_message)
+    return UnknownServerError("The response has no outcome of the acknowledgements.")

@@ -112,7 +112,7 @@ class ProcessorChannel:
                 # Another thread closed the follower before this one waited.
                 return []
             raise
-        return [answer for record in records for answer in self._answers(record)]
+        return [response for record in records for response in self._responses(record)]
 
     def close(self) -> None:
         """End a waiting `receive`, and release all resources; requests can still be sent."""
@@ -145,19 +145,19 @@ class ProcessorChannel:
         if follower is not None:
             follower.close()
 
-    def _answers(self, record: LogRecord) -> list[ResponseEnvelope]:
+    def _responses(self, record: LogRecord) -> list[ResponseEnvelope]:
         if record.key and record.key != self._member_id.encode():
             return []
         try:
-            answer = decoded_response(record.value)
+            response = decoded_response(record.value)
         except InvalidRequestError as error:
             # The request times out and is sent again; an error would end the member without need.
-            _logger.warning("An answer to member %s is not readable: %s", self._member_id, error)
+            _logger.warning("A response to member %s is not readable: %s", self._member_id, error)
             return []
-        addressee = (answer.group_id, answer.member_id)
+        addressee = (response.group_id, response.member_id)
         if addressee == (self._group_id, self._member_id):
-            return [answer]
-        return [answer] if addressee == ("", "") and answer.api_key == ApiKey.PROCESSOR_STARTED else []
+            return [response]
+        return [response] if addressee == ("", "") and response.api_key == ApiKey.PROCESSOR_STARTED else []
 
 
 def _topic_gone(topic: str) -> LogUnavailableError:

@@ -39,7 +39,6 @@ class ProcessorGroups:
 
     Args:
         broker: defaults and limits of all groups, as the processor has them.
-        timeout_s: time to wait for a response.
     """
 
     def __init__(

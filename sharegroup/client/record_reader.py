@@ -31,7 +31,7 @@ MISSING_REASONS = {
 NO_TOPIC = "the topic does not exist, or was created again"
 """Reason why ranges are returned unread."""
 _NO_LEADER = "the partition has no leader"
-_NO_ANSWER = "the leader of the partition does not answer"
+_NO_RESPONSE = "the leader of the partition does not answer"
 
 _LARGEST_HOLE = 1_000
 """Offsets between two ranges that are read with them and dropped: other members hold them."""
@@ -42,7 +42,6 @@ class Chunk:
     """The result of one read.
 
     Attributes:
-        ranges: ranges with their records.
         rest: ranges for the next read.
         unreadable: ranges to be returned unread: their topic is missing now, or the leader of their partition
             is missing or does not answer.
@@ -130,7 +129,7 @@ class RecordReader:
             try:
                 of_topic = self._read_topic(topic, topic_id, spans, max_bytes, isolation_level)
             except UnknownTopicError:
-                # One look proves nothing, since the metadata of brokers lags: the processor decides.
+                # One lookup proves nothing, since the metadata of brokers lags: the processor decides.
                 unreadable += [_unread(held, NO_TOPIC) for span in spans.values() for held in span.ranges]
                 continue
             read += of_topic.ranges
@@ -155,7 +154,7 @@ class RecordReader:
                     read.append(self._read_range(held, messages))
                 if held.last_offset >= messages.seen_end:
                     rest.append(held.cut(max(held.first_offset, messages.seen_end), held.last_offset))
-        # Looked at after the reads, not before them: a topic id that still holds now held then, too.
+        # Described after the reads, not before them: a topic id that still holds now held then, too.
         identity = self._identity(topic, topic_id)
         unreadable: list[ReadRange] = []
         for partition, span in spans.items():
@@ -164,7 +163,7 @@ class RecordReader:
             if partition in identity.leaderless:
                 unreadable += [_unread(held, _NO_LEADER) for held in span.ranges]
             elif len(silent) == len(spans):
-                unreadable += [_unread(held, _NO_ANSWER) for held in span.ranges]
+                unreadable += [_unread(held, _NO_RESPONSE) for held in span.ranges]
             else:
                 rest += span.ranges
         return Chunk(read, tuple(rest), unreadable)

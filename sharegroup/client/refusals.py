@@ -42,11 +42,11 @@ class Refusals:
             self._reported.add((key, error.code))
             self._waiting.append(error)
 
-    def answered(self, answer: FetchAnswered) -> None:
+    def answered(self, fetch: FetchAnswered) -> None:
         """Handle the response to a fetch."""
-        accepted = {*answer.served, None} - answer.refusals.keys()
+        accepted = {*fetch.served, None} - fetch.refusals.keys()
         self._reported = {(key, code) for key, code in self._reported if key not in accepted}
-        for key, error in answer.refusals.items():
+        for key, error in fetch.refusals.items():
             self.add(error, key)
 
     def take(self) -> ApiError | None:

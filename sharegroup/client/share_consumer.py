@@ -146,7 +146,6 @@ class ShareConsumer:
         """Acknowledge a polled record; of several acknowledgements before the commit the last one counts.
 
         Args:
-            message: the record.
             ack_type: ACCEPT, RELEASE, REJECT, or RENEW, which restarts the lock when it is sent; after the response a
                 poll returns the record again. confluent-kafka's consumer has no RENEW, Java's has.
             redelivery_delay_ms: how long a released record stays unavailable to all members, at most a week; None
@@ -202,7 +201,7 @@ class ShareConsumer:
                 return {}
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
-            # In this order no answer is missed: what is answered now, or while the callback runs, is no success yet.
+            # In this order no response is missed: what is answered now, or while the callback runs, is no success yet.
             unanswered = self._member.unanswered_partitions()
             results += self._member.take_results()
             self._settle(results)
@@ -353,9 +352,9 @@ class ShareConsumer:
                 wanted_count = 1
 
     def _wait_ms(self, deadline_s: float | None) -> int | None:
-        """Return the time to wait for records, ms: until a deadline, or the next look-up of the topics."""
+        """Return the time to wait for records, ms: until a deadline, or the next lookup of the topics."""
         now_s = time.monotonic()
-        waits_ms = [self._subscription.next_look_ms(now_s)]
+        waits_ms = [self._subscription.next_refresh_ms(now_s)]
         if deadline_s is not None:
             waits_ms.append(max(math.ceil((deadline_s - now_s) * 1000), 0))
         return min((wait_ms for wait_ms in waits_ms if wait_ms is not None), default=None)

@@ -17,17 +17,17 @@ _logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """Names, or a pattern and the names that matched at the last look-up.
+    """Names, or a pattern and the names that matched at the last lookup.
 
     Args:
-        max_age_ms: longest time between two look-ups of the topics.
+        max_age_ms: longest time between two lookups of the topics.
     """
 
     def __init__(self, log: Log, max_age_ms: int) -> None:
         self._log = log
         self._max_age_s = max_age_ms / 1000
         self._pattern: re.Pattern[str] | None = None
-        self._looked_s = 0.0
+        self._listed_s = 0.0
         self.names: list[str] = []
         """The topics."""
 
@@ -50,7 +50,7 @@ class Subscription:
         """
         if isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
             self.names = self._matching(topics)
-            self._pattern, self._looked_s = topics, now_s
+            self._pattern, self._listed_s = topics, now_s
             return
         if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("expected list of topic unicode strings")
@@ -60,19 +60,19 @@ class Subscription:
 
     def refresh(self, now_s: float) -> bool:
         """List the topics again if it is due; return True if other names match now."""
-        if self._pattern is None or now_s < self._looked_s + self._max_age_s:
+        if self._pattern is None or now_s < self._listed_s + self._max_age_s:
             return False
-        self._looked_s = now_s
+        self._listed_s = now_s
         before = self.names
         try:
             self.names = self._matching(self._pattern)
         except LogUnavailableError as error:
-            _logger.warning("The topics cannot be looked at, and are the next time: %s", error)
+            _logger.warning("The topics cannot be listed; the next refresh lists them again: %s", error)
         return self.names != before
 
-    def next_look_ms(self, now_s: float) -> int | None:
+    def next_refresh_ms(self, now_s: float) -> int | None:
         """Return the time until `refresh` lists the topics again; None if it will not."""
-        return None if self._pattern is None else max(round((self._looked_s + self._max_age_s - now_s) * 1000), 1)
+        return None if self._pattern is None else max(round((self._listed_s + self._max_age_s - now_s) * 1000), 1)
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
         names = (topic.name for topic in self._log.topics())

@@ -168,10 +168,9 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
     """Return the configuration of a group: its own values, within the broker's limits, over the broker's defaults.
 
     A value that lies outside of the limits is capped, not refused: it was acceptable when it was set, and the
-    broker's limits have changed since (KIP-1240). As in Kafka, capping looks at each key alone.
+    broker's limits have changed since (KIP-1240). As in Kafka, capping checks each key alone.
 
     Args:
-        broker: defaults and limits.
         overrides: the keys that the group has set, dotted, and their values.
 
     Raises:
@@ -199,7 +198,6 @@ def validate_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> No
     """Refuse an invalid configuration of a group, in Kafka's order and with Kafka's texts.
 
     Args:
-        broker: defaults and limits.
         overrides: all keys that the group would have set, dotted, and their values.
 
     Raises:

@@ -78,8 +78,6 @@ class Settings:
     """All settings of one program.
 
     Attributes:
-        processor: configuration of the processor.
-        broker: defaults and limits of all groups.
         groups: group id → the group's own keys and values.
         consumer: keys and values that consumers start from.
         worker: keys and values that workers start from.

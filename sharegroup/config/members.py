@@ -109,15 +109,15 @@ class ShareConsumerConfig(Config):
         default=1_048_576, description="Bytes of values of one partition that are read at once."
     )
     metadata_max_age_ms: Annotated[Int, Field(ge=0)] = Field(
-        default=300_000, description="Time after which a subscription by pattern looks at the topics again, in ms."
+        default=300_000, description="Time after which a subscription by pattern lists the topics again, in ms."
     )
     request_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=30_000, description="Time after which a request without a response is sent again, in ms."
     )
     default_api_timeout_ms: Annotated[Int, Field(ge=0)] = Field(
         default=60_000,
-        description="Time after which a call without a timeout of its own gives up, and acknowledgements without an "
-        "answer have failed, in ms.",
+        description="Time after which a call without a timeout of its own gives up, and acknowledgements without a "
+        "response have failed, in ms.",
     )
 
     @model_validator(mode="after")

@@ -116,7 +116,7 @@ class ProcessorConfig(Config):
     )
     response_topic_name: TopicName = Field(default="__share_responses", description="Topic of the response log.")
     response_topic_partitions: Annotated[Int, Field(ge=1, le=1_000)] = Field(
-        default=4, description="Its partitions; a member reads the one that its answers are in."
+        default=4, description="Its partitions; a member reads the one that its responses are in."
     )
     processor_group_pattern: Annotated[
         str, Field(min_length=1), AfterValidator(_check_pattern), Allowed("a regular expression")
@@ -128,7 +128,7 @@ class ProcessorConfig(Config):
     batch_duration_ms: Annotated[Int, Field(ge=0, le=3_600_000)] = Field(
         default=60_000,
         description="Duration of a micro-batch of the processor's query, in ms: the interval of Spark's checkpoints, "
-        "not a latency: answers leave while the batch runs. 0 ends a batch when its messages are applied.",
+        "not a latency: responses leave while the batch runs. 0 ends a batch when its messages are applied.",
     )
     max_requests_per_cut: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="Messages of the request log that are taken and applied at once."
@@ -139,7 +139,7 @@ class ProcessorConfig(Config):
     )
     processor_commit_interval_ms: Annotated[Int, Field(ge=0, le=60_000)] = Field(
         default=0,
-        description="Least time between two commits, in ms: it bounds the requests to an object store; answers "
+        description="Least time between two commits, in ms: it bounds the requests to an object store; responses "
         "that rest on a commit wait up to that long. 0 commits at once.",
     )
     audit_retention_ms: Annotated[Long, Field(ge=0, le=3_153_600_000_000)] = Field(

@@ -51,7 +51,6 @@ class GroupCoordinator:
 
     Args:
         state: durable metadata, as folded; its members get fresh sessions.
-        broker: defaults and bounds.
         group_epoch_floor: a new group begins above this epoch.
     """
 
@@ -313,8 +312,7 @@ class GroupCoordinator:
         """Raise a member to the epoch of the assignment in force, even if only other members' partitions changed.
 
         Args:
-            member_id: the member.
-            known_epoch: the epoch that it has sent, which it may send again if the answer is lost.
+            known_epoch: the epoch that the member has sent, and may send again if the response is lost.
         """
         member = self.state.members[member_id]
         target = self.state.assignment_epoch

@@ -45,7 +45,6 @@ class Member:
         subscribed_topic_names: topics, sorted.
         member_epoch: epoch of its assignment; 0 until it has one.
         previous_member_epoch: the epoch before, still accepted in heartbeats.
-        assignment: the partitions that it may fetch from.
         client_host: host that the client runs on, "" when unknown.
         may_return: True if its locks end by time only, however long it is silent.
     """
@@ -81,8 +80,6 @@ class StateTopic:
     """The share-partitions of one topic.
 
     Attributes:
-        topic: topic name.
-        topic_id: topic id.
         partition_count: partitions of the topic in its last observation; later ones start at offset 0.
         initializing: those that are getting a state, be it their first.
         initialized: those that have their state.
@@ -149,7 +146,7 @@ class GroupState:
 
     @property
     def is_gone(self) -> bool:
-        """True if no state has to be kept: the group is dead, and no administrator waits for an answer."""
+        """True if no state has to be kept: the group is dead, and no administrator waits for a response."""
         return self.is_dead and not self.waiting_requests
 
     @property

@@ -4,7 +4,7 @@ Each rule is here once, as Kafka 4.3.1's `ShareCoordinatorShard` has it, and has
 
 - A leader writes rows of the state table. A change that Kafka would persist is a ShareUpdate; after a number of updates
   the next one is a ShareSnapshot instead. A change that Kafka keeps in memory only (an acquisition, a renewal,
-  `unread`) is a ShareTransitions row. The engine holds the state, so a row costs with the changed ranges.
+  `unread`) is a ShareTransitions row. The engine holds the state, so the cost of a row grows with the changed ranges.
 - `ShareCoordinatorShard` answers the requests of Kafka's leaders with Kafka's records. It holds the persisted batches
   itself, merged record by record. Kafka's recorded vectors test it, and audits ask it if it would write and hold the
   same as the leader.
@@ -39,7 +39,6 @@ class SnapshotEpochs(NamedTuple):
 
     Attributes:
         snapshot_epoch: number of the last snapshot, from 0; -1 before the first.
-        updates_since_snapshot: updates since the last snapshot.
     """
 
     snapshot_epoch: int = -1

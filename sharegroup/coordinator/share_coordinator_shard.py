@@ -171,7 +171,7 @@ class ShareCoordinatorShard:
         return persisted, [self._record(key, known, update, now_ms)]
 
     def read_summary(self, key: SharePartitionKey) -> ShareSnapshot:
-        """Return the state for administrators (key 87); Kafka's answer leaves the batches out."""
+        """Return the state for administrators (key 87); Kafka's response leaves the batches out."""
         _check_key(key)
         self._check_exists(key)
         known = self._states.get(key)
@@ -183,7 +183,6 @@ class ShareCoordinatorShard:
         """Change the state: an update, or a snapshot instead when one is due (key 85).
 
         Args:
-            key: the share-partition.
             state_epoch: epoch of the state that the leader knows; like that of the leader it is checked, not stored.
             change: the leader's epoch, the new start offset and count, and the changed batches.
             now_ms: the time; epoch ms.

@@ -1,6 +1,6 @@
 """Two-phase metadata of a group's share-partitions: initializing → initialized → deleting (KIP-932, record type 15).
 
-Each change is recorded before the request to the leader, and again after the leader's answer. So after a failure
+Each change is recorded before the request to the leader, and again after the leader's response. So after a failure
 between the two, the records show the requests that are still open.
 """
 

@@ -14,7 +14,7 @@ from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, 
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
-# A look-up in an enumeration takes 60 ns, as long as one in a dictionary.
+# A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
 _ACQUIRED = RecordState.ACQUIRED
 
 _HIGHEST_DOUBLING = 40

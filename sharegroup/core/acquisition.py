@@ -26,10 +26,8 @@ class AcquireRequest(NamedTuple):
     """A member's request for records of one share-partition.
 
     Attributes:
-        member_id: the member.
         max_records: maximum number of records; soft in batch_optimized, exact in record_limit.
-        batch_size: batch_optimized splits the answer into ranges of at most this many records.
-        mode: see AcquireMode.
+        batch_size: batch_optimized splits the response into ranges of at most this many records.
         fair_part: maximum in either mode while other members wait for the rest; None when none waits.
     """
 
@@ -70,7 +68,7 @@ def chosen_runs(
     return chosen
 
 
-def answer_ranges(records: Iterable[Transition], request: AcquireRequest) -> list[Run]:
+def response_ranges(records: Iterable[Transition], request: AcquireRequest) -> list[Run]:
     """Return the acquired runs: neighbours with equal delivery counts merged, then split at `batch_size`."""
     acquired = merge((record.run for record in records), Run.is_alike)
     if request.mode is AcquireMode.RECORD_LIMIT:

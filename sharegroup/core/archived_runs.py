@@ -1,6 +1,6 @@
 """Redrive: archived records at or above the share-partition start offset (SPSO) become available again.
 
-Kafka has nothing like it: there a record that is archived stays so. Below the SPSO no state is left; there a record can
+Kafka has no redrive: an archived record stays archived there. Below the SPSO no state is left, so a record there can
 only be delivered again as a new one.
 """
 
@@ -20,8 +20,6 @@ def archived_runs(runs: RunMap, start_offset: int, ranges: Iterable[OffsetRange]
     """Return the runs of ranges whose records are all ARCHIVED.
 
     Args:
-        runs: the records in flight.
-        start_offset: the SPSO.
         ranges: (first, last) offsets, ascending.
 
     Raises:

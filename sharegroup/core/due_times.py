@@ -14,9 +14,6 @@ class DueTimes(Generic[Key]):
 
     A key has one entry in the heap, which may be early: a postponed or removed time changes a dictionary only, and the
     entry moves when it comes to the front. Most times are postponed with each request.
-
-    Args:
-        due_ms: key → its due time at the beginning.
     """
 
     __slots__ = ("_due_ms", "_heap", "_queued_ms")

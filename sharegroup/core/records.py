@@ -22,11 +22,9 @@ class Transition(NamedTuple):
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         from_state: the state before; None when the records were not in flight.
-        to_state: the state after.
         delivery_count: the count after.
         member_id: the member that holds or held the records; "" when none did.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
-        cause: the cause of the change.
     """
 
     first_offset: int
@@ -69,7 +67,6 @@ class StartOffsetMoved:
     """A move of the share-partition start offset (SPSO); state below it is dropped.
 
     Attributes:
-        start_offset: the new SPSO.
         cause: None when it passed finished records; otherwise LOG_START or OFFSET_RESET.
     """
 

@@ -15,7 +15,7 @@ from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
 from sharegroup.core.sorted_keys import SortedKeys
 
-# A look-up in an enumeration takes 60 ns, as long as one in a dictionary.
+# A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 
 _PAST_ALL_OFFSETS = 1 << 63
@@ -28,8 +28,6 @@ class Run(NamedTuple):
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        state: the delivery state of each of its records.
-        delivery_count: how often each of its records was delivered.
         member_id: the member that holds the records; "" unless ACQUIRED.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
-from sharegroup.core.acquisition import AcquireRequest, answer_ranges, chosen_runs, fresh_run
+from sharegroup.core.acquisition import AcquireRequest, chosen_runs, fresh_run, response_ranges
 from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import Cause, RecordState, outcome_of
@@ -32,7 +32,6 @@ class SharePartition:
     skipped is AVAILABLE with delivery count 0. Offsets past the SPEO were never in flight.
 
     Args:
-        start_offset: the SPSO.
         runs: runs at or above the SPSO, ascending; holes between them become AVAILABLE with delivery count 0.
         state_epoch: fencing epoch of the durable state.
 
@@ -104,8 +103,6 @@ class SharePartition:
         """Lease records to a member; the delivery count of each goes up by one.
 
         Args:
-            request: the member and the amount.
-            limits: limits in force.
             log_end_offset: end of the acquirable records, exclusive: the last stable offset under read_committed. It
                 may lie below the SPEO, when the group has just become read_committed.
             now_ms: the locks run from here.
@@ -117,7 +114,7 @@ class SharePartition:
         self._runs.make_available(now_ms)
         chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
         records = self.take(request.member_id, chosen, limits, now_ms)
-        return answer_ranges(records, request), records
+        return response_ranges(records, request), records
 
     def take(
         self, member_id: str, chosen: Sequence[Run], limits: SharePartitionLimits, now_ms: int

@@ -26,7 +26,6 @@ class StateBatch(NamedTuple):
     Attributes:
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
-        delivery_count: delivery count of each record.
         delivery_state: state of each record; never ACQUIRED when Kafka wrote it.
     """
 

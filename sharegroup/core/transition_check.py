@@ -21,7 +21,6 @@ def record_holds(
 
     Args:
         before: the state that the transition is about to change.
-        record: the transition.
         limits: see `Circumstances`.
         now_ms: see `Circumstances`.
         highest_limit: the highest delivery count limit that applied to any record in flight.
@@ -42,7 +41,6 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
 
     Args:
         before: the state that the transition is about to change.
-        record: the transition.
         run: the run; None if the records are not in flight, or the rule is not about runs.
         now_ms: the time at which it was made.
     """

@@ -45,18 +45,9 @@ class Change(NamedTuple):
 
     Attributes:
         last_offset: last offset of the transition.
-        from_state: its state before.
-        to_state: its state after.
         delivery_count: its count after.
-        member: its member.
-        deadline_ms: its deadline.
-        cause: its cause.
         now_ms: the time at which it was made.
         start_offset: the start offset before it.
-        run_state: state of the run.
-        run_count: delivery count of the run.
-        run_member: holder of the run.
-        run_deadline_ms: deadline of the run.
     """
 
     last_offset: Any
@@ -195,7 +186,6 @@ def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABL
     """Return true where no rule is broken.
 
     Args:
-        change: the transition and a run that it touches.
         limits: `SharePartitionLimits`, or its fields as columns.
         highest_limit: the highest delivery count limit that applied to any record in flight.
         tables: the transition table, as columns for columns.

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sharegroup.errors import LogError, UnknownTopicError
 from sharegroup.event_log import Event
-from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients, kafka_error
+from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients, kafka_error
 from sharegroup.logs.kafka_outage import Connection, pauses
 from sharegroup.logs.port import NewRecord
 
@@ -146,7 +146,7 @@ class KafkaAppender:
                         timestamp=record.timestamp_ms or 0,
                         headers=list(record.headers) or None,
                     )
-            while producer.flush(LOOK_S):
+            while producer.flush(CHECK_INTERVAL_S):
                 self._clients.check_connection(action, self._connection, deadline)
         except KafkaException as failure:
             producer.purge()

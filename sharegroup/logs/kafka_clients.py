@@ -41,11 +41,11 @@ _client_logger.addFilter(_is_debugged)
 T = TypeVar("T")
 Key = TypeVar("Key")
 
-LOOK_S = 0.1
+CHECK_INTERVAL_S = 0.1
 """Interval at which a blocked operation checks whether the log was closed or refuses the client."""
 
 _FIRST_ATTEMPT_S = 1.0
-"""Time of the first attempt of a look; each further one takes twice as long."""
+"""Time of the first attempt of a request that changes nothing; each further one takes twice as long."""
 _LIST_TIMEOUT_S = 5.0
 
 _COMMON = {
@@ -62,7 +62,7 @@ _ADMIN: Mapping[str, object] = {
     # such client takes a core, and gets no newer metadata meanwhile (librdkafka 2.16).
     "enable.sparse.connections": False,
 }
-_LOOKER: Mapping[str, object] = {
+_READER: Mapping[str, object] = {
     **_ADMIN,
     # A broker that does not answer is asked again and again until its connection ends: after a minute by default.
     "socket.timeout.ms": 3_000,
@@ -70,10 +70,9 @@ _LOOKER: Mapping[str, object] = {
 
 
 class KafkaClients:
-    """Makes clients, and waits for their answers; any thread may use it.
+    """Makes clients, and waits for their responses; any thread may use it.
 
     Args:
-        config: the cluster, and how to log in.
         timeout_ms: how long an operation retries while Kafka cannot be reached.
 
     Raises:
@@ -91,8 +90,8 @@ class KafkaClients:
         self._process_id = os.getpid()
         self._admin_connection = Connection()
         self._admin = self._administrator(_ADMIN)
-        self._looker = self._admin
-        """The client of looks, which change nothing: another one once a look has got no answer."""
+        self._reader = self._admin
+        """The client of requests that change nothing: another one once a request has got no response."""
 
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
         """Return a new consumer that belongs to no group."""
@@ -145,13 +144,12 @@ class KafkaClients:
         start: Callable[[AdminClient, Sequence[Key], float], Mapping[Key, Future[Any]]],
         timeout_ms: int | None = None,
     ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
-        """Return the results of the parts of a look, a request that changes nothing, and the errors of the other parts.
+        """Return the results of the parts of a request that changes nothing, and the errors of the other parts.
 
         A broker that does not answer this client holds it up for some seconds, while others do.
 
         Args:
             action: the action for error messages, after "cannot", such as "look at topics".
-            keys: the parts.
             start: sends a request for some parts with a timeout in seconds; may be called again.
             timeout_ms: how long to retry; None for the timeout of any operation.
 
@@ -159,28 +157,28 @@ class KafkaClients:
             LogError: the log is closed, or it refuses the client.
         """
         deadline = self.deadline() if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        answers: dict[Key, Any] = {}
+        results: dict[Key, Any] = {}
         errors: dict[Key, KafkaError] = {}
         waiting = list(keys)
         self._admin_connection.reset()
         intervals = pauses()
         attempt_s = _FIRST_ATTEMPT_S
         while waiting:
-            looker = self._looker
-            futures = start(looker, waiting, max(min(attempt_s, deadline - time.monotonic()), LOOK_S))
+            reader = self._reader
+            futures = start(reader, waiting, max(min(attempt_s, deadline - time.monotonic()), CHECK_INTERVAL_S))
             attempt_s *= 2
-            self._wait_for_all(action, looker, futures, deadline)
+            self._wait_for_all(action, reader, futures, deadline)
             for key, future in futures.items():
                 failure = future.exception() if future.done() else KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 if failure is None:
-                    answers[key] = future.result()
+                    results[key] = future.result()
                 elif isinstance(failure, KafkaException):
                     errors[key] = kafka_error(failure)
                 else:
                     raise failure
-            waiting = [key for key in waiting if key not in answers and is_transient(errors[key])]
-            if looker is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
-                self._looker = self._administrator(_LOOKER)
+            waiting = [key for key in waiting if key not in results and is_transient(errors[key])]
+            if reader is self._admin and any(errors[key].code() == KafkaError._TIMED_OUT for key in waiting):
+                self._reader = self._administrator(_READER)
             pause_s = next(intervals)
             if time.monotonic() + pause_s > deadline:
                 break
@@ -188,8 +186,8 @@ class KafkaClients:
                 if timeout_ms is None:
                     self._tell_outage(action, self._admin_connection, deadline)
                 self.wait(pause_s)
-        failed = {key: error for key, error in errors.items() if key not in answers}
-        return answers, {
+        failed = {key: error for key, error in errors.items() if key not in results}
+        return results, {
             key: self.error(action, error, self._admin_connection, timeout_ms) for key, error in failed.items()
         }
 
@@ -197,7 +195,7 @@ class KafkaClients:
         """Return the names of all topics, Kafka's own included."""
 
         def listed(deadline: float) -> list[str]:
-            remaining_s = max(deadline - time.monotonic(), LOOK_S)
+            remaining_s = max(deadline - time.monotonic(), CHECK_INTERVAL_S)
             return list(self._admin.list_topics(timeout=min(remaining_s, _LIST_TIMEOUT_S)).topics)
 
         return self._retried("list the topics", listed)
@@ -214,23 +212,22 @@ class KafkaClients:
     def error(
         self, action: str, error: KafkaError, connection: Connection, timeout_ms: int | None = None
     ) -> ShareGroupError:
-        """Translate an error of Kafka; without an answer, include the timeout and the connection error.
+        """Translate an error of Kafka; without a response, include the timeout and the connection error.
 
         Args:
             action: the action, after "cannot".
-            error: Kafka's error.
             connection: what the clients of the operation have reported.
             timeout_ms: how long the operation was retried; None for the timeout of any operation.
         """
         cause = connection.cause_of(error) if is_transient(error) else error
         text = self._config.without_secrets(cause.str())
-        # A broker's own answer has a code above 0.
+        # A broker's own response has a code above 0.
         if cause is not error or (is_transient(error) and error.code() < 0):
             text = f"no answer{self._within(timeout_ms)}; {text}"
         return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
 
     def timed_out(self, action: str) -> ShareGroupError:
-        """Return the error of an administrative request that got no usable answer in time."""
+        """Return the error of an administrative request that got no usable response in time."""
         return self.error(action, KafkaError(KafkaError._TIMED_OUT), self._admin_connection)
 
     def _within(self, timeout_ms: int | None) -> str:
@@ -266,13 +263,13 @@ class KafkaClients:
         return self._made(lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, own)
 
     def _wait_for_all(
-        self, action: str, looker: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
+        self, action: str, reader: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
     ) -> None:
         """Wait until all parts of a request are answered, or the time is over."""
-        refresh = MetadataRefresh(looker)
-        while wait_for(futures.values(), min(LOOK_S, max(deadline - time.monotonic(), 0))).not_done:
+        refresh = MetadataRefresh(reader)
+        while wait_for(futures.values(), min(CHECK_INTERVAL_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client reports connection errors only when it is polled.
-            looker.poll(0)
+            reader.poll(0)
             self.check_usable()
             refresh.refresh_if_due()
             if self._admin_connection.refusal is not None:
@@ -284,7 +281,7 @@ class KafkaClients:
         refresh = MetadataRefresh(self._admin)
         while True:
             try:
-                return future.result(LOOK_S)
+                return future.result(CHECK_INTERVAL_S)
             except FutureTimeoutError:
                 self._admin.poll(0)
                 refresh.refresh_if_due()
@@ -324,7 +321,6 @@ class ClientPool(Generic[Client]):
 
     Args:
         clients: creates the log's clients; checks that it is open.
-        make: creates one more pooled client.
     """
 
     def __init__(self, clients: KafkaClients, make: Callable[[], Client]) -> None:

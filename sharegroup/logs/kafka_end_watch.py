@@ -63,12 +63,8 @@ class EndConsumer:
     """A consumer of partitions from their ends on, for one thread.
 
     Args:
-        clients: makes the consumer.
         connection: receives connection errors.
         wait_ms: how long a broker holds a fetch without records.
-
-    Attributes:
-        assigned: its partitions.
     """
 
     def __init__(self, clients: KafkaClients, connection: Connection, wait_ms: int) -> None:

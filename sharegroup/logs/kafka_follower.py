@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from sharegroup.errors import LogError, LogUnavailableError, ShareGroupError
-from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients
+from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients
 from sharegroup.logs.kafka_reader import size_bytes
 from sharegroup.logs.kafka_tail import KafkaTail
 from sharegroup.logs.kafka_topics import KafkaTopics
@@ -129,7 +129,7 @@ class KafkaFollower:
                 has_room = len(self._fetched) < _AHEAD_RECORDS and self._fetched_bytes < _AHEAD_BYTES
                 if has_room and self._failure is None:
                     return True
-                self._changed.wait(LOOK_S)
+                self._changed.wait(CHECK_INTERVAL_S)
                 self._clients.check_usable()
             return False
 

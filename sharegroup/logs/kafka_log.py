@@ -31,7 +31,6 @@ class KafkaLog:
     an outage that is shorter than the time that they may take.
 
     Args:
-        config: the cluster, and how to log in.
         timeout_ms: how long an operation retries while Kafka cannot be reached (`default.api.timeout.ms` of
             Kafka's own clients); the event log reports waiting operations once a minute.
 

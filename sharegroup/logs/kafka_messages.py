@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Topi
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients
+from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients
 from sharegroup.logs.kafka_errors import is_transient
 from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import READER_SETTINGS
@@ -24,7 +24,7 @@ _MESSAGES_AT_ONCE = 2_000
 """Messages taken at once: many, since the thread may have to wait for another one after each time, but few
 enough to be processed while they are in the CPU cache."""
 _IDLE_S = 1.0
-"""Time without a record after which a read ends with what it has; if that is nothing, it looks at the topic."""
+"""Time without a record after which a read ends with what it has; if that is nothing, it describes the topic."""
 _LEADER_TIMEOUT_MS = 1_000
 """Time in which the leader of a partition that brings no records has to answer, after that pause."""
 _PARTITIONS_AHEAD = 64
@@ -102,7 +102,7 @@ class MessageReader:
         idle_at_s = time.monotonic() + _IDLE_S
         while open_partitions:
             self._clients.check_connection(action, self._connection, deadline)
-            first = self._consumer.poll(LOOK_S)
+            first = self._consumer.poll(CHECK_INTERVAL_S)
             messages = [] if first is None else [first]
             has_records = False
             while messages:

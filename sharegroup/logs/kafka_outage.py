@@ -41,7 +41,7 @@ class Connection:
     """Connection errors that the clients of one operation have reported since it began.
 
     A client reports an error that repeats only every 30 s. So one of an operation before counts until then, if this one
-    gets no answer either.
+    gets no response either.
 
     Args:
         monotonic_s: a clock for durations, in seconds.
@@ -57,7 +57,7 @@ class Connection:
         """Return the connection error that explains a transient one, or the transient one itself."""
         if self.last_error is not None:
             return self.last_error
-        # A broker's own answer has a code above 0: there was a connection.
+        # A broker's own response has a code above 0: there was a connection.
         if error.code() > 0 or self._reported is None or self._monotonic_s() > self._reported[1] + _REPEATED_AFTER_S:
             return error
         return self._reported[0]

@@ -9,7 +9,7 @@ from typing import cast
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
 
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients
+from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients
 from sharegroup.logs.kafka_errors import is_transient
 from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.log_clock import LogClock
@@ -140,7 +140,7 @@ class RangeReader:
         if not self._is_assigned:
             self._consumer.assign([TopicPartition(partition.topic, partition.partition, self._position)])
             self._is_assigned = True
-        first = self._consumer.poll(LOOK_S)
+        first = self._consumer.poll(CHECK_INTERVAL_S)
         if first is not None:
             self._fetched.append(first)
             self._fetched += self._consumer.consume(_RECORDS_AT_ONCE, 0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
 
 from sharegroup.errors import UnknownTopicError
-from sharegroup.logs.kafka_clients import LOOK_S, KafkaClients, kafka_error
+from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients, kafka_error
 from sharegroup.logs.kafka_errors import UNKNOWN_TOPIC, is_transient
 from sharegroup.logs.kafka_outage import Connection
 from sharegroup.logs.kafka_reader import log_record
@@ -79,7 +79,7 @@ class KafkaTail:
             if time.monotonic() >= self._next_topic_check_s:
                 self._check_topic()
                 self._reposition()
-            first = self._consumer.poll(LOOK_S)
+            first = self._consumer.poll(CHECK_INTERVAL_S)
             messages = [] if first is None else [first, *self._consumer.consume(_RECORDS_AT_ONCE, 0)]
         except KafkaException as failure:
             raise self._clients.error(action, kafka_error(failure), self._connection) from None

@@ -158,7 +158,7 @@ class KafkaTopics:
         action = f"list the offsets of topic {topic}"
         deadline = self._clients.deadline()
         while True:
-            answers = self._clients.ask(
+            results = self._clients.ask(
                 action,
                 lambda admin: {
                     (key, number): future
@@ -170,7 +170,7 @@ class KafkaTopics:
                     ).items()
                 },
             )
-            offsets = [answer.offset for answer in answers]
+            offsets = [result.offset for result in results]
             # The client returns a negative offset for a leader that it lost meanwhile.
             if all(offset >= 0 for offset in offsets):
                 break
@@ -194,22 +194,22 @@ class KafkaTopics:
         action = f"list the offsets of topic {topic}"
         keys = [(number, partition) for number in range(len(_START_STABLE_END)) for partition in partitions]
         first_ms = round(timeout_ms * _FIRST_ATTEMPT)
-        answers, errors = self._clients.ask_each(action, keys, partial(_list_offsets, topic, {}), first_ms)
+        results, errors = self._clients.ask_each(action, keys, partial(_list_offsets, topic, {}), first_ms)
         if any(isinstance(error, LogUnavailableError) for error in errors.values()):
             # The client returns no result for any partition while the leader of one does not answer.
             leaders = self._leaders(topic, timeout_ms - first_ms)
             waiting = [key for key in errors if key[1] in leaders]
             start = partial(_list_offsets, topic, leaders)
             late, late_errors = self._clients.ask_each(action, waiting, start, timeout_ms - first_ms)
-            answers |= late
+            results |= late
             errors = {key: late_errors.get(key, error) for key, error in errors.items() if key not in late}
         for error in errors.values():
             if not isinstance(error, LogUnavailableError):
                 raise error
         # The client returns a negative offset for a leader that it lost meanwhile.
-        unreachable = {p for _, p in errors} | {p for (_, p), answer in answers.items() if answer.offset < 0}
+        unreachable = {p for _, p in errors} | {p for (_, p), result in results.items() if result.offset < 0}
         starts, stable, ends = (
-            {p: answer.offset for (n, p), answer in answers.items() if n == number} for number in range(3)
+            {p: result.offset for (n, p), result in results.items() if n == number} for number in range(3)
         )
         return {
             partition: PartitionOffsets(starts[partition], end, min(stable[partition], end))
@@ -229,12 +229,12 @@ class KafkaTopics:
         action = f"look up a time in partition {topic}-{partition}"
         deadline = self._clients.deadline()
         while True:
-            (answer,) = self._clients.ask(
+            (result,) = self._clients.ask(
                 action, lambda admin: admin.list_offsets({target: spec}, request_timeout=_LEADER_TIMEOUT_S)
             )
-            if answer.offset >= 0 or answer.offset == _NO_RECORD:
-                return None if answer.offset == _NO_RECORD else int(answer.offset)
-            # The client returns -1001 for a leader that it lost meanwhile; -1 without an error is a broker's answer.
+            if result.offset >= 0 or result.offset == _NO_RECORD:
+                return None if result.offset == _NO_RECORD else int(result.offset)
+            # The client returns -1001 for a leader that it lost meanwhile; -1 without an error is a broker's response.
             if time.monotonic() > deadline:
                 raise self._clients.timed_out(action)
             self._clients.closed.wait(_PROPAGATION_PAUSE_S)
@@ -289,12 +289,12 @@ def _list_offsets(
     futures: dict[tuple[int, int], Future[Any]] = {}
     for (number, _), partitions in requests.items():
         spec, isolation_level = _START_STABLE_END[number]
-        answers = admin.list_offsets(
+        results = admin.list_offsets(
             {TopicPartition(topic, partition): spec for partition in partitions},
             isolation_level=_ISOLATION_LEVELS[isolation_level],
             request_timeout=timeout_s,
         )
-        futures |= {(number, topic_partition.partition): future for topic_partition, future in answers.items()}
+        futures |= {(number, topic_partition.partition): future for topic_partition, future in results.items()}
     return futures
 
 

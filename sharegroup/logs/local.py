@@ -299,7 +299,6 @@ class LocalLog:
         """Delete the records past `retention.ms` and `retention.bytes` of a topic; appends do it regularly.
 
         Args:
-            topic: topic name.
             partitions: partitions; None is all.
             is_dry_run: only return the number of records that would be deleted.
 

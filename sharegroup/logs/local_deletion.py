@@ -92,7 +92,7 @@ PartitionRow = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Look:
+class _NextCheck:
     """The next check of a partition.
 
     Attributes:
@@ -108,22 +108,22 @@ class RetentionSchedule:
     """The next checks of the partitions to which one process appends; the first append to each is due."""
 
     def __init__(self) -> None:
-        self._looks: dict[PartitionRow, _Look] = {}
+        self._next_checks: dict[PartitionRow, _NextCheck] = {}
 
     def is_due(self, row: PartitionRow, config: TopicConfig, records: Sequence[NewRecord]) -> bool:
         """Return True if a partition is due for a check, after records were appended."""
-        look = self._looks.setdefault(row, _Look())
+        next_check = self._next_checks.setdefault(row, _NextCheck())
         now_s = time.monotonic()
         if config.retention_bytes is not None:
-            look.appended_bytes += sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        is_due = now_s >= look.at_s or (
-            config.retention_bytes is not None and look.appended_bytes > config.retention_bytes // _SHARE
+            next_check.appended_bytes += sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        is_due = now_s >= next_check.at_s or (
+            config.retention_bytes is not None and next_check.appended_bytes > config.retention_bytes // _SHARE
         )
         if is_due:
             interval_s = _LONGEST_INTERVAL_S
             if config.retention_ms is not None:
                 interval_s = min(interval_s, config.retention_ms / 1000 / _SHARE)
-            self._looks[row] = _Look(now_s + interval_s)
+            self._next_checks[row] = _NextCheck(now_s + interval_s)
         return is_due
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sharegroup.logs.local_file import CommitWatch, LocalFile, data_version
 from sharegroup.logs.port import Growth
 
-_REST_PER_LOOK = 4
+_REST_PER_CHECK = 4
 """Pause after a check, as a multiple of its duration: many watches in a busy file use a fifth of a core."""
 
 # Ends only rise, so no partition has grown while their sum is the same.
@@ -79,7 +79,7 @@ class LocalEndWatch:
                     seen_version = version
                     started_s = time.monotonic()
                     grown = self._grown(connection)
-                    self._rest_until_s = started_s + (time.monotonic() - started_s) * (1 + _REST_PER_LOOK)
+                    self._rest_until_s = started_s + (time.monotonic() - started_s) * (1 + _REST_PER_CHECK)
                     if grown:
                         return Growth(grown)
                 if not self._commits.wait(connection, version, give_up_at_s):

@@ -26,9 +26,7 @@ class LocalFollower:
     """A `Follower` of a local log.
 
     Args:
-        file: the log's file.
         clock: the log's clock; receives the stamps of the records read.
-        topic: the topic.
         positions: partition → offset of the first record to return.
 
     Raises:

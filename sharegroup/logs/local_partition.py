@@ -137,8 +137,6 @@ class PreparedBatch(NamedTuple):
     """Records for one partition, prepared as far as possible before the log is locked.
 
     Attributes:
-        topic: topic name.
-        partition: partition number.
         rows: timestamp (None if the log stamps it), key, value and stored headers of each record.
         largest_bytes: key, value and headers of the largest record.
     """
@@ -160,8 +158,6 @@ def _check_size(topic: str, partition: int, size_bytes: int, max_message_bytes: 
     """Check the size of a record.
 
     Args:
-        topic: topic name.
-        partition: partition.
         size_bytes: bytes of the record's key, value and headers.
         max_message_bytes: maximum of the topic; None is `MAX_RECORD_BYTES`.
 

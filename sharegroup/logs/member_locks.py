@@ -35,8 +35,6 @@ class LocalMemberLock:
 
     Args:
         folder: folder of the members' files; `members_folder` of a log, another one for other processes.
-        group_id: the group.
-        member_id: the member.
 
     Raises:
         LogUnavailableError: the file cannot be created.
@@ -79,11 +77,7 @@ class LocalMemberLock:
 
 
 class LocalMemberLocks:
-    """The locks of all members, for one thread that waits for ended members.
-
-    Args:
-        folder: folder of the members' files.
-    """
+    """The locks of all members, for one thread that waits for ended members."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""When a topic that looks do not find counts as deleted: brokers' metadata lags, so one look proves nothing."""
+"""When a topic that lookups do not find counts as deleted: brokers' metadata lags, so one lookup proves nothing."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 
 MISSING_LOOKS = 3
 MISSING_S = 3.0
-"""A topic is deleted when as many looks in a row, over as many seconds, did not find it."""
+"""A topic is deleted when as many lookups in a row, over as many seconds, did not find it."""
 
 
 @dataclass(slots=True)
 class MissingTopic:
-    """The looks in a row that did not find a topic, or any of several topics that are looked for together."""
+    """The lookups in a row that did not find a topic, or any of several topics that are looked up together."""
 
-    _look_count: int = 0
+    _lookup_count: int = 0
     _since_s: float = 0.0
 
     @property
     def is_missing(self) -> bool:
-        """True if the latest look did not find it."""
-        return self._look_count > 0
+        """True if the latest lookup did not find it."""
+        return self._lookup_count > 0
 
     def take_missing(self, now_s: float) -> bool:
-        """Record a look without the topic; return True if it counts as deleted.
+        """Record a lookup without the topic; return True if it counts as deleted.
 
         Args:
-            now_s: time of the look, in seconds of any clock that does not go back.
+            now_s: time of the lookup, in seconds of any clock that does not go back.
         """
-        if not self._look_count:
+        if not self._lookup_count:
             self._since_s = now_s
-        self._look_count += 1
-        return self._look_count >= MISSING_LOOKS and now_s - self._since_s >= MISSING_S
+        self._lookup_count += 1
+        return self._lookup_count >= MISSING_LOOKS and now_s - self._since_s >= MISSING_S
 
     def take(self) -> None:
-        """Record a look with the topic."""
-        self._look_count = 0
+        """Record a lookup with the topic."""
+        self._lookup_count = 0

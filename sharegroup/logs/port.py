@@ -67,7 +67,6 @@ class TopicIdentity:
 
     Attributes:
         topic_id: Kafka's base64 form; differs after delete and re-create.
-        partition_count: number of partitions.
         leaderless: partitions that cannot be read now.
         is_internal: True for Kafka's own topics.
     """
@@ -96,7 +95,6 @@ class OffsetSpan:
     """Offsets of a partition to read.
 
     Attributes:
-        start_offset: first offset.
         end_offset: end, exclusive.
         known_end_offset: the log is known to have grown up to here: a read that meets an earlier end continues.
     """
@@ -187,8 +185,6 @@ class EndedMember:
     """A member whose process has ended without leaving its group.
 
     Attributes:
-        group_id: its group.
-        member_id: the member.
         key: the key for `MemberLocks.forget`.
     """
 
@@ -290,7 +286,6 @@ class Log(Protocol):
         """Return start and end offsets of all partitions, or of some that exist; raises `UnknownTopicError`.
 
         Args:
-            topic: topic name.
             partitions: partitions to read; None for all.
             timeout_ms: how long to retry; partitions that cannot be reached in this time are left out. None for the
                 timeout of any operation, and all partitions.
@@ -337,7 +332,6 @@ class Log(Protocol):
         With a known end, one whose first records were deleted is left out, too.
 
         Args:
-            topic: topic name.
             topic_id: the expected topic; the caller checks that it still has the name.
             spans: partition → offsets.
             max_bytes: bytes of values of one partition after which no more are fetched.

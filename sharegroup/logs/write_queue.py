@@ -105,9 +105,6 @@ class _Waiter:
 
     While it waits nobody else may lock or close the descriptor: the lock belongs to the descriptor, whichever thread
     asked for it.
-
-    Args:
-        descriptor: the descriptor to lock.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -172,7 +169,6 @@ class LockHolder:
     """A process that holds a lock.
 
     Attributes:
-        pid: its process id.
         is_stopped: True if a signal or a debugger stopped it; then it releases no lock before it continues.
     """
 
@@ -187,7 +183,6 @@ def lock_holder(path: Path, proc: Path = Path("/proc")) -> LockHolder | None:
     """Return the process that holds the `flock` of a file; None when there is none, or it cannot be known.
 
     Args:
-        path: the file.
         proc: the folder with the kernel's locks and processes.
     """
     try:

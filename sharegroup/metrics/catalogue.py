@@ -25,7 +25,7 @@ class Source(StrEnum):
 
     ROWS = "rows of the state table"
     STATE = "the folded state and the ends of the logs"
-    ANSWERS = "the actors' answers"
+    RESPONSES = "the actors' responses"
     PROCESSOR = "the processor"
 
 
@@ -41,10 +41,7 @@ class Metric:
         name: the Prometheus name.
         kafka_name: the object name and attribute of Kafka 4.3.1; "" for one that Kafka does not have.
         short_name: Kafka's own name, or ours without the prefix.
-        kind: its kind.
         labels: Kafka's tags.
-        meaning: its meaning here.
-        source: the source of its values.
     """
 
     name: str
@@ -128,14 +125,14 @@ IN_FLIGHT_BATCH_MESSAGE_COUNT = yammer(
     "Records in each range that came in flight.",
 )
 SHARE_SESSIONS_COUNT = yammer(
-    Kind.GAUGE, "ShareSessionCache", "ShareSessionsCount", (), Source.ANSWERS, "Open share sessions."
+    Kind.GAUGE, "ShareSessionCache", "ShareSessionsCount", (), Source.RESPONSES, "Open share sessions."
 )
 SHARE_PARTITIONS_COUNT = yammer(
     Kind.GAUGE,
     "ShareSessionCache",
     "SharePartitionsCount",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "Share-partitions in open share sessions, counted in each.",
 )
 SHARE_SESSION_EVICTIONS = yammer(
@@ -143,7 +140,7 @@ SHARE_SESSION_EVICTIONS = yammer(
     "ShareSessionCache",
     "ShareSessionEvictionsPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "Share sessions that ended because their member was silent for too long.",
 )
 TOTAL_SHARE_FETCH_REQUESTS = yammer(
@@ -151,7 +148,7 @@ TOTAL_SHARE_FETCH_REQUESTS = yammer(
     "BrokerTopicMetrics",
     "TotalShareFetchRequestsPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "ShareFetch requests that were answered.",
 )
 FAILED_SHARE_FETCH_REQUESTS = yammer(
@@ -159,7 +156,7 @@ FAILED_SHARE_FETCH_REQUESTS = yammer(
     "BrokerTopicMetrics",
     "FailedShareFetchRequestsPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "ShareFetch requests that were answered with an error, for all or some share-partitions.",
 )
 TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
@@ -167,7 +164,7 @@ TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     "BrokerTopicMetrics",
     "TotalShareAcknowledgementRequestsPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "Requests with acknowledgements that were answered: ShareAcknowledge, and ShareFetch that carried some.",
 )
 FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
@@ -175,7 +172,7 @@ FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     "BrokerTopicMetrics",
     "FailedShareAcknowledgementRequestsPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "Requests with acknowledgements of which all or some were refused.",
 )
 EXPIRED_SHARE_FETCHES = yammer(
@@ -183,7 +180,7 @@ EXPIRED_SHARE_FETCHES = yammer(
     "DelayedShareFetchMetrics",
     "ExpiresPerSec",
     (),
-    Source.ANSWERS,
+    Source.RESPONSES,
     "ShareFetch requests that were answered without records because they had waited long enough.",
 )
 GROUP_COUNT = attribute(Kind.GAUGE, _GROUPS, "group-count", ("protocol",), Source.STATE, "Share groups.")
@@ -257,7 +254,7 @@ EVENT_PROCESSING_TIME = "event-processing-time-ms"
 BATCH_FLUSH_TIME = "batch-flush-time-ms"
 LATENCIES = {
     EVENT_QUEUE_TIME: "the oldest message of each group waited from its append to its cut",
-    EVENT_PROCESSING_TIME: "a commit took, from its first message to its last answer",
+    EVENT_PROCESSING_TIME: "a commit took, from its first message to its last response",
     BATCH_FLUSH_TIME: "a commit to the state table took",
 }
 """Name of a latency → its meaning; Kafka has five figures of each."""
@@ -343,7 +340,7 @@ CUTS = own(
     Kind.COUNTER, "cuts", (), Source.PROCESSOR, "Cuts that were applied: messages that were taken and applied together."
 )
 MESSAGES = own(Kind.COUNTER, "messages", (), Source.PROCESSOR, "Messages of the request log that were applied.")
-ANSWERS = own(Kind.COUNTER, "answers", (), Source.PROCESSOR, "Answers that were published.")
+ANSWERS = own(Kind.COUNTER, "answers", (), Source.PROCESSOR, "Responses that were published.")
 LOOP_MILLISECONDS = own(
     Kind.COUNTER,
     "loop_milliseconds",
@@ -363,7 +360,7 @@ UNANSWERABLE_RESPONSES = own(
     "unanswerable_responses",
     (),
     Source.PROCESSOR,
-    "Answers to a partition that the response log does not have.",
+    "Responses to a partition that the response log does not have.",
 )
 UPKEEP_FAILURES = own(
     Kind.COUNTER, "upkeep_failures", (), Source.PROCESSOR, "Runs of the state table's upkeep that failed."

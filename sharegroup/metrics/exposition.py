@@ -86,11 +86,7 @@ class MetricsServer:
 
 
 class WorkerMetrics:
-    """Counters of one worker; any thread may use them.
-
-    Args:
-        group_id: the worker's group.
-    """
+    """Counters of one worker; any thread may use them."""
 
     def __init__(self, group_id: str) -> None:
         self.registry = CollectorRegistry()

@@ -151,7 +151,6 @@ class GroupMetrics:
     A commit costs with the ranges that it changed, a collection with the runs in flight.
 
     Args:
-        registry: the registry that keeps them.
         state: the groups' state; only this object may use it from now on.
         end_offsets: topic names → end offsets.
     """
@@ -245,8 +244,6 @@ def request_backlog(log: Log, topic: str, end_offsets: Mapping[int, int]) -> int
     """Return the number of messages of the request log that wait; None when the log does not answer.
 
     Args:
-        log: the request log.
-        topic: its topic.
         end_offsets: partition → offset after the last message that was applied.
     """
     try:
@@ -267,8 +264,6 @@ def table_metrics(
 
     Args:
         log: the log of requests and records, for the backlog and the lag.
-        state_table_path: the state table.
-        request_topic: topic of the request log.
         max_series: label sets of one metric.
         since_ms: counters count what happened from here on; epoch ms.
         domain: value of a label `domain` of all metrics; "" is no such label.

@@ -42,7 +42,7 @@ from sharegroup.protocol.share_fetch import ShareFetchResponse
 OBSERVATION = "sharegroup"
 """Name of the observed metrics in the progress of the streaming query."""
 
-ANSWER_COUNTERS = (
+RESPONSE_COUNTERS = (
     TOTAL_SHARE_FETCH_REQUESTS,
     FAILED_SHARE_FETCH_REQUESTS,
     EXPIRED_SHARE_FETCHES,
@@ -53,23 +53,19 @@ ANSWER_COUNTERS = (
 
 
 class AnswerMetrics:
-    """Metrics of requests and share sessions; only a processor has them, since no row holds either.
-
-    Args:
-        registry: where they are kept.
-    """
+    """Metrics of requests and share sessions; only a processor has them, since no row holds either."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
         self._sessions: dict[str, ShareSessionsCounted] = {}
         self._lock = threading.Lock()
-        registry.add(Increment(metric, (), 0) for metric in ANSWER_COUNTERS)
+        registry.add(Increment(metric, (), 0) for metric in RESPONSE_COUNTERS)
         registry.add_gauges(self._gauges)
 
     def published(self, effects: Iterable[Effect]) -> None:
         """Update from the effects of a published commit."""
         effects = list(effects)
-        self._registry.add(answer_increments(effects))
+        self._registry.add(response_increments(effects))
         with self._lock:
             for effect in effects:
                 if isinstance(effect, ShareSessionsCounted):
@@ -86,8 +82,8 @@ class AnswerMetrics:
         ]
 
 
-def answer_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
-    """Return what the answers of a commit add to the counters."""
+def response_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
+    """Return what the responses of a commit add to the counters."""
     for effect in effects:
         match effect:
             case Respond():
@@ -97,8 +93,8 @@ def answer_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
                 yield Increment(EXPIRED_SHARE_FETCHES, (), effect.expired_fetch_count)
 
 
-def _increments(answer: Respond) -> Iterator[Increment]:
-    api_key, body = answer.address.api_key, answer.body
+def _increments(response: Respond) -> Iterator[Increment]:
+    api_key, body = response.address.api_key, response.body
     if api_key not in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE) or not isinstance(body, ErrorResponse):
         return
     topics = body.responses if isinstance(body, ShareFetchResponse) else ()
@@ -118,7 +114,6 @@ class ProcessorMetrics:
     """Latencies and rates of one processor.
 
     Args:
-        registry: where they are kept.
         load_ms: how long it took to load all share-partitions.
     """
 
@@ -138,7 +133,6 @@ class ProcessorMetrics:
         """Update from a published commit.
 
         Args:
-            rows: its rows.
             waited_ms: for each group and cut, the time that its oldest message had waited for the cut.
             commit_ms: duration of the commit to the state table; None when nothing durable happened.
             processing_ms: duration from taking the first message to the end of publishing.
@@ -190,11 +184,11 @@ class LoopFigures:
 
     messages: int = _count("Messages of the request log that were applied.")
     commits: int = _count("Commits to the state table.")
-    answers: int = _count("Answers that were published.")
+    answers: int = _count("Responses that were published.")
     take_ms: float = _time_ms("Age of the first message of each cut when the cut was taken, added up.")
     apply_ms: float = _time_ms("Time spent in applying messages.")
     commit_ms: float = _time_ms("Time spent in commits to the state table.")
-    publish_ms: float = _time_ms("Time spent in publishing answers and internal messages.")
+    publish_ms: float = _time_ms("Time spent in publishing responses and internal messages.")
     cuts: int = _count("Cuts that were applied: messages that were taken together.")
     undecodable_messages: int = _count("Messages that could not be read, and did not name whom to answer.")
     unanswerable_responses: int = _count("Responses to a partition that the response log does not have.")

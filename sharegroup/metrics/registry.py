@@ -1,7 +1,7 @@
 """The registry: the values of all metrics, with a bound on the number of series.
 
-`prometheus_client` counts and renders. It has no quantiles, averages or rates of the last minute, which Kafka's metrics
-are: `RecentValues` has them.
+`prometheus_client` counts and renders. It has no quantiles, averages or rates of the last minute, as Kafka's metrics
+have: `RecentValues` has them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Their fields are those of Kafka's messages, as far as Kafka has them. The group is that of the envelope; the list of
 groups has none, and goes to each partition of the request log. Long results come in pages: a request names the
-start of its page, an answer shows if there are more.
+start of its page, a response shows if there are more.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class TopicPartitions(Message):
     """Partitions of one topic."""
 
     topic_id: Name = Field(description="Topic id.")
-    topic: Name = Field(default="", description="Topic name, so that a member needs no look-up.")
+    topic: Name = Field(default="", description="Topic name, so that a member needs no lookup.")
     partitions: list[PartitionIndex] = Field(description="Partitions, ascending.")
 
 

@@ -60,7 +60,7 @@ class ShareGroupStatePartitionMetadata(Message):
     type: Literal["ShareGroupStatePartitionMetadata"] = "ShareGroupStatePartitionMetadata"
     topic: str = Field(description="Topic name.")
     topic_id: str = Field(description="Topic id.")
-    partition_count: int = Field(default=0, description="Partitions that the topic had when it was last looked at.")
+    partition_count: int = Field(default=0, description="Partitions that the topic had in its last observation.")
     initializing: list[int] = Field(default_factory=list, description="Partitions, ascending.")
     initialized: list[int] = Field(default_factory=list, description="Partitions, ascending.")
     deleting: list[int] = Field(default_factory=list, description="Partitions, ascending: all of the topic, or none.")
@@ -109,20 +109,20 @@ class ShareGroupPaused(Message):
 
 
 class ShareGroupRequestWaiting(Message):
-    """An administrator's request that waits for its answer; a second record of it shows its progress."""
+    """An administrator's request that waits for its response; a second record of it shows its progress."""
 
     type: Literal["ShareGroupRequestWaiting"] = "ShareGroupRequestWaiting"
     api_key: int = Field(description="Kind of the request.")
-    correlation_id: int = Field(description="Chosen by the sender, repeated in the answer.")
+    correlation_id: int = Field(description="Chosen by the sender, repeated in the response.")
     client_id: str = Field(default="", description="Free name of the client.")
     member_id: str = Field(description="Its sender; with the correlation id it names the request.")
-    reply_partition: int = Field(description="Partition of the response log; -1 asks for no answer.")
+    reply_partition: int = Field(description="Partition of the response log; -1 asks for no response.")
     time_ms: int = Field(description="Append time of the request; epoch ms.")
     body: dict[str, Any] = Field(
         default_factory=dict, description="The request: the fields known to this release; empty once it has a response."
     )
     response: dict[str, Any] | None = Field(
-        default=None, description="The answer, once it is decided; it is sent when the leader has done its part."
+        default=None, description="The response, once it is decided; it is sent when the leader has done its part."
     )
     changing: dict[str, int] = Field(
         default_factory=dict, description="Topic id to the state epoch up to which the leader has to change it first."
@@ -130,7 +130,7 @@ class ShareGroupRequestWaiting(Message):
 
 
 class ShareGroupRequestAnswered(Message):
-    """Answer to an administrator's request: it no longer waits."""
+    """Response to an administrator's request: it no longer waits."""
 
     type: Literal["ShareGroupRequestAnswered"] = "ShareGroupRequestAnswered"
     member_id: str = Field(description="Its sender.")

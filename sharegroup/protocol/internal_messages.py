@@ -50,10 +50,10 @@ class TopicLogOffsets(Message):
     """One topic of the record log, as the processor saw it."""
 
     topic: Name = Field(description="Topic name.")
-    topic_id: Name = Field(description="Topic id; empty when the topic was missing in every look for some seconds.")
+    topic_id: Name = Field(description="Topic id; empty when no lookup found the topic for some seconds.")
     partition_count: int = Field(default=0, ge=0, le=MAX_PARTITION_COUNT, description="Number of partitions.")
     partitions: list[PartitionLogOffsets] = Field(default_factory=list, description="Partitions, any subset.")
-    sequence: Int64 = Field(default=0, description="Rises with each look of one processor at which topic has the name.")
+    sequence: Int64 = Field(default=0, description="Rises with each lookup of the name by one processor.")
 
 
 class LogOffsets(Message):
@@ -164,8 +164,8 @@ class MemberEnded(Message):
 class ProcessorStarted(Message):
     """Takeover by a processor: older ones stop before they apply later messages, and members reopen their sessions.
 
-    It is appended to every partition of the request log before any message is applied. Then it is appended, as an
-    answer without request and with correlation id -1, to every partition of the response log. The leader epoch is the
+    It is appended to every partition of the request log before any message is applied. Then it is appended, as a
+    response without request and with correlation id -1, to every partition of the response log. The leader epoch is the
     envelope's.
     """
 

@@ -23,9 +23,7 @@ class RecordSchema(NamedTuple):
     """The fields of one record type.
 
     Attributes:
-        key: of the key.
-        value: of the value.
-        early_value: of the value in Kafka 4.0, if they were others.
+        early_value: fields of the value in Kafka 4.0, if they were others.
     """
 
     key: Struct
@@ -37,8 +35,6 @@ class CoordinatorRecord(NamedTuple):
     """A record of a coordinator.
 
     Attributes:
-        record_type: number of its type.
-        key: its key.
         value: its value; None deletes.
         unknown_tagged_fields: tagged fields of the value that this release does not know.
         is_early: True if the value has the fields of Kafka 4.0.

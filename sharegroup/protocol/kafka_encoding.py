@@ -1,8 +1,8 @@
 """The byte encoding of Kafka's generated messages, driven by tables of fields (KIP-482, "Unsigned varints", "Tags").
 
 A message is a `Struct`: named fields with types, in the order in which they are written. In the *flexible* encoding
-lengths are unsigned varints, one too high so that 0 can mean null, and every struct ends with its tagged fields. In
-the older encoding strings have an int16 length and nothing is tagged.
+a length n is the unsigned varint n + 1, so that 0 can mean null, and every struct ends with its tagged fields. In the
+older encoding strings have an int16 length and nothing is tagged.
 
 A tagged field that is not in the table is of a later release: its bytes are kept, and written again.
 """
@@ -28,8 +28,6 @@ class UnknownTaggedField:
 
     Attributes:
         struct_index: number of its struct: 0 is the message, then the structs in it in the order of their bytes.
-        tag: its tag.
-        value: its bytes.
     """
 
     struct_index: int
@@ -43,12 +41,7 @@ class UnknownTaggedField:
 class BytesReader:
     """Bytes that are read from the front to the end.
 
-    Args:
-        encoded: the bytes.
-        is_flexible: True for the flexible encoding.
-
     Attributes:
-        is_flexible: as above.
         struct_count: structs that began so far.
         unknown_tagged_fields: the tagged fields so far that no table has.
     """
@@ -107,11 +100,9 @@ class Encoding:
     """The encoding of one message that is written.
 
     Args:
-        is_flexible: True for the flexible encoding.
         unknown_tagged_fields: tagged fields that no table has, as a reader kept them.
 
     Attributes:
-        is_flexible: as above.
         struct_count: structs that began so far.
     """
 
@@ -266,7 +257,6 @@ class Field:
 
     Attributes:
         name: attribute of the object that the struct describes.
-        type: its type.
         tag: number of a tagged field, None of any other.
         default: value that a tagged field has when it is not written.
     """

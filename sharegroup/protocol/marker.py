@@ -25,7 +25,7 @@ class GroupCut(Cut):
 
 
 class OutboxAnswer(Message):
-    """An answer as it is appended to the response log."""
+    """A response as it is appended to the response log."""
 
     partition: int = Field(description="Response partition.")
     member_id: str = Field(description="Key of the record.")
@@ -46,7 +46,7 @@ class CommitMarkerPayload(Message):
         description="Request partition to the time of its last applied message, behind which time does not go back.",
     )
     answers: list[OutboxAnswer] = Field(
-        default_factory=list, description="Outbox: answers that were not published before this commit, in order."
+        default_factory=list, description="Outbox: responses that were not published before this commit, in order."
     )
     messages: list[str] = Field(
         default_factory=list, description="Outbox: internal messages, request envelopes in JSON, in order."

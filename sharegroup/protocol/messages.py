@@ -56,11 +56,11 @@ class RequestEnvelope(Message):
     v: Int32 = Field(default=ENVELOPE_VERSION, description="Version of the envelope.")
     api_key: Int32 = Field(description="Kind of the message; our own kinds are >= 10000.")
     api_version: Int32 = Field(default=1, description="Version of the body.")
-    correlation_id: Int32 = Field(default=0, description="Chosen by the sender, repeated in the answer.")
+    correlation_id: Int32 = Field(default=0, description="Chosen by the sender, repeated in the response.")
     client_id: Name = Field(default="", description="Free name of the client, for people.")
     group_id: Name = Field(description="The share group.")
     member_id: Name = Field(default="", description="The member that asks; empty in internal messages.")
-    reply_partition: Int32 = Field(default=-1, description="Partition of the response log; -1 asks for no answer.")
+    reply_partition: Int32 = Field(default=-1, description="Partition of the response log; -1 asks for no response.")
     leader_epoch: Int32 = Field(default=-1, description="Internal messages: epoch of the processor that sent it.")
     body: dict[str, Any] = Field(default_factory=dict, description="The request, by api_key.")
 
@@ -122,7 +122,7 @@ def encoded_response(
 ) -> str:
     """Return a `ResponseEnvelope` as JSON.
 
-    The JSON is assembled here because each request has an answer: an envelope that holds the body as a dictionary
+    The JSON is assembled here because each request has a response: an envelope that holds the body as a dictionary
     takes twice as long.
     """
     encoded_body = body.__pydantic_serializer__.to_json(body, exclude_defaults=True).decode()
@@ -183,7 +183,6 @@ def constructed(model: type[Body], /, **values: Any) -> Body:
     """Make a message of valid values and its defaults, without validation.
 
     Args:
-        model: the type of the message.
         values: all fields that have no default; each has the type of its field.
     """
     defaults, factories, names = _recipe(model)

@@ -131,7 +131,7 @@ class AcquiredRecords(Message):
 
 
 class PartitionResponse(Message):
-    """The answer for one partition; the fetch and the acknowledgements fail separately."""
+    """The response for one partition; the fetch and the acknowledgements fail separately."""
 
     partition_index: PartitionIndex = Field(description="Partition.")
     error_code: Int32 = Field(default=0, description="Error of the fetch; 0 is none.")
@@ -143,14 +143,14 @@ class PartitionResponse(Message):
 
 
 class TopicResponse(Message):
-    """The answer for one topic."""
+    """The response for one topic."""
 
     topic_id: Name = Field(description="Topic id.")
     partitions: list[PartitionResponse] = Field(default_factory=list, description="Partitions.")
 
 
 class ShareFetchResponse(ErrorResponse):
-    """The answer to a fetch or an acknowledgement."""
+    """The response to a fetch or an acknowledgement."""
 
     share_session_epoch: Int32 = Field(default=0, description="Epoch of the request that is answered.")
     acquisition_lock_timeout_ms: Int32 = Field(default=0, description="Duration of the locks, in ms.")

@@ -161,8 +161,6 @@ class ShareGroupRecord:
     """A record of a share group.
 
     Attributes:
-        record_type: its type.
-        key: the group, or the member.
         value: its value; None deletes what the key names.
         unknown_tagged_fields: tagged fields of a later release of Kafka.
         is_early: True if Kafka 4.0 wrote it, with other fields.

@@ -47,7 +47,6 @@ class ShareSnapshot:
     Attributes:
         snapshot_epoch: number of the snapshot, from 0.
         state_epoch: fencing epoch of the state.
-        leader_epoch: epoch of the share-partition's leader.
         start_offset: the SPSO; -1 when it is not known yet.
         delivery_complete_count: finished records at or above the SPSO (KIP-1226); -1 when not known.
         create_timestamp: when the state was created; epoch ms, -1 when not known.
@@ -73,7 +72,6 @@ class ShareUpdate:
         snapshot_epoch: that of the last snapshot.
         leader_epoch: epoch of the share-partition's leader; -1 leaves it as it is.
         start_offset: the SPSO; -1 leaves it as it is.
-        delivery_complete_count: finished records at or above the SPSO.
         state_batches: those that changed.
     """
 
@@ -89,8 +87,6 @@ class ShareStateRecord:
     """A record of the topic; without a value it deletes the state.
 
     Attributes:
-        key: the share-partition.
-        value: its state, or what changed of it.
         unknown_tagged_fields: tagged fields of a later release of Kafka.
         is_early: True if Kafka 4.0 wrote it, without times and with other bytes.
     """

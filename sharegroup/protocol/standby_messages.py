@@ -1,4 +1,4 @@
-"""Messages between standbys and the active processor: a probe, and its answer.
+"""Messages between standbys and the active processor: a probe, and its response.
 
 A probe is a request without a group. It is appended to the partition of the request log that the standby's id belongs
 to, and answered to the standby's id in the response log, by the processor that applies it. A processor that folds

@@ -21,7 +21,7 @@ from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.session import check_kafka_source
 
 MAX_READS = 8
-"""Most spans of one partition: each is a read of its own, with a look-up in the cluster and a task."""
+"""Most spans of one partition: each is a read of its own, with a lookup in the cluster and a task."""
 SKIPPED_OFFSETS = 10_000
 """The largest gap between two ranges that is read along with them."""
 
@@ -93,9 +93,6 @@ def kafka_records(
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
     Args:
-        spark: the session that reads them.
-        config: the cluster.
-        ranges: the ranges.
         count: counts the records when an action reads them.
 
     Raises:
@@ -207,9 +204,7 @@ def acquired_records(
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
     Args:
-        spark: the session that reads them.
         log: path or address of the embedded log, or the Kafka cluster.
-        ranges: the ranges.
         count: counts the records when an action reads them.
     """
     if isinstance(log, KafkaConfig):

@@ -41,7 +41,6 @@ class SparkRows:
 
     Args:
         open_session: opens the session, once it is known that there is a state table.
-        path: the table's folder.
 
     Raises:
         EnvironmentNotReadyError: executors lack this package, or do not see the table's folder.

@@ -97,7 +97,6 @@ def write_archive(container: Path, archive: Path) -> Path:
 
     Args:
         container: the folder with the package, or the wheel or zip file.
-        archive: the file to write.
     """
     if container.is_file():
         # Spark leaves a wheel out of the paths of executors unless it is named as the zip file that it is.
@@ -114,7 +113,6 @@ def check_executors(spark: SparkSession, class_names: Iterable[str]) -> None:
     """Check that executors can load what the driver can; with a local master there is nothing to check.
 
     Args:
-        spark: the session.
         class_names: classes that tasks need.
 
     Raises:
@@ -134,7 +132,6 @@ def check_audit_tasks(spark: SparkSession, path: str, name: str) -> str:
     """Check that tasks can import this package, and see a folder that the driver sees; return its absolute path.
 
     Args:
-        spark: the session.
         path: the folder, or an address of an object store, which is returned as it is.
         name: the folder's name in the error.
 
@@ -181,12 +178,12 @@ def _executor_loads(spark: SparkSession, class_name: str) -> bool:
     loads = f"reflect('org.apache.spark.util.Utils', 'classIsLoadable', '{class_name}')"
     try:
         # A task computes it, since it is not deterministic for Spark.
-        (answer,) = spark.range(0, 1, 1, 1).selectExpr(loads, "id").collect()
+        (row,) = spark.range(0, 1, 1, 1).selectExpr(loads, "id").collect()
     except PySparkException as error:
         # A platform may forbid it; what is missing then is seen by the first range.
         logger.info(Event("executors_not_checked", reason=_first_line(error)))
         return True
-    return bool(answer[0] == "true")
+    return bool(row[0] == "true")
 
 
 def _import_failure(spark: SparkSession, module: str) -> str:

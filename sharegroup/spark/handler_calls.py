@@ -56,7 +56,6 @@ class Outcome:
         acknowledgements: acknowledgements of all its records.
         error: the first exception of the handler, if any.
         is_broken: True if the handler fails for a cause that no record has.
-        call_count: number of calls of the handler.
     """
 
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
@@ -166,13 +165,8 @@ class HandlerCalls:
     """Calls a handler with the records of acquisitions; several threads may use it at once.
 
     Args:
-        spark: the session that reads the records.
-        log: the record log.
         log_address: path or address of the embedded log, or the Kafka cluster.
-        handler: the handler.
         bisects: call a failed handler again with halves of its records (`worker.bisect.on.error`).
-        metrics: counters of calls and failures.
-        event: creates log events of the worker.
     """
 
     def __init__(
@@ -197,7 +191,6 @@ class HandlerCalls:
         """Call the handler with the records of an acquisition, and return the outcome.
 
         Args:
-            acquired: the records.
             is_cancelled: True if no further call should be made.
         """
         # 1. Leave out records that are not in the log.

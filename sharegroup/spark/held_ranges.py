@@ -17,13 +17,13 @@ from sharegroup.logs.port import Log, PartitionOffsets
 
 _UNREADABLE_PAUSE_S = 0.5
 _OFFSETS_TIMEOUT_MS = 5_000
-_NO_ANSWER = "the partition does not answer"
+_NO_RESPONSE = "the partition does not answer"
 
 
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
     """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
 
-    Ranges of a topic that was deleted, or created again, are returned unread: one look proves nothing, since the
+    Ranges of a topic that was deleted, or created again, are returned unread: one lookup proves nothing, since the
     metadata of brokers lags, and the processor decides. So are those of a partition that does not answer for some
     seconds, as one without a leader. That takes a pause, for they may be acquired again at once.
 
@@ -34,7 +34,7 @@ def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[Held
     topics = _existing_topics(log, ranges)
     unreadable = unread((held for held in ranges if held.topic_id not in topics), NO_TOPIC)
     existing = [held for held in ranges if held.topic_id in topics]
-    unreadable += unread((held for held in existing if held.partition not in topics[held.topic_id]), _NO_ANSWER)
+    unreadable += unread((held for held in existing if held.partition not in topics[held.topic_id]), _NO_RESPONSE)
     if unreadable:
         threading.Event().wait(_UNREADABLE_PAUSE_S)
     readable: list[HeldRange] = []

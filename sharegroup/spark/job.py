@@ -74,7 +74,6 @@ class StopSignals:
 
         Args:
             receiver: the process; a signal to the whole process group reaches each of them once.
-            number: the signal.
         """
         with self._lock:
             if receiver in self._receivers:
@@ -116,7 +115,6 @@ def job_parser(description: str, once: str, wait: str, wait_s: float) -> argpars
     """Return a parser with the flags of all jobs.
 
     Args:
-        description: description of the job.
         once: help of the flag `--once`.
         wait: help of the flag `--wait`, without its default.
         wait_s: default of the flag `--wait`.
@@ -139,7 +137,6 @@ class Job:
         stop: set when the program should drain and end.
 
     Args:
-        app_name: name of the Spark application.
         is_verbose: log every commit or batch, and the events of Spark.
     """
 

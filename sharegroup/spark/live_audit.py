@@ -55,12 +55,9 @@ class LiveAuditor:
     """Follows a state table.
 
     Args:
-        spark: the session.
-        state_table_path: the state table.
         broker: defaults and bounds that the processor has.
         output: folder of the two tables and of the checkpoint.
         interval_s: time between two batches; 0 for none.
-        metrics: its metrics.
         most_commits: commits of one batch.
     """
 
@@ -114,7 +111,7 @@ class LiveAuditor:
         )
 
     def serve(self, stop: threading.Event, *, once: bool = False) -> None:
-        """Follow the table until `stop` is set; with `once` until all commits have been looked at.
+        """Follow the table until `stop` is set; with `once` until all commits have been checked.
 
         Raises:
             SparkEndedError: the query or the session ended.
@@ -182,7 +179,7 @@ def follow(broker: str) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], I
 
 
 def _name_of(checkpoint: Path) -> str:
-    """Return the name under which the batches of a checkpoint are written: their numbers begin anew with each."""
+    """Return the name under which the batches of a checkpoint are written: the numbers of each begin from the start."""
     file = checkpoint / "name"
     if not file.exists():
         checkpoint.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,6 @@ class LockRenewals:
 
     Args:
         renew_max_ms: how long a handler may process an acquisition, with the time that records wait for it again.
-        acknowledge: sends acknowledgements.
     """
 
     def __init__(self, renew_max_ms: int, acknowledge: Callable[[Iterable[Acknowledgement]], None]) -> None:
@@ -130,7 +129,7 @@ class LockRenewals:
             return overdue
 
     def settle(self, results: Sequence[Acknowledged]) -> None:
-        """Handle the answers to acknowledgements: locks whose renewal was refused are not renewed any more.
+        """Handle the responses to acknowledgements: locks whose renewal was refused are not renewed any more.
 
         Waiting records without a lock are dropped: they will be delivered again.
         """

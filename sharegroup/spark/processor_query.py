@@ -1,10 +1,10 @@
 """The streaming query that hosts a processor: `foreachBatch` runs the loop, and a micro-batch is a checkpoint interval.
 
-The function of a batch returns when the batch's duration is over, its ranges are applied and published, and messages
-beyond them are published, too, so that Spark starts the next batch at once; for a second it also waits until no member
-waits for an answer (`micro_batch`). While no messages arrive it stays in the loop. The loop makes no call to the JVM:
-the batch's ranges are read by a Spark job beside it, and another thread watches the query, since `query.stop()` does
-not end a Python function.
+The function of a batch returns when all of this holds: the batch's duration is over, its ranges are applied and
+published, and messages beyond them are published, too, so that Spark starts the next batch at once. For a second it
+also waits until no member waits for a response (`micro_batch`). While no messages arrive it stays in the loop. The loop
+makes no call to the JVM: the batch's ranges are read by a Spark job beside it, and another thread watches the query,
+since `query.stop()` does not end a Python function.
 
 Spark takes seconds until its first batch: it starts a session, and Python processes for the stream, and compiles plans.
 Members do not wait for that: from the takeover to the first batch the loop runs on a thread of its own.
@@ -51,7 +51,6 @@ class MicroBatch:
 
     Args:
         batch: the ranges.
-        processor: the processor that runs the loop.
         duration_s: duration of the batch; 0 ends it as soon as its ranges are published.
         shown: figures that earlier batches have shown.
     """
@@ -94,7 +93,7 @@ class MicroBatch:
         # 4. Messages beyond them are published, too: Spark starts the next batch at once.
         if not any(end > self._ends.get(partition, 0) for partition, end in published.items()):
             return False
-        # 5. For a second: no member waits for an answer.
+        # 5. For a second: no member waits for a response.
         return self._processor.is_quiet or elapsed_s > self._duration_s + _QUIET_WAIT_S
 
     def _read_ranges(self) -> None:
@@ -131,7 +130,6 @@ class ProcessorQuery:
 
     Args:
         spark: the session that runs the query, a classic one; or a function that creates it, called after the takeover.
-        settings: configuration of the processor, of the broker and of groups.
         accepts_older_state: whether the state table may be an older copy than the request log.
         processor: the processor to host, not started; it is made of the other arguments by default.
 

@@ -80,7 +80,6 @@ def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     they must be known before the JVM starts.
 
     Args:
-        app_name: name of the application.
         settings: settings of a new session that win over all others; those of the JVM need one that is not running yet.
 
     Raises:
@@ -159,7 +158,6 @@ def check_log(spark: SparkSession, log: str | KafkaConfig) -> None:
     """Check that the tasks of a session can read a log: it is theirs to read what a member has acquired.
 
     Args:
-        spark: the session.
         log: path or address of the embedded log, or the Kafka cluster.
 
     Raises:

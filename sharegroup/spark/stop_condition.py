@@ -21,7 +21,7 @@ _EMPTY_FETCHES = 2
 """The first may have been sent while records were processed; the second one was sent after the first was answered."""
 _UNASSIGNED_S = 15.0
 """Longer than two heartbeats: by then a member has the partitions that it can get."""
-_ANSWER_TIMEOUT_S = 60.0
+_RESPONSE_TIMEOUT_S = 60.0
 
 
 class StopOnRequest:
@@ -55,7 +55,7 @@ class StopWhenDrained(StopOnRequest):
 
     Args:
         stop: stops it before.
-        timeout_s: how long it waits for an answer of a processor.
+        timeout_s: how long it waits for a response of a processor.
     """
 
     max_fetch_wait_ms = 1_000
@@ -63,7 +63,7 @@ class StopWhenDrained(StopOnRequest):
     def __init__(self, stop: threading.Event, timeout_s: float) -> None:
         super().__init__(stop)
         self._timeout_s = timeout_s
-        self._answer_count = 0
+        self._response_count = 0
         self._answered_at_s = time.monotonic()
         self._unassigned_since_s: float | None = None
         self._busy_empty_fetch_count = 0
@@ -85,8 +85,8 @@ class StopWhenDrained(StopOnRequest):
         """
         standing = member.standing()
         # 1. Check that a processor answers.
-        if standing.answer_count != self._answer_count:
-            self._answer_count = standing.answer_count
+        if standing.answer_count != self._response_count:
+            self._response_count = standing.answer_count
             self._answered_at_s = time.monotonic()
         if self.is_requested:
             return True
@@ -124,16 +124,15 @@ class Drain(StopWhenDrained):
     """Ends a query (`Trigger.AvailableNow`) when it has acquired the records that its topics had at its start.
 
     Records that were appended later are returned unread. A member cannot fetch from one partition only, so the query
-    also ends when more acquisitions in a row than there are partitions had only such records: each answer begins with
+    also ends when more acquisitions in a row than there are partitions had only such records: each response begins with
     another partition.
 
     Args:
-        log: the record log.
         topics: the topics of the query; a missing topic has no records.
     """
 
     def __init__(self, log: Log, topics: Iterable[str]) -> None:
-        super().__init__(threading.Event(), _ANSWER_TIMEOUT_S)
+        super().__init__(threading.Event(), _RESPONSE_TIMEOUT_S)
         self._end_offsets = {
             (topic, partition): offsets.end_offset
             for topic in topics
@@ -153,7 +152,7 @@ class Drain(StopWhenDrained):
         return tuple(covered), tuple(appended_later)
 
     def begin(self, member: GroupMember) -> None:
-        """Count empty answers from now on: earlier ones were to fetches that only carried acknowledgements."""
+        """Count empty responses from now on: earlier ones were to fetches that only carried acknowledgements."""
         super().is_reached(member, is_busy=True)
 
     def is_reached(self, member: GroupMember, is_busy: bool = False) -> bool:

@@ -85,13 +85,11 @@ def process(
     before any processor was, and continues when the processor is started again.
 
     Args:
-        spark: the session that reads the records.
         config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS
             where they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
-        handler: processes the records.
         stop: ends the work: active handlers may finish for a while, then their records are released; acquisitions that
             no handler has received are returned unread.
-        once_timeout_s: end when there is nothing left to acquire; the longest wait for a processor's answer.
+        once_timeout_s: end when there is nothing left to acquire; the longest wait for a processor's response.
 
     Raises:
         ConfigurationError: a key or value of the configuration is wrong, or the session's executors are on other

@@ -41,6 +41,16 @@ def refused(source: str, path: str = "sharegroup/core/module.py") -> list[str]:
         ('raise ValueError("Group packers goes on.")', '1: "Group packers goes on"'),
         ('x = f"a wish of {1}"', '1: "wish"'),
         ("def test_a_topic_is_told() -> None: ...", '1: "is told"'),
+        ("_LOOK_S = 1", '1: "look" in "_look_s"'),
+        ("self._last_looks = {}", '1: "looks" in "_last_looks"'),
+        ("looked_ms = 1", '1: "looked" in "looked_ms"'),
+        ("answers = channel.receive()", '1: "answers"'),
+        ("def _starts_anew() -> None: ...", '1: "anew" in "_starts_anew"'),
+        ('"""Describe the topic; one look proves nothing."""', '1: "one look"'),
+        ("# It looks at the end offsets once a second.", '1: "looks at the end offsets"'),
+        ('"""Return the answer to a fetch."""', '1: "the answer"'),
+        ('"""Wait.\n\nThe client waits for its\nanswer.\n"""', '3: "its answer"'),
+        ('"""Findings of strays without a chain."""', '1: "strays"'),
     ],
 )
 def test_refused_words_of_programs(source: str, finding: str) -> None:
@@ -54,6 +64,13 @@ def test_refused_words_of_programs(source: str, finding: str) -> None:
         ("Who needs more time acknowledges it with RENEW.", '1: "Who needs more time acknowledges it with RENEW."'),
         ("With RENEW its lock lasts anew.", '1: "lasts anew"'),
         ("records whose\nletters were written", '1: "whose letters"'),
+        ("The processor begins anew.", '1: "anew"'),
+        ("Whoever can append to it can change any group.", '1: "Whoever"'),
+        ("A deleted record cannot be told\nfrom a gap.", '1: "cannot be told from"'),
+        ("A copy has new lineage headers.", '1: "lineage headers"'),
+        ("After each look nothing is read.", '1: "each look"'),
+        ("One look-up takes 60 ns.", '1: "look-up"'),
+        ("Members drop an answer of a lower epoch.", '1: "an answer"'),
     ],
 )
 def test_refused_words_of_documents(text: str, finding: str) -> None:
@@ -79,6 +96,12 @@ def test_refused_words_of_documents(text: str, finding: str) -> None:
         ('"""Return what the log has beyond the applied messages."""', "sharegroup/core/module.py"),
         ('"""True if it is known who holds it."""', "sharegroup/core/module.py"),
         ("Who decides? The coordinator.", "docs/page.md"),
+        ("Without a look for its file, a deleted record looks like a gap.", "docs/page.md"),
+        ("Look at the members, and look up the error.", "docs/page.md"),
+        ("A broker answers a fetch when it has records.", "docs/page.md"),
+        ("The answer is complete from this commit on.", "docs/audits.md"),
+        ("answers: list[OutboxAnswer]", "sharegroup/protocol/marker.py"),
+        ('"""Find the records.\n\n    Args:\n        strays: orphan rows.\n"""', "sharegroup/audit/module.py"),
     ],
 )
 def test_right_words(source: str, path: str) -> None:

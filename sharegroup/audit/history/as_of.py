@@ -50,13 +50,7 @@ _OF_NO_PARTITION = -1
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The share-partitions that an audit is about; None is all.
-
-    Attributes:
-        group_id: the group.
-        topic: the topic.
-        partition: the partition.
-    """
+    """The share-partitions that an audit is about; None is all."""
 
     group_id: str | None = None
     topic: str | None = None
@@ -70,7 +64,6 @@ class Selection:
         """Check that the selected group and share-partition are in a state.
 
         Args:
-            group_ids: the groups of the state.
             has_partition: True if any selected share-partition is in it.
             at: the point, as it was asked for.
 
@@ -96,7 +89,6 @@ class PartitionState:
     """A share-partition after its rows.
 
     Attributes:
-        group_id: its group.
         order: the place of its last row in the fold order.
         leader_epoch: epoch of the processor that wrote that row.
         folded: its state; None if it has ended.
@@ -112,9 +104,7 @@ def as_of(source: RowSource, at: str, selection: Selection, now_ms: int | None =
     """Return the full state of groups at a point, as a JSON object.
 
     Args:
-        source: the state table.
         at: the point; `parse_point` has its forms.
-        selection: the groups and share-partitions.
         now_ms: the time now, epoch ms; None is that of this machine's clock.
 
     Raises:
@@ -136,7 +126,7 @@ def as_of(source: RowSource, at: str, selection: Selection, now_ms: int | None =
 
 
 def state_at(source: RowSource, point: Point, selection: Selection) -> FoldedState:
-    """Return the state at a point, without the members' last requests, which no answer is made from.
+    """Return the state at a point, without the members' last requests, which no document shows.
 
     Raises:
         StateTableError: a row contradicts the rows before it.
@@ -162,8 +152,8 @@ def state_at(source: RowSource, point: Point, selection: Selection) -> FoldedSta
 def groups_at(source: RowSource, point: Point, selection: Selection) -> FoldedState:
     """Return the groups at a point without their share-partitions.
 
-    A group is in it until it is removed. That its share-partitions have ended by then needs no look at them: the
-    coordinator removes a group when they have.
+    A group is in it until it is removed. The coordinator removes a group after its share-partitions have ended, so this
+    needs no check.
 
     Raises:
         StateTableError: a row contradicts the rows before it.
@@ -184,7 +174,7 @@ def _groups_at(source: RowSource, point: Point, selection: Selection) -> tuple[F
 
 
 def decisive_rows(point: Point, selection: Selection) -> RowFilter:
-    """Return the filter of the rows that decide the state at a point; `decides` looks closer."""
+    """Return the filter of the rows that decide the state at a point; `decides` checks each of them."""
     return replace(
         selection.row_filter(),
         record_types=CHANGE_TYPES,

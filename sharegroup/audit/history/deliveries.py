@@ -27,18 +27,10 @@ class Delivery:
     """A delivery of a range of records to a member.
 
     Attributes:
-        group_id: the group.
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
-        first_offset: first offset.
-        last_offset: last offset.
         delivery_count: deliveries of each record, this one included.
-        member_id: the member.
-        client_id: its client id; "" when it is not known.
+        client_id: client id of the member; "" when it is not known.
         acquired_ms: time of the acquisition, epoch ms; None when that row is not in the table any more.
         acquire_request_offset: message in the request log that caused it; None when its row is not there.
-        renewed_count: how often the member renewed the lock.
         deadline_ms: the end of the lock, as last renewed; epoch ms.
         ended_ms: time of the end; None while the member holds the records. It is before `acquired_ms` if a message that
             ended it was in the log already when the records were acquired: an acquisition has the time of its cut.
@@ -75,16 +67,8 @@ class OtherChange:
     """A change of records that no member held: their dead-letter record was written, or the start offset passed them.
 
     Attributes:
-        group_id: the group.
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
-        first_offset: first offset.
-        last_offset: last offset.
         time_ms: its time; epoch ms.
-        cause: its cause.
         from_state: the state before; None when the records were not in flight.
-        to_state: the state after.
         delivery_count: deliveries of each record.
         request_offset: message in the request log that caused it.
         leader_epoch: epoch of the processor that wrote it.
@@ -133,7 +117,6 @@ class DeliveryTrace:
     Memory grows with what members hold, not with the history.
 
     Args:
-        client_ids: names of members.
         offsets: only records at these offsets; parts outside are cut off.
     """
 

@@ -44,7 +44,6 @@ class PartitionChange:
     """A share-partition at two points.
 
     Attributes:
-        group_id: its group.
         key: topic id and partition.
         was: True if it had a state at the first point.
         is_now: True if it has one at the last point.
@@ -62,10 +61,8 @@ def diff(source: RowSource, first: str, last: str, selection: Selection, now_ms:
     """Return the difference of two points as a JSON object.
 
     Args:
-        source: the state table.
         first: the earlier point; `parse_point` has its forms.
         last: the later point.
-        selection: the groups and share-partitions.
         now_ms: the time now, epoch ms; None is that of this machine's clock.
 
     Raises:

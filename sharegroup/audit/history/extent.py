@@ -48,7 +48,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class HistoryStart:
-    """The start of what a table can answer about, for people and documents.
+    """The start of the history that a table has, for people and documents.
 
     Attributes:
         commit_id: the first commit whose state is known.

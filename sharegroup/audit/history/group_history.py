@@ -24,9 +24,6 @@ class PartitionCounts:
     """Counts of the changes of one share-partition.
 
     Attributes:
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
         start_offset: the SPSO after the last row.
         record_count_by_cause: cause → records that changed for it; a record counts each time.
         acquired_by_member: member id → records that it acquired, less those that it returned unread.
@@ -103,7 +100,6 @@ class GroupHistory:
     """The histories of a group's share-partitions, and the names of its members.
 
     Attributes:
-        group_id: the group.
         partitions: (topic id, partition) → history.
         client_ids: member id → client id, of all members that ever joined.
     """

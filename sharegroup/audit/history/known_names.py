@@ -21,7 +21,6 @@ class KnownNames:
     """Names in the rows of groups.
 
     Attributes:
-        group_ids: all groups.
         client_ids: group id and member id → client id, of all members that ever joined.
         config_overrides: group id → its last dynamic configuration.
         topics: names of all topics that a group had a state of.

@@ -35,7 +35,6 @@ class LineageRequest:
     """The deliveries that are asked for: those that fulfil all conditions. None is no condition.
 
     Attributes:
-        selection: group, topic and partition.
         offsets: first and last offset of the records.
         member: the member id or the client id of the member.
         since_ms: only deliveries that began then or later; epoch ms.
@@ -53,8 +52,6 @@ def lineage(source: RowSource, request: LineageRequest, now_ms: int | None = Non
     """Return the deliveries, and the changes of records that nobody held, as a JSON object; each list by time.
 
     Args:
-        source: the state table.
-        request: the deliveries that are asked for.
         now_ms: the time now, epoch ms; None is that of this machine's clock.
 
     Raises:

@@ -141,9 +141,6 @@ def resolve(source: RowSource, extent: HistoryExtent, text: str, now_ms: int) ->
     """Return the point that a text names.
 
     Args:
-        source: the state table.
-        extent: the extent of its history.
-        text: the point.
         now_ms: the time now; epoch ms.
 
     Raises:

@@ -47,9 +47,6 @@ class RowSource(Protocol):
 class TableRows:
     """The rows of a state table, by delta-rs and Arrow: no JVM is needed.
 
-    Args:
-        path: the table's folder.
-
     Raises:
         StateTableError: there is no table, or it cannot be read.
         UnsupportedFormatVersionError: the Delta table there is no state table of this release.

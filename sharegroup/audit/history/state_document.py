@@ -15,7 +15,6 @@ def group_document(group: FoldedGroup, now_ms: int) -> dict[str, Any]:
     """Return a group with its members, configuration and share-partitions.
 
     Args:
-        group: the group.
         now_ms: the time of its state, from which the rest of locks and delays is counted; epoch ms.
     """
     metadata = group.metadata

@@ -33,7 +33,6 @@ def write_history(path: str, rows: Iterable[StateRow], source: str) -> None:
     """Make the table, and write all rows in commits, each with its marker.
 
     Args:
-        path: folder of the table.
         rows: the rows; their request offsets count them.
         source: where they come from; a processor that is started on the table names it.
 

@@ -44,7 +44,6 @@ class _Group:
 
     Attributes:
         epoch: its group epoch; 0 while no record of it is known.
-        members: its members.
         topics: topic id → the record of its share-partitions.
         assignments: assignments of members whose own record has not come yet.
         early: records that came before the group epoch.
@@ -68,7 +67,6 @@ class ImportedGroups:
         """Return the payload of a record's row; None when there is nothing to store, or not yet.
 
         Args:
-            record: the record.
             source: its topic, partition and offset.
         """
         group = self._groups.setdefault(record.key.group_id, _Group())

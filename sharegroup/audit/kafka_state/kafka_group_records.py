@@ -1,7 +1,7 @@
 """The state table's group metadata as the records of share groups (types 10 to 15) in Kafka's `__consumer_offsets`.
 
 Kafka has a target and a current assignment; here a member's assignment is both. Kafka's record of a group's
-share-partitions holds all of its topics, so it is written anew whenever one of them changes. Kafka has no counterpart
+share-partitions holds all of its topics, so it is written again whenever one of them changes. Kafka has no counterpart
 of a group's configuration in this topic, of a pause, and of administrators' requests that wait.
 """
 

@@ -34,8 +34,6 @@ class KafkaGroup:
     """A share group.
 
     Attributes:
-        group_id: the group.
-        members: its members.
         states: (topic, partition) → its state.
         without_start_offset: share-partitions, as topic-partition, that have no start offset yet: nothing of them was
             acknowledged.
@@ -51,9 +49,7 @@ def kafka_group(history: KafkaHistory, topic_names: Mapping[str, str], group_id:
     """Return a group as the records of a history make it.
 
     Args:
-        history: the decoded records.
         topic_names: topic id → name, besides those in the history.
-        group_id: the group.
 
     Raises:
         GroupIdNotFoundError: the history has no records of the group.

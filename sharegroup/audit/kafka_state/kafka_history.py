@@ -86,7 +86,6 @@ class HistoryRecord(NamedTuple):
     Attributes:
         source: its topic, partition and offset, as topic-partition@offset.
         timestamp_ms: when it was written; never earlier than the record before it in its partition.
-        record: the record.
     """
 
     source: str

@@ -1,7 +1,7 @@
 """The history of a Kafka cluster's share groups as rows of a state table, so that every audit works on it.
 
-Each record is a row, in the order of `KafkaHistory`; its number takes the role of the offset in the request log. What
-Kafka stores is less than what a processor stores, so the rows say what they can:
+Each record is a row, in the order of `KafkaHistory`; its number takes the role of the offset in the request log. Kafka
+stores less than a processor, so the rows have what follows from its records:
 
 - Kafka stores the states that acknowledgements and ended locks lead to. A row has transitions for what changed of them,
   all with cause `imported`: who held a record, from when and until when, and why it changed is not known, and no
@@ -67,7 +67,6 @@ class ImportSummary:
     Attributes:
         record_counts: Kafka's topic → its records.
         row_count: rows that they became.
-        group_ids: the share groups.
         partition_count: share-partitions that have a state at the end.
         unread: records that could not be decoded.
         unknown_fields: records with tagged fields of a later release.
@@ -93,7 +92,6 @@ class KafkaImport:
     """Makes the rows of a history.
 
     Args:
-        history: the decoded records.
         topic_names: topic id → name, besides those in the history.
         group_id: import this group only; None is all.
     """

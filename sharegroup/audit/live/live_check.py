@@ -70,7 +70,6 @@ def checked(
     Args:
         before: its state before them; None when it has none.
         rows: its rows, in fold order.
-        context: that of its group.
 
     Returns:
         Its state after them, None when it has none, or the rows do not fold; and the findings.

@@ -1,9 +1,9 @@
 """The stream of the live auditor: positions by commit id, and the entries between two of them.
 
 A position is that of the last commit, not of the table's version: a stopped auditor continues where it was, although
-upkeep has merged files and cleaned up the log meanwhile. The version is kept for one purpose only: to look at each
-commit of the Delta log once, as long as it is there. A position has what was noticed on the way to it, so that the
-entries between two positions are always the same.
+upkeep has merged files and cleaned up the log meanwhile. The version is kept for one purpose only: to check each commit
+of the Delta log once, as long as it is there. A position has what was noticed on the way to it, so that the entries
+between two positions are always the same.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LivePosition:
 
     Attributes:
         commit_id: the last commit; -1 before the first.
-        version: the newest version of the Delta log that was looked at.
-        looked_ms: when the table was looked at; epoch ms. Minutes of statistics end also without commits.
+        version: the newest version of the Delta log that was checked.
+        looked_ms: when the table was polled; epoch ms. Minutes of statistics end also without commits.
         begins: True for the first position: the next batch begins with a table snapshot.
         noticed: (invariant, location, detail) of what the Delta log showed since the position before.
         time_ms: time of the log, which never falls: that of the last commit, carried on while no other one comes; 0
@@ -114,7 +114,6 @@ class LiveCommits:
     """Reads the state table, and changes nothing.
 
     Args:
-        path: the table's folder.
         broker: defaults and bounds that are in force.
         most_commits: commits of one batch.
 
@@ -244,7 +243,6 @@ class LiveCommits:
         """Add the rows after a commit, the findings about their commits, and the progress.
 
         Args:
-            batch: the batch.
             rows: the rows of that commit and of those after it, in fold order.
             after: the commit; -1 before the first.
             beginning: the table snapshot that the rows follow.

@@ -57,7 +57,6 @@ class Entry(NamedTuple):
     """The part of a batch that belongs to a share-partition.
 
     Attributes:
-        share_partition: the share-partition, as text.
         document: its rows (`rows_document`), or results that go through unchanged (`results_document`).
     """
 

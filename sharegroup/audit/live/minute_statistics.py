@@ -27,10 +27,7 @@ class MinuteRow:
         start_offset: the SPSO at its end.
         deliveries: records acquired; each delivery counts.
         redeliveries: those of them that had been delivered before.
-        accepted: records accepted.
-        rejected: records rejected.
         released: records released by their members.
-        lock_timeouts: records whose locks ended.
         returned: records that went back since their session closed, or their member was silent or ended.
         unread: records returned unread, which takes the delivery back.
         gaps: offsets without a record.
@@ -106,7 +103,6 @@ class MinuteStatistics:
 
     Attributes:
         minute_ms: start of the present minute; 0 before the first row.
-        start_offset: the SPSO.
         commit_id: the last commit.
     """
 

@@ -1,7 +1,7 @@
 """The tables of the live auditor: findings, and one row of statistics for each share-partition and minute.
 
-A batch that Spark repeats is not appended twice: the Delta log has its number. An auditor that begins anew, without its
-checkpoint, comes to minutes that are in the table already: they are left out.
+A batch that Spark repeats is not appended twice: the Delta log has its number. An auditor that begins from the start,
+without its checkpoint, comes to minutes that are in the table already: they are left out.
 
 delta-rs writes them: Spark's first append to a Delta table takes ten seconds of CPU, in which the auditor falls behind.
 """
@@ -55,7 +55,7 @@ class ResultTables:
 
     Args:
         output: folder of the tables.
-        name: name of the checkpoint: batches are numbered anew with each.
+        name: name of the checkpoint: batches of each are numbered from the start.
 
     Raises:
         EnvironmentNotReadyError: a table can neither be read nor written; each method raises it, too.

@@ -67,11 +67,7 @@ class DeadLetters:
     """The dead-letter records of a group.
 
     Args:
-        log: the log.
-        topic: the topic of the dead-letter records.
-        group_id: the group.
         since_ms: only dead-letter records of this time or later; epoch ms.
-        limit: at most so many dead-letter records.
 
     Raises:
         UnknownTopicError: there is no such topic.

@@ -20,8 +20,6 @@ class LastChange(NamedTuple):
     """The last change of a record.
 
     Attributes:
-        state: its state.
-        delivery_count: its delivery count.
         cause: cause of that state; of an archived record the reason why it was given up, None when that is pruned.
         time_ms: time of the change for that cause; epoch ms.
     """

@@ -24,8 +24,6 @@ class Candidate:
     """Records that are to be delivered again.
 
     Attributes:
-        topic: topic name.
-        partition: partition.
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         dead_letters_since_ms: each has a dead-letter record, none of which is older; epoch ms. None where they were
@@ -53,7 +51,6 @@ class Copies:
     """Records of which new copies are appended.
 
     Attributes:
-        records: the records.
         delivery_count: deliveries before they were given up; of dead-letter records their own counts.
         reason: reason why they were given up; of dead-letter records why those without content are left out.
         since_ms: no copy of them is older; epoch ms.
@@ -100,11 +97,9 @@ class RedrivePlan:
     """The effect of a redrive.
 
     Attributes:
-        group_id: the share group.
         redriven: (topic id, partition) → offsets of archived records, ascending.
         topics: topic id → name.
         copies: records of which copies are appended.
-        skipped: records that are left out.
     """
 
     group_id: str
@@ -133,8 +128,7 @@ def redrive_plan(
     """Return the plan for some records.
 
     Args:
-        group: the group's present state.
-        changes: last changes of all its records.
+        changes: last changes of all records of the group.
         topics: topic name → the topic of that name in the log now; missing ones do not exist.
         candidates: the records, each once.
     """

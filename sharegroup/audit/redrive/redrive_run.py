@@ -3,9 +3,9 @@
 1. The records are selected, by offset or by their dead-letter records.
 2. The plan is made (`redrive_plan.py`): in place, copies, or left out.
 3. In place: one request for up to `RANGES_PER_REQUEST` ranges, each of which applies whole or not at all.
-4. Copies: each is appended to the partition of its original, with the headers of the original and lineage headers. A
-   copy that is there is not appended again: the partition is read from the time at which its first record was given up.
-   Each batch is appended whole, up to a megabyte at once.
+4. Copies: each is appended to the partition of its original, with the headers of the original and dead-letter headers.
+   A copy that is there is not appended again: the partition is read from the time at which its first record was given
+   up. Each batch is appended whole, up to a megabyte at once.
 
 So a command that was cut short may be repeated. Two that run at the same time may append copies twice.
 """
@@ -50,10 +50,7 @@ class CopyBatch:
     """Copies for one partition, and the records that need none.
 
     Attributes:
-        topic: topic name.
-        partition: partition.
         offsets: offsets of the originals, one for each copy.
-        records: the copies.
         skipped: records without a copy.
     """
 
@@ -68,10 +65,7 @@ def read_plan(log: Log, rows: Iterable[StateRow], group_id: str, candidates: Seq
     """Return the plan for records of a group.
 
     Args:
-        log: the log of the records.
         rows: all rows of the group, in fold order; they are iterated over twice.
-        group_id: the group.
-        candidates: the records.
 
     Raises:
         GroupIdNotFoundError: the state table has no such group.
@@ -121,8 +115,6 @@ def copy_batches(log: Log, plan: RedrivePlan, dead_letters: DeadLetters | None =
     """Yield the copies of a plan that are not in their topics yet, read from the log while they are asked for.
 
     Args:
-        log: the log.
-        plan: the plan.
         dead_letters: the dead-letter records by which the records were selected.
     """
     by_partition: dict[tuple[str, int], list[Copies]] = defaultdict(list)

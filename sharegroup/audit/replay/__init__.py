@@ -1,1 +1,1 @@
-"""The request log applied again: to verify rows and answers, and under other limits."""
+"""The request log applied again: to verify rows and responses, and under other limits."""

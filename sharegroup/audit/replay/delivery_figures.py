@@ -46,7 +46,6 @@ class DeliveryFigures:
         lock_timeout_count: locks of records that ended by time.
         archived_at_limit_count: records given up because their deliveries were used up.
         in_flight_peak: most records locked at once, over all share-partitions.
-        accepted_count: records accepted.
     """
 
     delivery_count: int = 0
@@ -60,7 +59,7 @@ class DeliveryFigures:
     _time_counts: Counter[int] = field(default_factory=Counter, repr=False)
 
     def forget_locks(self) -> None:
-        """Begin anew after rows that are not known."""
+        """Begin from the start after rows that are not known."""
         self._states, self._in_flight = {}, 0
 
     def apply(self, row: StateRow) -> None:

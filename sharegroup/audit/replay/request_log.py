@@ -14,12 +14,7 @@ _ANNOUNCEMENT = f'"api_key":{ApiKey.PROCESSOR_STARTED.value}'.encode()
 
 
 class RequestLog:
-    """Reads the partitions of the request log forwards.
-
-    Args:
-        log: the log.
-        topic: the request topic.
-    """
+    """Reads the partitions of the request log forwards."""
 
     def __init__(self, log: Log, topic: str) -> None:
         self._log = log
@@ -62,9 +57,7 @@ class RequestLog:
         """Return the announcement of a processor, None when it is not in the log.
 
         Args:
-            partition: request partition.
             start_offset: where the processor began; it announced itself at this offset or later.
-            leader_epoch: epoch of the processor.
         """
         start = max(start_offset, self.start_offset(partition))
         while start < self._ends.get(partition, 0):

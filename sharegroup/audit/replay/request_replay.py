@@ -3,7 +3,7 @@
 Each leader epoch begins with the folded state at the last marker before it, without share sessions and parked fetches;
 the time of its partitions begins at its announcement. From there on an actor's output depends on the messages and on
 the cuts with their times alone, and the markers have both. So a replay needs no clock, and makes the same rows and
-answers, commit by commit.
+responses, commit by commit.
 
 A stretch cannot be replayed where its messages were deleted, or a part of it is not in the log (`Gap`): the share
 sessions that they opened are not known, so the next takeover is the next beginning. The same holds for a group from
@@ -68,7 +68,6 @@ class Gap:
         first_commit_id: the first of them.
         last_commit_id: the last of them.
         group_id: the group that it concerns; "" for all.
-        reason: why.
     """
 
     first_commit_id: int
@@ -86,9 +85,7 @@ class RecordedCommit:
     """A commit as the table has it.
 
     Attributes:
-        marker: its marker.
-        payload: the marker's payload.
-        rows: its other rows, in fold order.
+        rows: rows of the commit besides the marker, in fold order.
     """
 
     marker: StateRow
@@ -101,10 +98,8 @@ class ReplayedCommit:
     """A commit and its replay.
 
     Attributes:
-        recorded: the commit of the table.
         outputs: what the actors made of its cuts, in order.
         left_out: groups that cannot be replayed since a commit of this leader epoch.
-        message_count: messages applied.
         group_epoch_floor: the highest group epoch of any removed group, by the replay.
         message_times_ms: request partition → time of its last applied message, by the replay.
     """
@@ -131,12 +126,10 @@ class RequestReplay:
     """Replays a table's request log.
 
     Args:
-        path: the state table's folder.
         log: the log with the request topic.
         config: names and partition counts of the topics.
         broker: defaults and bounds that were in force, for processors whose Fence does not have them.
         editor: changes what is replayed; None replays it as it was.
-        progress: called now and then.
 
     A replay with changes continues over takeovers with its own state; else each takeover begins with the recorded one,
     as it does after a gap.

@@ -1,8 +1,8 @@
-"""`verify` with the request log: the same requests, cut in the same way, give the same rows and answers.
+"""`verify` with the request log: the same requests, cut in the same way, give the same rows and responses.
 
-Compared are all columns that the actors decide, commit by commit; the answers and internal messages, as far as the
-markers have them; and what a marker says of times and group epochs. The broker's configuration must be the one that
-was in force: it is not in the table.
+Compared are all columns that the actors decide, commit by commit; the responses and internal messages, as far as the
+markers have them; and what a marker says of times and group epochs. The broker's configuration must be the one that was
+in force: it is not in the table.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ class RequestVerification:
     """The result of a replay of the request log.
 
     Attributes:
-        commit_count: commits that were replayed.
         message_count: messages of the request log in them.
         row_count: rows compared.
-        answer_count: answers compared.
+        answer_count: responses compared.
         finding_count: differences.
         findings: the first ones of each group and leader epoch, in the order of the commits.
         gaps: commits that could not be replayed; they are no findings.

@@ -1,8 +1,8 @@
 """`what-if`: the request log, replayed under other limits.
 
 The replay is an open loop: every request comes at the time at which it came, since what a member would have done
-instead is not known. An acknowledgement applies where its member holds the record in the replay. The rest of what was
-acknowledged is undecided, and its share says how far the figures can be trusted.
+instead is not known. An acknowledgement applies where its member holds the record in the replay. All other acknowledged
+records are undecided, and their share says how far the figures can be trusted.
 
 A lock that ends at another time than it did is ended by a Tick of the replay, where no message of the log comes soon.
 """
@@ -57,7 +57,6 @@ class WhatIf:
 
     Attributes:
         limits: group key → value in the replay.
-        commit_count: commits that were replayed.
         message_count: messages of the request log in them.
         recorded: figures of these commits as they are in the table.
         replayed: figures of their replay.
@@ -109,13 +108,11 @@ def what_if(
     """Replay the request log under other limits.
 
     Args:
-        path: the state table's folder.
         log: the log with the request topic.
         config: names and partition counts of the topics.
         broker: defaults and bounds that were in force.
         limits: group key → value; see `LIMITS`.
         group_id: only the figures of this group; None for all.
-        progress: called now and then.
 
     Raises:
         GroupIdNotFoundError: there was never such a group.

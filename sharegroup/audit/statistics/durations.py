@@ -17,7 +17,6 @@ class DurationSummary:
         mean_ms: their mean; None without any.
         p50_ms: half of them are not longer; up to 4 percent too high.
         p99_ms: 99 percent of them are not longer; up to 4 percent too high.
-        max_ms: the longest.
     """
 
     record_count: int

@@ -35,14 +35,10 @@ def check_gaps(
 ) -> GapCheck:
     """Read the offsets of reported gaps again.
 
-    A record that was there, and was deleted or compacted since, cannot be told from a gap.
+    A record that was there, and was deleted or compacted since, cannot be distinguished from a gap.
 
     Args:
-        log: the log.
-        topic: topic name.
         topic_id: topic id of the gaps.
-        partition: partition.
-        ranges: the gaps.
         level: isolation level of the group: to a member under read_committed, an aborted record is a gap.
     """
     ranges = list(ranges)

@@ -19,8 +19,6 @@ class Pin:
         since_ms: time at which the first record behind it was finished; epoch ms.
         until_ms: time at which the start offset moved on; None if it has not.
         finished_behind_count: the most records that waited, finished, behind it.
-        state: its last state.
-        delivery_count: its deliveries.
         member_id: the last member that held it; "" for none.
         ended_by: cause of its end; None if it has not ended, or its state has.
     """

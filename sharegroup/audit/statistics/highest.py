@@ -11,11 +11,7 @@ Rank = tuple[int, ...]
 
 
 class Highest(Generic[Ranked]):
-    """Keeps the items of highest rank; of equal ones the first.
-
-    Args:
-        limit: how many.
-    """
+    """Keeps the items of highest rank; of equal ones the first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -39,8 +39,6 @@ class GivenUp:
     """Records that were given up because their deliveries were used up.
 
     Attributes:
-        first_offset: first offset.
-        last_offset: last offset.
         delivery_count: deliveries of each record.
         state: state after the last delivery.
         cause: cause of the end of the last delivery.
@@ -72,8 +70,6 @@ class PartitionStats:
     """Follows the rows of a share-partition.
 
     Attributes:
-        group_id: its group.
-        counts: counts of the changes.
         time_in_state: state → times from a change to it until the next one.
         record_counts_by_state: (last state, delivery count) → records; after `finish`.
         most_delivered: the records that were delivered most often, and more than once; after `finish`.

@@ -90,11 +90,7 @@ class RecordRuns:
 
 
 class _RunStack:
-    """A stack of runs, of which two blocks are in memory at most.
-
-    Args:
-        runs_per_block: runs of a block.
-    """
+    """A stack of runs, of which two blocks are in memory at most."""
 
     def __init__(self, runs_per_block: int) -> None:
         self._runs_per_block = runs_per_block

@@ -1,7 +1,7 @@
-"""Statistics of groups, from all that the table can answer about.
+"""Statistics of groups, from all of the history that the table has.
 
-Share-partitions are followed one by one, and their figures put together: memory grows with what is in flight and with
-the answer, not with the history, and Spark follows several share-partitions at once.
+Share-partitions are followed one by one, and their figures put together: memory grows with the records in flight and
+with the result, not with the history, and Spark follows several share-partitions at once.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ def stats(
     """Return the statistics of groups as a JSON object.
 
     Args:
-        source: the state table.
-        selection: the groups and share-partitions.
         broker: defaults of the groups' configuration.
         log: read the gaps that members reported again from this log; None checks none.
         limit: most entries of lists that may have any number: poison records and pins.
@@ -104,8 +102,6 @@ def group_stats(
     """Return the statistics of a group as a JSON object.
 
     Args:
-        group_id: the group.
-        partitions: the statistics of its share-partitions.
         names: client ids of members.
         now_ms: end of the history; epoch ms.
         limit: most entries of lists that may have any number.

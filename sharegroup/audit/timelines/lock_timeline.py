@@ -28,12 +28,10 @@ class LockBar:
     """Locks of a member that began within one time bin, and ended by one cause.
 
     Attributes:
-        member_id: the holder.
         ended_by: the cause that ended them, `still_held` or `state_removed`.
         start_ms: when the first one began; epoch ms.
         end_ms: when the last one ended; epoch ms.
         lock_count: ranges of records that were locked.
-        record_count: records that were locked.
         label: topic, partition and offsets of the first one.
     """
 

@@ -19,7 +19,6 @@ class LastTransition(NamedTuple):
     Attributes:
         delivery_count: deliveries of each record.
         is_archived_at_limit: True if the records were archived because their deliveries were used up.
-        state: the last state.
         cause: the cause of the last change, the writing of a dead-letter record apart.
         member_id: the member that holds or held the records.
         reason: the reason that it gave.
@@ -36,11 +35,7 @@ class LastTransition(NamedTuple):
 
 
 class PoisonRecords:
-    """The records with the highest delivery counts so far, in bounded memory.
-
-    Args:
-        max_ranges: ranges of records to keep.
-    """
+    """The records with the highest delivery counts so far, in bounded memory."""
 
     def __init__(self, max_ranges: int = MAX_POISON_RECORDS) -> None:
         self._max_ranges = max_ranges

@@ -14,9 +14,7 @@ class RecordTransition:
 
     Attributes:
         time_ms: its time; epoch ms.
-        cause: its cause.
         from_state: the state before; None when the record was not in flight.
-        to_state: the state after.
         delivery_count: deliveries after it.
         member_id: the member that holds, or held, the record; "" for none.
         client_id: that member's client id, "" when it is not known.

@@ -15,7 +15,6 @@ class TimeAxis:
     Attributes:
         since_ms: the first time; epoch ms.
         until_ms: the last time, inclusive; epoch ms.
-        max_bins: the highest number of bins.
     """
 
     since_ms: int

@@ -30,9 +30,6 @@ class DeliveryMap:
 
     The range of offsets is not known before the last row: a bin of offsets becomes twice as wide, and pairs of cells
     become one, as soon as there would be too many.
-
-    Args:
-        max_offset_bins: the highest number of offset bins.
     """
 
     def __init__(self, max_offset_bins: int = MAX_DELIVERY_OFFSET_BINS) -> None:
@@ -46,7 +43,6 @@ class DeliveryMap:
         """Add a delivery of a range of records.
 
         Args:
-            time_bin: bin of its time.
             first_offset: first offset, inclusive.
             last_offset: last offset, inclusive.
             delivery_count: deliveries of each record, this one included.
@@ -108,9 +104,6 @@ class PartitionTimeline:
     """A share-partition over time.
 
     Attributes:
-        topic: topic name.
-        topic_id: topic id.
-        partition: partition.
         points: time bin → point, for bins in which the share-partition changed.
         deliveries: delivery counts over offset x time.
         poison: the records that were delivered most often.
@@ -162,7 +155,6 @@ class GroupTimeline:
     """A group over time; `apply` its rows, then `finish`.
 
     Args:
-        group_id: the group.
         axis: the time axis. Rows before it decide the state at its start.
         topic: only this topic; None for all.
         partition: only this partition; None for all.

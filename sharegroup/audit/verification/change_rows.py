@@ -1,7 +1,7 @@
 """Checks of the rows of blocks over columns: each row agrees with the transitions in it and with the fold.
 
-They answer for whole blocks: True where the checks of `segments` find nothing in any row. What is wrong in the others,
-those checks name.
+They decide on whole blocks: True where the checks of `segments` find nothing in any row. Those checks name what is
+wrong in the other blocks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ class ChangeRows:
 
     Args:
         rows: all rows.
-        blocks: the blocks.
-        fold: their fold.
     """
 
     def __init__(self, rows: RowColumns, blocks: Blocks, fold: ColumnFold) -> None:

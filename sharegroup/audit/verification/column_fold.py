@@ -97,12 +97,7 @@ def ranges(begin: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
 
 
 class ColumnFold:
-    """Folds blocks.
-
-    Args:
-        rows: their rows.
-        blocks: the blocks.
-    """
+    """Folds blocks."""
 
     def __init__(self, rows: RowColumns, blocks: Blocks) -> None:
         self._blocks = blocks

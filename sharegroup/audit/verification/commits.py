@@ -132,10 +132,8 @@ def check_chunk(chunk: int, markers: Iterable[StateRow], counts: RowCounts, star
     """Check the commits of a chunk.
 
     Args:
-        chunk: its number.
         markers: its markers, after the last one of the chunk before if there is one, in the order of commit ids.
         counts: the rows of its commits, in any order.
-        start: the beginning of the table.
     """
     if start.first is None:
         return

@@ -18,7 +18,6 @@ class Finding:
 
     Attributes:
         location: group and share-partition, commit, or data file.
-        violation: the invariant that does not hold.
         request_offset: the row's message in the request log; -1 when it has none.
     """
 

@@ -28,7 +28,6 @@ class Configuration(NamedTuple):
     Attributes:
         request_offset: the message at which it was decided.
         leader_epoch: epoch of the processor that decided it.
-        limits: its limits.
         from_epoch: epoch of the first processor that may have it; a processor may bring other defaults and bounds.
     """
 

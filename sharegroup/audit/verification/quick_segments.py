@@ -1,9 +1,9 @@
 """Segments of a long history: all rows between states are checked over columns, the others one by one.
 
 Nearly all segments hold. Where a segment does, the columns say so for a fraction of the cost of `check_segment`; every
-other segment goes to it, from its first row on, so that its findings are the same wherever they are looked for. A value
-that the columns do not judge (imported rows, a moved log start, an administrator's redrive) is no finding: it only
-makes the segment one of those.
+other segment goes to it, from its first row on, so that its findings are the same as those of `check_segment` alone. A
+value that the columns do not judge (imported rows, a moved log start, an administrator's redrive) is no finding: it
+only makes the segment one of those.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ def check_segments(rows: pa.Table, context: TableContext) -> Iterator[CheckedSeg
 
     Args:
         rows: all rows of some segments, with their segment, in any order.
-        context: what the rows of other types say.
     """
     if rows.num_rows:
         yield from _Segments(RowColumns(rows), context).checked()

@@ -31,7 +31,7 @@ _UNKNOWN = -1
 
 
 class UnansweredError(Exception):
-    """The columns have values that only a look at each row can judge."""
+    """The columns have values that can be checked row by row only."""
 
 
 class RowColumns:
@@ -137,7 +137,6 @@ class Entries:
     """The entries of a list column, those of a row after those of the row before.
 
     Args:
-        column: the list column.
         order: positions of the rows in it.
     """
 

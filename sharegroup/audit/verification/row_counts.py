@@ -54,8 +54,6 @@ class Commit(NamedTuple):
     """A commit by its marker.
 
     Attributes:
-        marker: the marker.
-        payload: its payload.
         before: the position before it; None when it is not known.
     """
 
@@ -68,14 +66,10 @@ class RowCount(NamedTuple):
     """Rows of one commit that are alike.
 
     Attributes:
-        commit_id: the commit.
         leader_epoch: epoch of the processor in the rows.
-        record_type: their type.
         group_id: their group; "" for markers.
-        request_partition: their partition of the request log.
         time_ms: their time; epoch ms.
         wrong_date: their value of the partition column, if it is not the date of their time; else "".
-        row_count: number of rows.
         first_offset: the lowest message that one of them reflects.
         last_offset: the highest one.
     """
@@ -212,12 +206,7 @@ class RowCounts:
 
 
 class _Bounds:
-    """The bounds that markers set for the rows of their commits, as columns by commit and request partition.
-
-    Args:
-        commits: the commits.
-        partitions: request partitions of the rows.
-    """
+    """The bounds that markers set for the rows of their commits, as columns by commit and request partition."""
 
     def __init__(self, commits: Sequence[Commit], partitions: Sequence[int]) -> None:
         befores = [commit.before or BEGINNING for commit in commits]

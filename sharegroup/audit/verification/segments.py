@@ -4,8 +4,8 @@ The columns of a row name its segment (`SegmentKey`): each ShareSnapshot has the
 it have the same. So the rows of a large history are divided without ordering all of them. A ShareSnapshot is in two
 segments: it opens one, and closes the one before, whose fold must equal it.
 
-What one segment cannot show is left to `state_chain`: whether the segments follow each other, and where states begin
-and end. `CheckedSegment.stray` is for it: a row whose segment has no snapshot.
+`state_chain` checks what one segment cannot show: whether the segments follow each other, and where states begin and
+end. `CheckedSegment.stray` is for it: an orphan row, whose segment has no snapshot.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ class SegmentKey(NamedTuple):
     """The columns that name a segment.
 
     Attributes:
-        group_id: the share group.
-        topic_id: topic id.
-        partition: partition.
         state_epoch: fencing epoch of the state.
         snapshot_epoch: number of the snapshot that opens it.
     """
@@ -55,9 +52,7 @@ class CheckedSegment:
     """The result of one segment.
 
     Attributes:
-        transition_count: transitions replayed.
-        findings: what does not hold.
-        stray: its first row that no snapshot precedes; None when there is none.
+        stray: its first orphan row, which no snapshot precedes; None when there is none.
     """
 
     transition_count: int
@@ -70,7 +65,6 @@ class BlockOutcome:
     """The outcome of rows that hold, for the check of their segment.
 
     Attributes:
-        transition_count: their transitions.
         update: leader epoch, start offset and delivery-complete count of the last ShareUpdate; None without one.
         state_batches: the batches of all of them that are not wholly below that start offset.
         rejected: offsets of records that were rejected and wait for their dead-letter records, in their order.
@@ -94,9 +88,7 @@ def check_segment(key: SegmentKey, rows: Iterable[StateRow], context: TableConte
     """Check the rows of a segment.
 
     Args:
-        key: the segment.
         rows: its rows, in fold order.
-        context: what the rows of other types say.
     """
     segment = Segment(key, context)
     for row in rows:
@@ -105,12 +97,7 @@ def check_segment(key: SegmentKey, rows: Iterable[StateRow], context: TableConte
 
 
 class Segment:
-    """The check of one segment, row by row in fold order.
-
-    Args:
-        key: the segment.
-        context: what the rows of other types say.
-    """
+    """The check of one segment, row by row in fold order."""
 
     def __init__(self, key: SegmentKey, context: TableContext) -> None:
         self._key = key

@@ -1,8 +1,8 @@
 """The chain of a share-partition's states: its snapshots and tombstones, in order, without the rows between them.
 
 It checks what no segment shows: snapshots are numbered without a gap, state epochs rise, a tombstone ends the state
-that there was, no state outlives its topic or group, each table snapshot has every state, and rows without a
-snapshot (strays of the segments) come only before the first snapshot of a table whose beginning is not known.
+that there was, no state outlives its topic or group, each table snapshot has every state, and rows without a snapshot
+(orphan rows of the segments) come only before the first snapshot of a table whose beginning is not known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold_order
 
 CHAIN_TYPES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_TOMBSTONE, RecordType.TABLE_SNAPSHOT})
-"""Types of the rows of a chain, beside strays."""
+"""Types of the rows of a chain, beside orphan rows."""
 
 CHAIN_COLUMNS = (
     "record_type",
@@ -52,8 +52,7 @@ def check_chains(rows: Iterable[StateRow], strays: Iterable[StateRow], context: 
     Args:
         rows: rows of `CHAIN_TYPES`, ordered by group, topic id and partition, those of one share-partition in fold
             order.
-        strays: rows without a snapshot; only those of the same share-partitions count.
-        context: what the rows of other types say.
+        strays: orphan rows, without a snapshot; only those of the same share-partitions count.
     """
     by_key: dict[tuple[str, str, int], list[StateRow]] = {}
     for stray in strays:
@@ -66,12 +65,11 @@ def check_chains(rows: Iterable[StateRow], strays: Iterable[StateRow], context: 
 def check_unknown(
     strays: Iterable[StateRow], known: frozenset[tuple[str, str, int]], context: TableContext
 ) -> list[Finding]:
-    """Return the findings of strays of share-partitions that have no chain.
+    """Return the findings of orphan rows of share-partitions that have no chain.
 
     Args:
-        strays: rows without a snapshot.
+        strays: orphan rows, without a snapshot.
         known: group, topic id and partition of the share-partitions that have one.
-        context: what the rows of other types say.
     """
     return [_without_snapshot(stray) for stray in strays if context.is_whole and _key(stray) not in known]
 
@@ -108,7 +106,7 @@ class _Chain:
         self._findings: list[Finding] = []
 
     def check(self, rows: Iterable[StateRow], strays: list[StateRow]) -> list[Finding]:
-        """Return the findings of the rows and strays of the share-partition."""
+        """Return the findings of the rows and orphan rows of the share-partition."""
         waiting = sorted(strays, key=fold_order)
         last: StateRow | None = None
         for row in rows:

@@ -54,10 +54,8 @@ def verify_table(
     """Check the data files, commits, groups and share-partitions of a state table.
 
     Args:
-        path: the table's folder.
         broker: defaults and bounds that were in force.
         group_id: only the rows of this group, and not the commits.
-        progress: called now and then.
 
     Raises:
         StateTableError: there is no table, or its log cannot be read.

@@ -41,7 +41,6 @@ class DashboardServer:
     """A server on a thread of its own, as long as its `with` block.
 
     Args:
-        groups: the source of all documents.
         port: the port; 0 takes a free one.
 
     Raises:
@@ -87,7 +86,7 @@ class DashboardServer:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that leaves during an answer is no error.
+        # A browser that leaves during a response is no error.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

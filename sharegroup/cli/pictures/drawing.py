@@ -18,9 +18,7 @@ class Chart:
     """A chart, and the same numbers as a table.
 
     Attributes:
-        title: the title.
         caption: how to read it, with units.
-        traces: plotly's traces.
         layout: plotly's layout, less colours: these follow the reader's light or dark scheme.
         columns: titles of the table.
         rows: its cells.

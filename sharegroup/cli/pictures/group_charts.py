@@ -25,7 +25,6 @@ def lag_chart(group: GroupTimeline, ends: Mapping[tuple[str, int], LogEnds]) -> 
     """Return the lag of some share-partitions over time.
 
     Args:
-        group: the group over time.
         ends: (topic id, partition) → the end of its log, of those to show.
     """
     traces: list[dict[str, Any]] = []

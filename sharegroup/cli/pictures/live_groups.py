@@ -1,9 +1,9 @@
 """The groups as they are now, as JSON documents for the dashboard.
 
 It reads the state table and the log, never the processor. The table stays open, and its state in memory: while the
-table has no new version, a look costs the reading of a folder; when it has one, the rows of the new commits are folded
-into the state. After each look nothing is read for four times the CPU time that it took, but for 10 s at most: under
-load a dashboard takes a fifth of a core, however many browsers look.
+table has no new version, a poll costs the reading of a folder; when it has one, the rows of the new commits are folded
+into the state. After each poll nothing is read for four times the CPU time that it took, but for 10 s at most: under
+load a dashboard takes a fifth of a core, however many browsers poll.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ class LiveGroups:
     """Reads groups for browsers; any thread may call it.
 
     Args:
-        log: the opened log.
-        state_table_path: the state table.
         broker: defaults and limits of all groups, as the processor has them.
 
     Raises:
@@ -174,7 +172,7 @@ class LiveGroups:
                 self._note(row)
 
     def _advance(self) -> None:
-        """Fold the rows of the commits since the last look."""
+        """Fold the rows of the commits since the last poll."""
         types = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.GROUP_STATUS}
         for row in self._table.stored(RowFilter(record_types=types, after_commit_id=self._commit_id)):
             advance(self._state, row)

@@ -59,9 +59,7 @@ def partition_charts(group: GroupTimeline, key: tuple[str, int], ends: LogEnds) 
     """Return the charts of one share-partition.
 
     Args:
-        group: the group over time.
         key: topic id and partition.
-        ends: the end of its log over time.
     """
     partition = group.partitions[key]
     points = list(group.points(key))

@@ -59,13 +59,10 @@ def group_report(
     """Return the report about a group; `report_html` draws it.
 
     Args:
-        settings: the state table, the log and the limits.
-        group_id: the group.
         topic: only its share-partitions of this topic.
         partition: only this partition of the topic.
         since_ms: from then on; epoch ms. None is the group's first row.
         until_ms: up to then; epoch ms. None is its last row.
-        track: shows the progress.
 
     Raises:
         ConfigurationError: there are no rows of these share-partitions in this time.

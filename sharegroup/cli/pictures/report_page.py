@@ -30,7 +30,6 @@ class Report:
     """The content of a report.
 
     Attributes:
-        group: the group over time.
         ends: (topic id, partition) → the end of its log, of the share-partitions with charts, in their order.
         notes: what the reader must know, such as what is left out.
         delivery_count_limit: `share.delivery.count.limit` of the group at the end.
@@ -220,8 +219,6 @@ def _table_html(caption: str, columns: Sequence[str], rows: Rows) -> str:
     """Return a table that scrolls by itself, also by keyboard.
 
     Args:
-        caption: its name.
-        columns: the titles.
         rows: the cells; numbers are aligned to the right, None is shown as a dash.
     """
     numbers = [any(_is_number(row[index]) for row in rows) for index in range(len(columns))]

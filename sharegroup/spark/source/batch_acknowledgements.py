@@ -105,7 +105,6 @@ def acknowledgements_of(batch: AcquiredOffset, log: Log) -> tuple[list[Acknowled
     A batch whose folder is gone has none: its acknowledgements were answered, or they are lost and its locks end.
 
     Args:
-        batch: the batch.
         log: the record log; it shows which unacknowledged offsets have no record.
     """
     if batch.folder is None:

@@ -34,11 +34,7 @@ _POLL_S = 0.05
 
 
 class MemberFolder:
-    """`sharegroup-<member id>` among the temporary files; readable by this user only.
-
-    Args:
-        member_id: the member.
-    """
+    """`sharegroup-<member id>` among the temporary files; readable by this user only."""
 
     def __init__(self, member_id: str) -> None:
         self._path = Path(tempfile.gettempdir()) / f"sharegroup-{member_id}"
@@ -96,9 +92,6 @@ class AcknowledgementFolder:
     """The acknowledgements of one batch.
 
     A file is a JSON list of [topic, partition, first offset, last offset, acknowledge type, redelivery_delay_ms].
-
-    Args:
-        path: the folder.
     """
 
     def __init__(self, path: Path) -> None:

@@ -32,7 +32,7 @@ from sharegroup.spark.source.query_options import SourceOptions
 
 logger = logging.getLogger("sharegroup.spark.source")
 
-_ANSWER_TIMEOUT_MS = 10_000
+_RESPONSE_TIMEOUT_MS = 10_000
 _CLOSE_TIMEOUT_MS = 5_000
 _PREDECESSOR_TIMEOUT_S = 10.0
 """Longer than it takes a member to leave."""
@@ -44,12 +44,8 @@ _FINAL_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType
 class SourceMember:
     """A query's membership of its share group.
 
-    Attributes:
-        group_member: the membership itself.
-
     Args:
         log: the log with the requests, the responses and the records; close it after the member.
-        options: options of the query.
         last: the query's latest offset; the member resumes the membership of its member id, if it has one.
         max_fetch_wait_ms: how long a fetch may wait for records.
         ends_when_refused: raise an error also for a cause that an administrator can remove, such as a quarantine.
@@ -143,7 +139,6 @@ class SourceMember:
 
         Args:
             last: the offset of the batch before.
-            acquisition: the records.
         """
         number = last.number + 1
         batch = AcquiredOffset(
@@ -166,15 +161,14 @@ class SourceMember:
 
         Args:
             last: the batch before it, which is committed; its acknowledgements may or may not have been sent.
-            batch: the batch.
         """
         # 1. Acknowledge the committed batch.
         self.acknowledge_batch(last)
         with self._lock:
             self._activate(batch)
-            # 2. Renew the locks of the active one, and wait for the answers: they show which records are still held.
+            # 2. Renew the locks of the active one, and wait for the responses: they show which records are still held.
             self._renew()
-            for result in self.group_member.flush(_ANSWER_TIMEOUT_MS):
+            for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS):
                 if result.error is not None:
                     self._handle_lost_locks(result, result.error)
 
@@ -199,7 +193,7 @@ class SourceMember:
         # 1. Stop renewals.
         self._closed.set()
         self._thread.join()
-        # 2. Leave. The restarted query repeats acknowledgements without an answer, so it needs their folders.
+        # 2. Leave. The restarted query repeats acknowledgements without a response, so it needs their folders.
         results = self.group_member.close(_CLOSE_TIMEOUT_MS, keeps_locks=self._active_batch is not None)
         is_unanswered = any(isinstance(result.error, RequestTimedOutError) for result in results)
         if is_unanswered:
@@ -276,7 +270,7 @@ class SourceMember:
 
     def _log_repetition(self, batch: AcquiredOffset) -> None:
         """Log how a repeated acknowledgement was answered; it is refused if the earlier process had sent it."""
-        refused = [result for result in self.group_member.flush(_ANSWER_TIMEOUT_MS) if result.error is not None]
+        refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
 
 

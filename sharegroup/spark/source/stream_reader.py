@@ -40,7 +40,7 @@ FORMAT = "sharegroup"
 _FIRST_WAIT_MS = 10_000
 """As _TRIGGER_WAIT_MS, for the first trigger of a new query: Spark would make an empty batch of it."""
 _TRIGGER_WAIT_MS = 2_000
-"""Longest wait of a trigger for the answer to its fetch; an idle query asks again and again."""
+"""Longest wait of a trigger for the response to its fetch; an idle query asks again and again."""
 _DRAIN_WAIT_MS = 200
 _PROCESSOR_POLL_S = 0.5
 _WAITING_EVENT_INTERVAL_S = 30

@@ -28,7 +28,7 @@ COLUMNS = (
 ACQUISITION_COLUMN = "acquisition"
 """Column with the folder of a batch's acknowledgements; only with explicit acknowledgement."""
 
-_LOOK_INTERVAL_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 class TaskPartition(InputPartition):
@@ -36,7 +36,6 @@ class TaskPartition(InputPartition):
 
     Args:
         log: path or address of the embedded log, or the Kafka cluster.
-        ranges: their offsets.
         acquisition: value of the column `acquisition`; None leaves the column out.
     """
 
@@ -50,7 +49,7 @@ class TaskPartition(InputPartition):
 def read_task(task: TaskPartition) -> Iterator[pa.RecordBatch]:
     """Read the records of a task; leave out those that are no longer in the log, also those of a former topic.
 
-    Left-out records are accepted with the batch, so a topic counts as deleted only after some seconds of looks.
+    Left-out records are accepted with the batch, so a topic counts as deleted only after lookups for some seconds.
 
     Raises:
         UnknownTopicError: a topic was deleted, or created again, during the read: the next attempt leaves it out.
@@ -107,19 +106,19 @@ def _record_batch(records: Sequence[LogRecord]) -> pa.RecordBatch:
 
 
 def _topics(log: Log, ranges: Sequence[HeldRange]) -> dict[str, TopicDescription]:
-    """Return the topics of ranges that exist, by their ids; look for missing ones until they count as deleted."""
+    """Return the topics of ranges that exist, by their ids; poll for missing ones until they count as deleted."""
     missing = {held.topic_id: held.topic for held in ranges}
     topics: dict[str, TopicDescription] = {}
-    looks = MissingTopic()
+    polls = MissingTopic()
     while True:
         for name in set(missing.values()):
             with suppress(UnknownTopicError):
                 topic = log.describe_topic(name)
                 topics[topic.topic_id] = topic
         missing = {topic_id: name for topic_id, name in missing.items() if topic_id not in topics}
-        if not missing or looks.take_missing(time.monotonic()):
+        if not missing or polls.take_missing(time.monotonic()):
             return topics
-        time.sleep(_LOOK_INTERVAL_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _timestamp_type(topic: TopicDescription) -> int:

@@ -24,7 +24,7 @@ function element(tag, text, attributes = {}) {
 }
 
 function replace(parent, children) {
-  // The control with the focus keeps it when what it is in is made anew.
+  // The control with the focus keeps it when the elements around it are made again.
   const focused = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   parent.replaceChildren(...children);
   if (focused !== undefined) parent.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
