@@ -22,7 +22,7 @@ from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord, Transition
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.protocol.marker import CommitMarkerPayload, OutboxAnswer
+from sharegroup.protocol.marker import CommitMarkerPayload, OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.state.maintenance import table_size
 from sharegroup.state.upkeep import SNAPSHOT_INTERVAL_MS, Upkeep, UpkeepReport
@@ -101,7 +101,7 @@ def commits() -> Iterator[list[StateRow]]:
         for _ in range(_ROWS_PER_COMMIT):
             rows.append(_row(led[turn % len(led)], turn, now_ms))
             turn += 1
-        responses = [OutboxAnswer(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
+        responses = [OutboxResponse(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
         marker = CommitMarkerPayload(end_offsets={0: turn}, answers=responses)
         yield [
             StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=now_ms, payload=marker.model_dump(mode="json")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MISSING_LOOKS = 3
+MISSING_LOOKUPS = 3
 MISSING_S = 3.0
 """A topic is deleted when as many lookups in a row, over as many seconds, did not find it."""
 
@@ -30,7 +30,7 @@ class MissingTopic:
         if not self._lookup_count:
             self._since_s = now_s
         self._lookup_count += 1
-        return self._lookup_count >= MISSING_LOOKS and now_s - self._since_s >= MISSING_S
+        return self._lookup_count >= MISSING_LOOKUPS and now_s - self._since_s >= MISSING_S
 
     def take(self) -> None:
         """Record a lookup with the topic."""

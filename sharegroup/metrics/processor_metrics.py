@@ -52,7 +52,7 @@ RESPONSE_COUNTERS = (
 )
 
 
-class AnswerMetrics:
+class ResponseMetrics:
     """Metrics of requests and share sessions; only a processor has them, since no row holds either."""
 
     def __init__(self, registry: MetricsRegistry) -> None:

@@ -23,7 +23,7 @@ from sharegroup.processor.groups import Groups, Rebuild
 from sharegroup.processor.loop import Loop
 from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.part import Part
-from sharegroup.processor.standby.probe_responses import append_answers
+from sharegroup.processor.standby.probe_responses import append_responses
 from sharegroup.processor.takeover.takeover import Takeover
 from sharegroup.processor.watches.log_watch import LogWatch, MemberWatch, TopicCheck
 from sharegroup.protocol.api_key import ApiKey
@@ -182,7 +182,7 @@ class Assembly:
     def _notify_standbys(self) -> None:
         """Notify the standbys that this processor leaves: its last commit is published."""
         try:
-            append_answers(self._log, self._settings.processor, self._standbys.leaving())
+            append_responses(self._log, self._settings.processor, self._standbys.leaving())
         except ShareGroupError as error:
             # They find out by their probes.
             logger.warning(Event("standbys_not_notified", reason=str(error)))

@@ -15,7 +15,7 @@ from threading import Condition
 from typing import NamedTuple, Protocol
 
 from sharegroup.actor.effects import Effect
-from sharegroup.protocol.marker import CommitMarkerPayload, Cut, GroupCut, OutboxAnswer
+from sharegroup.protocol.marker import CommitMarkerPayload, Cut, GroupCut, OutboxResponse
 from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, StateRow
 
@@ -56,9 +56,9 @@ class GroupOutput(NamedTuple):
         cut_ms: time of the cut; epoch ms.
         effects: all effects, in order.
         rows: rows for the state table.
-        answers: responses for the response log.
+        responses: for the response log.
         messages: for the request log: group id and the request envelope in JSON.
-        unanswerable_count: responses without a valid address; they are dropped.
+        unaddressed_count: responses without a valid address; they are dropped.
     """
 
     group_id: str
@@ -68,9 +68,9 @@ class GroupOutput(NamedTuple):
     cut_ms: int
     effects: Sequence[Effect]
     rows: Sequence[StateRow] = ()
-    answers: Sequence[OutboxAnswer] = ()
+    responses: Sequence[OutboxResponse] = ()
     messages: Sequence[tuple[str, str]] = ()
-    unanswerable_count: int = 0
+    unaddressed_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +178,9 @@ class Commit:
         """Return the rows of all groups; the marker is not among them."""
         return list(chain.from_iterable(output.rows for output in self.outputs))
 
-    def answers(self) -> list[OutboxAnswer]:
+    def responses(self) -> list[OutboxResponse]:
         """Return the responses of all groups, in order of application."""
-        return list(chain.from_iterable(output.answers for output in self.outputs))
+        return list(chain.from_iterable(output.responses for output in self.outputs))
 
     def messages(self) -> list[tuple[str, str]]:
         """Return the internal messages of all groups: group id and the request envelope in JSON."""
@@ -234,7 +234,7 @@ class UnmarkedCuts:
             cuts=self.cuts,
             group_cuts=self.group_cuts,
             message_times_ms=position.message_times_ms,
-            answers=commit.answers(),
+            answers=commit.responses(),
             messages=[value for _, value in commit.messages()],
             unapplied_groups=position.unapplied_groups,
             group_epoch_floor=position.group_epoch_floor,

@@ -30,7 +30,7 @@ from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_description import GroupStateName
 from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
-from sharegroup.protocol.marker import OutboxAnswer
+from sharegroup.protocol.marker import OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
 
@@ -169,7 +169,7 @@ class Groups:
                 listings.append(message)
                 continue
             if envelope.api_key == ApiKey.STANDBY_PROBE:
-                others.append(self.standbys.answer(message))
+                others.append(self.standbys.respond(message))
                 continue
             group_id = envelope.group_id
             of_group = messages.get(group_id)
@@ -303,16 +303,16 @@ class Groups:
         """Return the output as final values; an exception here is the group's failure, too."""
         try:
             rows: list[StateRow] = []
-            answers: list[OutboxAnswer] = []
+            responses: list[OutboxResponse] = []
             messages: list[tuple[str, str]] = []
-            unanswerable_count = 0
+            unaddressed_count = 0
             for effect in effects:
                 if isinstance(effect, Respond):
-                    answer = self._responses.outbox_answer(effect)
-                    if answer is None:
-                        unanswerable_count += 1
+                    response = self._responses.outbox_response(effect)
+                    if response is None:
+                        unaddressed_count += 1
                     else:
-                        answers.append(answer)
+                        responses.append(response)
                 elif isinstance(effect, Persist):
                     rows.append(effect.row)
                 elif isinstance(effect, Send):
@@ -327,9 +327,9 @@ class Groups:
             cut_ms,
             effects,
             rows,
-            answers,
+            responses,
             messages,
-            unanswerable_count,
+            unaddressed_count,
         )
 
     def _rebuilt(self, rebuild: Rebuild) -> GroupActors:

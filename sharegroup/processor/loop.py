@@ -1,7 +1,7 @@
 """The loop of the processor, in four steps.
 
     1. take     the messages of the request log that are not applied, in offset order: a cut, whose time is fixed here
-    2. apply    each message to the actors of its group: rows, answers and internal messages come out as final values
+    2. apply    each message to the actors of its group: rows, responses and internal messages come out as final values
     3. commit   rows, marker and outbox as one append to the state table; no commit without durable changes
     4. publish  responses to the response log, internal messages to the request log, watches to the log watch
 
@@ -391,14 +391,14 @@ class Loop:
 
     def _publish(self, commit: Commit) -> None:
         started_s = time.perf_counter()
-        answers, messages = commit.answers(), commit.messages()
-        if answers or messages or commit.ticks:
-            self._publisher.publish([*messages, *commit.ticks], answers, self._commit_id)
+        responses, messages = commit.responses(), commit.messages()
+        if responses or messages or commit.ticks:
+            self._publisher.publish([*messages, *commit.ticks], responses, self._commit_id)
         self._host.reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
         self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, _WATCHES))
-        self.figures.answers += len(answers)
-        self.figures.unanswerable_responses += sum(output.unanswerable_count for output in commit.outputs)
+        self.figures.answers += len(responses)
+        self.figures.unanswerable_responses += sum(output.unaddressed_count for output in commit.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())
         self.figures.publish_ms += (time.perf_counter() - started_s) * 1_000
 

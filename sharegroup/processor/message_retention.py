@@ -11,7 +11,7 @@ from sharegroup.logs.port import Log
 from sharegroup.state.reader import StateTableReader
 
 SHORTEST_RETENTION_MS = 3_600_000
-"""However short the audit retention is, messages stay for an hour: a member may not have read its answers yet."""
+"""However short the audit retention is, messages stay for an hour: a member may not have read its responses yet."""
 
 _OFFSETS_PER_STEP = 10_000
 """Offsets deleted at once: a step blocks all other appends to the embedded log for some tens of milliseconds."""

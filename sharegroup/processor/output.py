@@ -31,7 +31,7 @@ from sharegroup.processor.topics import MAX_MESSAGE_BYTES, check_request_topic, 
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_description import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from sharegroup.protocol.internal_messages import ProcessorStarted, Tick
-from sharegroup.protocol.marker import OutboxAnswer
+from sharegroup.protocol.marker import OutboxResponse
 from sharegroup.protocol.messages import (
     ErrorResponse,
     RequestEnvelope,
@@ -76,7 +76,7 @@ class ResponseRecords:
         self._topic = config.response_topic_name
         self._partition_count = config.response_topic_partitions
 
-    def outbox_answer(self, effect: Respond) -> OutboxAnswer | None:
+    def outbox_response(self, effect: Respond) -> OutboxResponse | None:
         """Return a response as it is stored and appended; None if the response topic has no such partition."""
         partition = effect.address.partition
         if not 0 <= partition < self._partition_count:
@@ -85,7 +85,7 @@ class ResponseRecords:
         # A character has one to four bytes.
         if 4 * len(value) > _SURE_TO_FIT_BYTES:
             value = self._bounded(effect)
-        return constructed(OutboxAnswer, partition=partition, member_id=effect.address.member_id, value=value)
+        return constructed(OutboxResponse, partition=partition, member_id=effect.address.member_id, value=value)
 
     def _bounded(self, effect: Respond) -> str:
         size = len(effect.value.encode())
@@ -116,7 +116,7 @@ class ResponseRecords:
 
 def _too_large(response: ResponseEnvelope, size: int, topic: str, limit: int) -> ResponseEnvelope:
     error = MessageTooLargeError(
-        f"The answer has {size} bytes; topic {topic} takes {limit}. What was asked for is done.",
+        f"The response has {size} bytes; topic {topic} takes {limit}. What was asked for is done.",
         f"Ask for less at once, or raise {MAX_MESSAGE_BYTES_CONFIG} of topic {topic}.",
     )
     body = ErrorResponse(error_code=error.code, error_message=str(error)).model_dump(mode="json")
@@ -133,7 +133,7 @@ def group_listing(message: LoggedRequest, states: Mapping[str, str], leader_epoc
     """
     envelope = message.envelope
     if envelope.reply_partition < 0:
-        return Undecodable(message.offset, "A request for a list of groups asks for no answer.")
+        return Undecodable(message.offset, "A request for a list of groups asks for no response.")
     try:
         if (error := version_refusal(envelope)) is not None:
             raise error
@@ -168,15 +168,15 @@ class LogPublisher:
         self._leader_epoch = leader_epoch
         self._request_topic_id = request_topic_id
 
-    def publish(self, messages: Sequence[tuple[str, str]], answers: Sequence[OutboxAnswer], commit_id: int) -> None:
-        """Append internal messages (group id, envelope in JSON), then answers."""
+    def publish(self, messages: Sequence[tuple[str, str]], responses: Sequence[OutboxResponse], commit_id: int) -> None:
+        """Append internal messages (group id, envelope in JSON), then responses."""
         batches: _Batches = defaultdict(list)
         for group_id, value in messages:
             self._add_message(batches, group_id, value.encode())
         header = (COMMIT_ID_HEADER, str(commit_id).encode())
-        for answer in answers:
-            record = NewRecord(answer.member_id.encode(), answer.value.encode(), (header,))
-            batches[self._config.response_topic_name, answer.partition].append(record)
+        for response in responses:
+            record = NewRecord(response.member_id.encode(), response.value.encode(), (header,))
+            batches[self._config.response_topic_name, response.partition].append(record)
         self._append(batches)
 
     def send(self, requests: Sequence[RequestEnvelope]) -> None:

@@ -24,7 +24,7 @@ from sharegroup.processor.followers.metrics_feed import server_after_takeover, s
 from sharegroup.processor.interpreter import InterpreterSettings
 from sharegroup.processor.part import Part
 from sharegroup.processor.standby.lock import hold_lock
-from sharegroup.processor.standby.probe_responses import FoldingAnswers
+from sharegroup.processor.standby.probe_responses import FoldingResponses
 from sharegroup.processor.takeover.takeover import DeltaStateTable, take_over
 from sharegroup.state.delta_table import LOG_RETENTION_MS
 from sharegroup.state.fold import without_collections
@@ -36,7 +36,7 @@ _LONGEST_STOP_S = 2 * _STOP_PATIENCE_S + LOG_RETENTION_MS / 2_000
 """A commit may take half the log retention; what waits for Kafka before and after it, the patience."""
 _STOP_POLL_S = 0.2
 _SIDE_TIMEOUT_MS = 5_000
-"""How long dead letters and looks at topics wait for a partition: while it has no leader, others have their turn."""
+"""How long dead letters and lookups of topics wait for a partition: while it has no leader, others have their turn."""
 
 
 class Processor:
@@ -77,7 +77,7 @@ class Processor:
         self._log: Log = open_log(settings.log, kafka_timeout_ms=ENDLESS_MS)
         self._side_log: Log = open_log(settings.log, kafka_timeout_ms=_SIDE_TIMEOUT_MS)
         self._running: Assembly | None = None
-        self._folding = FoldingAnswers(self._log, settings.processor)
+        self._folding = FoldingResponses(self._log, settings.processor)
         self._lock: MemberLock | None = None
         self._metrics_server: MetricsServer | None = None
         self._interpreter = InterpreterSettings()

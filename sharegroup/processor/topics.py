@@ -65,13 +65,13 @@ def check_request_topic(
 ) -> None:
     """Check that the request topic is still the one that the processor reads.
 
-    One look without the topic proves nothing, since brokers' metadata lags: the look is repeated for some seconds.
+    One lookup without the topic proves nothing, since brokers' metadata lags: the lookup is repeated for some seconds.
 
     Args:
         log: the log.
         config: name of the topic.
         topic_id: id of the topic that the processor reads.
-        pause: waits for some seconds before the next look.
+        pause: waits for some seconds before the next lookup.
 
     Raises:
         UnknownTopicError: it is another topic; a restarted processor continues from the state table.
@@ -90,7 +90,7 @@ def check_request_topic(
 
 
 def _present_id(log: Log, config: ProcessorConfig) -> str:
-    """Return the id of the request topic that one look finds; "" when it finds none."""
+    """Return the id of the request topic that one lookup finds; "" when it finds none."""
     try:
         return log.describe_topic(config.request_topic_name).topic_id
     except UnknownTopicError:

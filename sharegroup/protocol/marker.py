@@ -24,7 +24,7 @@ class GroupCut(Cut):
     group_id: str = Field(description="Group.")
 
 
-class OutboxAnswer(Message):
+class OutboxResponse(Message):
     """A response as it is appended to the response log."""
 
     partition: int = Field(description="Response partition.")
@@ -45,7 +45,7 @@ class CommitMarkerPayload(Message):
         default_factory=dict,
         description="Request partition to the time of its last applied message, behind which time does not go back.",
     )
-    answers: list[OutboxAnswer] = Field(
+    answers: list[OutboxResponse] = Field(
         default_factory=list, description="Outbox: responses that were not published before this commit, in order."
     )
     messages: list[str] = Field(

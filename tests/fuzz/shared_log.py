@@ -110,7 +110,7 @@ class SharedGroup(Group):
 
     def take(self, output: GroupOutput) -> None:
         """Take the answers of a cut, answer its watches, and write its dead letters."""
-        self.responses += [decoded_response(answer.value.encode()) for answer in output.answers]
+        self.responses += [decoded_response(answer.value.encode()) for answer in output.responses]
         for effect in output.effects:
             if isinstance(effect, WatchTopics | WatchLog | WriteDeadLetters):
                 self._perform(effect, Outcome())
@@ -213,7 +213,7 @@ class SharedLog:
             self._publish(output)
 
     def _publish(self, output: GroupOutput) -> None:
-        for answer in output.answers:
+        for answer in output.responses:
             response = decoded_response(answer.value.encode())
             self.answers[response.member_id, response.correlation_id] += 1
         for group_id, value in output.messages:

@@ -36,7 +36,7 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
     records = ResponseRecords(log, config)
     # Sizes about the bound, with what an envelope has besides.
     for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
-        answer = records.outbox_answer(respond(number, limit + size))
+        answer = records.outbox_response(respond(number, limit + size))
         assert answer is not None
         log.append(
             config.response_topic_name, answer.partition, [NewRecord(answer.member_id.encode(), answer.value.encode())]

@@ -12,7 +12,7 @@ from sharegroup.logs.kafka_clients import KafkaClients
 from sharegroup.logs.kafka_tail import KafkaTail
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.missing_topic import MISSING_LOOKS
+from sharegroup.logs.missing_topic import MISSING_LOOKUPS
 from sharegroup.logs.port import NewRecord, TopicIdentity
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
@@ -40,12 +40,12 @@ def test_looks_that_do_not_find_the_topic_prove_nothing_before_some_in_a_row_ove
     with kafka_4_3_1.open_log() as log:
         log.create_topic("stale", 1)
         with closing(KafkaTail(clients, topics, LogClock(), "stale", {0: 0})) as tail:
-            topics.stale_looks = MISSING_LOOKS - 1
+            topics.stale_looks = MISSING_LOOKUPS - 1
             before = topics.looks
-            eventually(lambda: tail.fetch() or topics.looks > before + MISSING_LOOKS, "the topic is found again")
+            eventually(lambda: tail.fetch() or topics.looks > before + MISSING_LOOKUPS, "the topic is found again")
             log.append("stale", 0, [NewRecord(None, b"value")])
             assert [record.value for record in eventually(tail.fetch, "the record is fetched")] == [b"value"]
             topics.stale_looks = 1_000
             with pytest.raises(UnknownTopicError):
                 eventually(tail.fetch, "the topic counts as deleted")
-            assert topics.stale_looks <= 1_000 - MISSING_LOOKS
+            assert topics.stale_looks <= 1_000 - MISSING_LOOKUPS

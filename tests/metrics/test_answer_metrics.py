@@ -11,7 +11,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.metrics import catalogue
 from sharegroup.metrics.catalogue import Metric
-from sharegroup.metrics.processor_metrics import AnswerMetrics
+from sharegroup.metrics.processor_metrics import ResponseMetrics
 from sharegroup.metrics.registry import MetricsRegistry
 from tests.actor.group_harness import Group, Member, group_with, joined
 from tests.metrics.values import values
@@ -30,7 +30,7 @@ EVICTIONS = catalogue.SHARE_SESSION_EVICTIONS
 def counted(group: Group) -> MetricsRegistry:
     """A registry that sees the effects of all batches from now on."""
     registry = MetricsRegistry(max_series=10)
-    metrics = AnswerMetrics(registry)
+    metrics = ResponseMetrics(registry)
     run = group.effects_of
 
     def effects_of(offsets: Iterable[int], cut_ms: int) -> list[Effect]:

@@ -138,7 +138,7 @@ def test_standbys_hear_of_a_leaving_processor_only_when_its_last_commit_is_publi
 ) -> None:
     monkeypatch.setattr("sharegroup.processor.processor._LONGEST_STOP_S", 0.1 if is_held else DEADLINE_S)
     notified: list[object] = []
-    monkeypatch.setattr(assembly, "append_answers", lambda *arguments: notified.append(arguments))
+    monkeypatch.setattr(assembly, "append_responses", lambda *arguments: notified.append(arguments))
     is_reached, may_go_on = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:

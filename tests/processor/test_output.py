@@ -13,7 +13,7 @@ from sharegroup.errors import MessageTooLargeError
 from sharegroup.logs.local import LocalLog
 from sharegroup.processor.output import ResponseRecords
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.marker import OutboxAnswer
+from sharegroup.protocol.marker import OutboxResponse
 from sharegroup.protocol.messages import ErrorResponse, ResponseEnvelope, decoded_response
 
 LEADER_EPOCH = 3
@@ -39,8 +39,8 @@ def respond(partition: int, text: str = "ok") -> Respond:
     return response_to(address, ErrorResponse(error_message=text), LEADER_EPOCH)
 
 
-def answer(records: ResponseRecords, effect: Respond) -> OutboxAnswer:
-    answer = records.outbox_answer(effect)
+def answer(records: ResponseRecords, effect: Respond) -> OutboxResponse:
+    answer = records.outbox_response(effect)
     assert answer is not None
     return answer
 
@@ -68,7 +68,7 @@ def test_names_come_back_as_they_were_sent(text: str) -> None:
 
 @pytest.mark.parametrize("partition", [-1, 4])
 def test_a_partition_that_does_not_exist_gets_no_answer(records: ResponseRecords, partition: int) -> None:
-    assert records.outbox_answer(respond(partition)) is None
+    assert records.outbox_response(respond(partition)) is None
 
 
 # 990,000 characters of two bytes each are more than the topic takes, as many of one byte are not.

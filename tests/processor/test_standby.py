@@ -107,14 +107,14 @@ def test_an_answer_to_an_old_probe_is_a_sign_of_life(driver: Driver) -> None:
 
 
 def test_commits_are_signs_of_life_from_the_look_before_on(driver: Driver) -> None:
-    looked_s = driver.now_s
+    polled_s = driver.now_s
     for _ in range(4):
         driver.probe()
     driver.standby.processor_committed(driver.now_s - 1.0)
     assert not driver.is_due
     driver.wait(FIRST_PATIENCE_S - 1.0)
     assert driver.is_due
-    driver.standby.processor_committed(looked_s)
+    driver.standby.processor_committed(polled_s)
     assert driver.is_due
 
 

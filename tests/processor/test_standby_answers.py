@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.errors import UnsupportedVersionError
-from sharegroup.processor.standby.probe_responses import MAX_STANDBYS, FoldingAnswers
+from sharegroup.processor.standby.probe_responses import MAX_STANDBYS, FoldingResponses
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, request
 from sharegroup.protocol.standby_messages import StandbyProbeRequest
@@ -86,7 +86,7 @@ def test_a_processor_that_folds_answers_probes(new_site: MakeSite) -> None:
     site = new_site()
     with site.running():
         pass
-    folding = FoldingAnswers(site.log, site.settings.processor)
+    folding = FoldingResponses(site.log, site.settings.processor)
     folding.begin(9)
     numbers = iter(range(1_000))
 

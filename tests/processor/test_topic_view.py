@@ -37,8 +37,8 @@ def test_another_id_counts_when_it_was_seen_twice(known: tuple[str, int]) -> Non
 
 
 def test_an_id_that_was_seen_once_is_looked_at_again_soon() -> None:
-    assert seen(OLD).next_look_s == pytest.approx(0.5 + 0.1)
-    assert seen(OLD, OLD).next_look_s == pytest.approx(1.0 + 0.5)
+    assert seen(OLD).next_poll_s == pytest.approx(0.5 + 0.1)
+    assert seen(OLD, OLD).next_poll_s == pytest.approx(1.0 + 0.5)
 
 
 def test_more_partitions_count_at_once_and_fewer_never() -> None:
@@ -81,8 +81,8 @@ def test_a_failure_says_nothing_of_the_topic_and_is_repeated_ever_later() -> Non
     for _ in range(7):
         is_new = view.fail("denied", now_s)
         assert is_new == (now_s == 10.0)
-        pauses.append(view.next_look_s - now_s)
-        now_s = view.next_look_s
+        pauses.append(view.next_poll_s - now_s)
+        now_s = view.next_poll_s
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
     assert view.published is None
     view.take(OLD, 3, now_s)
@@ -94,10 +94,10 @@ def test_a_failure_soon_after_a_good_look_goes_on_with_the_longer_pause() -> Non
     view.fail("denied", 10.0)
     view.take(OLD, 2, 11.0)
     assert not view.fail("denied", 11.0)
-    assert view.next_look_s == 13.0
+    assert view.next_poll_s == 13.0
     view.take(OLD, 3, 13.0)
     assert view.fail("denied", 60.0)
-    assert view.next_look_s == 61.0
+    assert view.next_poll_s == 61.0
 
 
 def test_partitions_without_a_leader_and_silent_ones_are_not_available() -> None:
@@ -106,5 +106,5 @@ def test_partitions_without_a_leader_and_silent_ones_are_not_available() -> None
     published = view.published
     assert published is not None
     assert published[0].leaderless == {1, 2}
-    view.answer([2])
+    view.respond([2])
     assert view.unavailable == {1}

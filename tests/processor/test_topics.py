@@ -10,7 +10,7 @@ import pytest
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.missing_topic import MISSING_LOOKS, MISSING_S
+from sharegroup.logs.missing_topic import MISSING_LOOKUPS, MISSING_S
 from sharegroup.logs.port import TopicDescription
 from sharegroup.processor.topics import check_request_topic, ensure_response_topic, ensure_topics
 
@@ -78,9 +78,9 @@ def test_looks_that_miss_the_request_topic_prove_nothing_before_some_in_a_row_ov
     with StaleLog(tmp_path / "log.db") as log:
         topic_id = ensure_topics(log, config).topic_id
         for _ in range(2):
-            log.stale_looks = MISSING_LOOKS - 1
+            log.stale_looks = MISSING_LOOKUPS - 1
             check_request_topic(log, config, topic_id, pauses_s.append)
-        assert len(pauses_s) == 2 * (MISSING_LOOKS - 1)
+        assert len(pauses_s) == 2 * (MISSING_LOOKUPS - 1)
         pauses_s.clear()
         log.stale_looks = 1_000
         with pytest.raises(UnknownTopicError, match="was deleted while"):

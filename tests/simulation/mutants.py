@@ -106,7 +106,7 @@ def _publish_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     commit, publish = Loop._commit, Loop._publish
 
     def publish_first(loop: Loop, batch: Commit) -> None:
-        answers = [answer for output in batch.outputs for answer in output.answers]
+        answers = [answer for output in batch.outputs for answer in output.responses]
         if answers:
             loop._publisher.publish([], answers, loop._commit_id + 1)
         commit(loop, batch)

@@ -165,9 +165,9 @@ class SimulatedProcessor:
         self._look_at_ms = None
 
         def look() -> None:
-            next_look_s = self._watch.look()
-            if next_look_s is not None:
-                self._look_by(max(round(next_look_s * 1_000), self._world.now_ms + 1))
+            next_poll_s = self._watch.look()
+            if next_poll_s is not None:
+                self._look_by(max(round(next_poll_s * 1_000), self._world.now_ms + 1))
 
         self._guarded(look)
 

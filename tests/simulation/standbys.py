@@ -11,7 +11,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import FencedProcessorError, StateTableError
 from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.standby.probe_responses import append_answers, folding_answers
+from sharegroup.processor.standby.probe_responses import append_responses, folding_responses
 from sharegroup.processor.standby.standby import Standby
 from sharegroup.processor.standby.watch import StandbyWatch
 from sharegroup.processor.takeover.takeover import Takeover, take_over
@@ -255,7 +255,7 @@ class StandbyProcessor(SimulatedProcessor):
     def leave(self) -> None:
         """Publish what is applied, tell the standbys, and end."""
         self._guarded(self._loop.commit_and_publish)
-        append_answers(self._answer_log, self._config, self.standbys.leaving())
+        append_responses(self._answer_log, self._config, self.standbys.leaving())
         self.kill()
 
     def _take_over(self) -> Takeover:
@@ -271,7 +271,9 @@ class StandbyProcessor(SimulatedProcessor):
         end_ms = self._world.now_ms + self._site.fold_ms
         while self._world.now_ms < end_ms:
             self._let_time_pass(200)
-            append_answers(self._answer_log, self._config, folding_answers(follower.take(1_000, 1, 0), leader_epoch))
+            append_responses(
+                self._answer_log, self._config, folding_responses(follower.take(1_000, 1, 0), leader_epoch)
+            )
 
     def _before_append(self, topic: str) -> None:
         while self._stored_log.is_away:

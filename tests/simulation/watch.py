@@ -77,7 +77,7 @@ class SimulatedWatch:
         ]
         if messages:
             self._send(messages)
-        return min((self._views[name].next_look_s for name in uncertain), default=None)
+        return min((self._views[name].next_poll_s for name in uncertain), default=None)
 
     def _look_at_topics(self, changes: dict[str, dict[str, set[int]]]) -> set[str]:
         for name in sorted({name for topics in self._known.values() for name in topics}):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.protocol.marker import CommitMarkerPayload, Cut, OutboxAnswer
+from sharegroup.protocol.marker import CommitMarkerPayload, Cut, OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
@@ -99,7 +99,7 @@ MARKER = CommitMarkerPayload(
     row_count=1,
     end_offsets={0: 12, 1: 3},
     cuts=[Cut(partition=0, end_offset=12, time_ms=BATCH_MS)],
-    answers=[OutboxAnswer(partition=2, member_id="anna", value="{}")],
+    answers=[OutboxResponse(partition=2, member_id="anna", value="{}")],
     messages=["{}"],
     group_epoch_floor=4,
     attempted_offset=(0, 12),

@@ -100,7 +100,7 @@ def test_refused_words_of_documents(text: str, finding: str) -> None:
         ("Look at the members, and look up the error.", "docs/page.md"),
         ("A broker answers a fetch when it has records.", "docs/page.md"),
         ("The answer is complete from this commit on.", "docs/audits.md"),
-        ("answers: list[OutboxAnswer]", "sharegroup/protocol/marker.py"),
+        ("answers: list[OutboxResponse]", "sharegroup/protocol/marker.py"),
         ('"""Find the records.\n\n    Args:\n        strays: orphan rows.\n"""', "sharegroup/audit/module.py"),
     ],
 )

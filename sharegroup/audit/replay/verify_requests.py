@@ -83,7 +83,7 @@ def _differences(commit: ReplayedCommit, result: RequestVerification) -> Iterato
         if not commit.left_out or _group_of(answer.value) not in commit.left_out
     ]
     result.answer_count += len(answers)
-    replayed = [(a.partition, a.member_id, a.value) for output in outputs for a in output.answers]
+    replayed = [(a.partition, a.member_id, a.value) for output in outputs for a in output.responses]
     yield from _outbox_differences(commit, "answer", answers, replayed, lambda answer: _group_of(answer[2]))
     messages = [m for m in commit.recorded.payload.messages if _group_of(m) not in commit.left_out]
     sent = [value for output in outputs for _, value in output.messages]

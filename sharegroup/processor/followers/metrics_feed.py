@@ -41,7 +41,7 @@ from sharegroup.metrics.catalogue import (
 )
 from sharegroup.metrics.exposition import MetricsServer
 from sharegroup.metrics.group_metrics import GroupMetrics, request_backlog
-from sharegroup.metrics.processor_metrics import AnswerMetrics, LoopFigures, ProcessorMetrics
+from sharegroup.metrics.processor_metrics import LoopFigures, ProcessorMetrics, ResponseMetrics
 from sharegroup.metrics.registry import Gauge, MetricsRegistry
 from sharegroup.processor.commit import Commit
 from sharegroup.processor.dead_letters.writer import DeadLetterMetrics
@@ -51,8 +51,8 @@ _LOG_TIMEOUT_MS = 2_000
 """Prometheus stops waiting after 10 s; without the log's offsets it still gets the other metrics."""
 
 
-_ANSWER_TIMEOUT_S = 5.0
-"""Longer than a processor takes to respond whose log does not answer."""
+_RESPONSE_TIMEOUT_S = 5.0
+"""Longer than a processor takes to respond whose log does not respond."""
 _RELEASE_TIMEOUT_S = 10.0
 _RETRY_INTERVAL_S = 0.1
 
@@ -90,7 +90,7 @@ class MetricsFeed:
         self._request_topic = settings.processor.request_topic_name
         self._published_ends = published_ends
         self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics))
-        self._answers = AnswerMetrics(registry)
+        self._responses = ResponseMetrics(registry)
         self._processor = ProcessorMetrics(registry, load_ms)
         registry.add_gauges(self._gauges)
 
@@ -100,7 +100,7 @@ class MetricsFeed:
         waited_ms = [max(output.cut_ms - output.oldest_ms, 0) for output in commit.outputs]
         commit_ms = None if commit.commit_id is None else commit.commit_ms
         self._groups.committed(rows)
-        self._answers.published(commit.effects())
+        self._responses.published(commit.effects())
         self._processor.published(rows, waited_ms, commit_ms, commit.processing_ms)
 
     def close(self) -> None:
@@ -180,8 +180,8 @@ def _state_table(config: ProcessorConfig) -> str:
 
 
 def _served_table(host: str, port: int) -> str | None:
-    """Return the state table of the processor that listens at a port; None when no processor answers there."""
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_TIMEOUT_S)
+    """Return the state table of the processor that listens at a port; None when none responds there."""
+    connection = http.client.HTTPConnection(host, port, timeout=_RESPONSE_TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()

@@ -85,7 +85,7 @@ class FollowedTable(DeltaStateTable):
             self._folds = [fold(recovery.rows) for _ in range(self._fold_count)]
         self._leader_epoch = self.leader_epoch()
         self._commit_id = recovery.last_marker.commit_id if recovery.last_marker is not None else NO_COMMIT
-        # A commit between the two looks is followed by its id.
+        # A commit between the two polls is followed by its id.
         self._version, self._rows = position.version, rows
 
     def _advance(self, rows: Sequence[StateRow]) -> None:

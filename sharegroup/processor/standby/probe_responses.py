@@ -1,6 +1,6 @@
-"""Answers to the probes of standbys, from the active processor: while it folds, while it works, and when it leaves.
+"""Responses to the probes of standbys, from the active processor: while it folds, while it works, and when it leaves.
 
-Without a standby there is nothing to answer: a takeover of less than a second reads nothing for it, and a processor
+Without a standby there is nothing to respond to: a takeover of less than a second reads nothing for it, and a processor
 that leaves says so only to standbys that have probed.
 """
 
@@ -25,17 +25,17 @@ logger = logging.getLogger("sharegroup.processor")
 PROBE_MARK = f'"api_key":{ApiKey.STANDBY_PROBE.value}'.encode()
 """Part of the value of each probe, by which it is found among other messages."""
 MAX_STANDBYS = 16
-"""Standbys that are notified when the processor leaves: whoever may append requests may call itself one."""
+"""Standbys that are notified when the processor leaves: each process that may append requests may call itself one."""
 
 _QUICK_S = 1.0
-"""Duration of a takeover that needs no answers: no standby's patience is shorter."""
-_LOOK_MS = 200
+"""Duration of a takeover that needs no responses: no standby's patience is shorter."""
+_POLL_MS = 200
 _READ_AT_ONCE = 10_000
 _MAX_BYTES = 16 * 1024 * 1024
 
 
 class KnownStandbys:
-    """The standbys that a processor has answered.
+    """The standbys that a processor has responded to.
 
     Args:
         leader_epoch: epoch of the processor.
@@ -45,9 +45,9 @@ class KnownStandbys:
         self._leader_epoch = leader_epoch
         self._last_probes: dict[str, LoggedRequest] = {}
 
-    def answer(self, probe: LoggedRequest) -> Effect:
-        """Return the answer to a probe that is applied."""
-        effect = probe_answer(probe, self._leader_epoch, ProcessorState.ACTIVE)
+    def respond(self, probe: LoggedRequest) -> Effect:
+        """Return the response to a probe that is applied."""
+        effect = probe_response(probe, self._leader_epoch, ProcessorState.ACTIVE)
         if isinstance(effect, Respond) and version_refusal(probe.envelope) is None:
             self._last_probes.pop(probe.envelope.member_id, None)
             self._last_probes[probe.envelope.member_id] = probe
@@ -56,16 +56,16 @@ class KnownStandbys:
         return effect
 
     def leaving(self) -> list[Respond]:
-        """Return the answers that tell all standbys that the processor leaves."""
-        answers = (
-            probe_answer(probe, self._leader_epoch, ProcessorState.LEAVING)
+        """Return the responses that report to all standbys that the processor leaves."""
+        responses = (
+            probe_response(probe, self._leader_epoch, ProcessorState.LEAVING)
             for probe in self._last_probes.copy().values()
         )
-        return [answer for answer in answers if isinstance(answer, Respond)]
+        return [response for response in responses if isinstance(response, Respond)]
 
 
-def probe_answer(probe: LoggedRequest, leader_epoch: int, state: ProcessorState) -> Effect:
-    """Return the answer to a probe; its refusal if it has another version, its count if it has no address.
+def probe_response(probe: LoggedRequest, leader_epoch: int, state: ProcessorState) -> Effect:
+    """Return the response to a probe; its refusal if it has another version, its count if it has no address.
 
     Args:
         probe: the probe.
@@ -74,30 +74,30 @@ def probe_answer(probe: LoggedRequest, leader_epoch: int, state: ProcessorState)
     """
     envelope = probe.envelope
     if envelope.reply_partition < 0:
-        return Undecodable(probe.offset, "A probe of a standby asks for no answer.")
+        return Undecodable(probe.offset, "A probe of a standby asks for no response.")
     if (error := version_refusal(envelope)) is not None:
         return refusal(envelope.encoded(), probe.offset, error, leader_epoch)
     return response_to(address_of(envelope), StandbyProbeResponse(state=state), leader_epoch)
 
 
-def append_answers(log: Log, config: ProcessorConfig, answers: Iterable[Respond]) -> None:
-    """Append answers that rest on no commit.
+def append_responses(log: Log, config: ProcessorConfig, responses: Iterable[Respond]) -> None:
+    """Append responses that rest on no commit.
 
     Raises:
         LogError: the log cannot be written.
     """
     topic, partition_count = config.response_topic_name, config.response_topic_partitions
     batches = [
-        (topic, address.partition, [NewRecord(address.member_id.encode(), answer.value.encode())])
-        for answer in answers
-        if (address := answer.address).partition < partition_count
+        (topic, address.partition, [NewRecord(address.member_id.encode(), response.value.encode())])
+        for response in responses
+        if (address := response.address).partition < partition_count
     ]
     if batches:
         log.append_all(batches)
 
 
-class FoldingAnswers:
-    """Answers probes from the fence of a takeover until its loop does, in a thread of its own.
+class FoldingResponses:
+    """Responds to probes from the fence of a takeover until its loop does, in a thread of its own.
 
     Args:
         log: request and response log.
@@ -134,22 +134,22 @@ class FoldingAnswers:
 
     def _respond(self, follower: Follower, leader_epoch: int) -> None:
         while not self._part.is_stopping.is_set():
-            answers = folding_answers(follower.take(_READ_AT_ONCE, _MAX_BYTES, _LOOK_MS), leader_epoch)
-            append_answers(self._log, self._config, answers)
+            responses = folding_responses(follower.take(_READ_AT_ONCE, _MAX_BYTES, _POLL_MS), leader_epoch)
+            append_responses(self._log, self._config, responses)
 
     def _ends(self) -> Mapping[int, int]:
         offsets = self._log.offsets(self._config.request_topic_name)
         return {partition: of.end_offset for partition, of in offsets.items()}
 
 
-def folding_answers(records: Iterable[LogRecord], leader_epoch: int) -> list[Respond]:
-    """Return the answers of a processor that folds to the probes among some messages."""
-    answers: list[Respond] = []
+def folding_responses(records: Iterable[LogRecord], leader_epoch: int) -> list[Respond]:
+    """Return the responses of a processor that folds to the probes among some messages."""
+    responses: list[Respond] = []
     for record in records:
         if PROBE_MARK not in (record.value or b""):
             continue
         message = decoded_message(record.value, record.offset, record.timestamp_ms, leader_epoch)
         if isinstance(message, LoggedRequest) and message.envelope.api_key == ApiKey.STANDBY_PROBE:
-            answer = probe_answer(message, leader_epoch, ProcessorState.FOLDING)
-            answers += [answer] if isinstance(answer, Respond) else []
-    return answers
+            response = probe_response(message, leader_epoch, ProcessorState.FOLDING)
+            responses += [response] if isinstance(response, Respond) else []
+    return responses

@@ -1,18 +1,18 @@
 """The decision of a standby: when to take over from the active processor. Pure; time is an argument.
 
-A standby appends a probe to the request log every second. The active processor answers it in the response log once it
+A standby appends a probe to the request log every second. The active processor responds in the response log once it
 is applied. Four rules decide:
 
-1. **Silence.** It is time to take over when three probes came back from the request log without an answer, and nothing
+1. **Silence.** It is time to take over when three probes came back from the request log without a response, and nothing
    was heard of the active processor for the patience. Probes that did not come back do not count: a log that is away
-   makes nobody take over. Answers, and commits to the state table, are signs of life: a processor that works off a
+   makes nobody take over. Responses, and commits to the state table, are signs of life: a processor that works off a
    backlog commits long before it comes to a probe.
 2. **Certainty.** A processor that says that it leaves is over at once, and so is one whose process has ended on this
    machine.
-3. **Folding.** A processor that has fenced the table answers probes itself until its loop does, so a fold that takes
-   longer than the patience is no silence.
+3. **Folding.** A processor that has fenced the table responds to probes itself until its loop does, so a fold that
+   takes longer than the patience is no silence.
 4. **Losses.** The patience doubles with each takeover that is lost: another processor's fence came first, or ended this
-   one. It begins anew after a calm time.
+   one. It starts again after a calm time.
 
 Nobody takes over while the log or the state table cannot be reached, and after such a time the silence counts only once
 the active processor has had time to reach them, too. Nor does a time in which the standby itself stood still count.
@@ -27,16 +27,16 @@ from sharegroup.protocol.standby_messages import ProcessorState
 
 PROBE_INTERVAL_S = 1.0
 UNANSWERED_PROBES = 3
-"""Probes that came back and were not answered, below which no processor is silent."""
+"""Probes that came back and got no response, below which no processor is silent."""
 FIRST_PATIENCE_S = 2.5
-"""Silence after which a standby takes over: the third probe has had half a second for its answer."""
+"""Silence after which a standby takes over: the third probe has had half a second for its response."""
 LONGEST_PATIENCE_S = 80.0
 CALM_S = 600.0
-"""Time after a loss after which the patience begins anew."""
+"""Time after a loss after which the patience starts again."""
 RETURN_GRACE_S = 10.0
 """Time for which silence does not count after log or table were away: clients connect again at different times."""
 _STANDSTILL_S = 2 * PROBE_INTERVAL_S
-"""Time without a step after which this process stood still itself: answers may have come meanwhile."""
+"""Time without a step after which this process stood still itself: responses may have come meanwhile."""
 
 
 class Standby:
@@ -64,7 +64,7 @@ class Standby:
         self._stepped_s: float | None = None
 
     def step(self, now_s: float) -> None:
-        """Note that the standby runs; it is called between any two looks at the log.
+        """Note that the standby runs; it is called between any two polls of the log.
 
         Args:
             now_s: the time.
@@ -95,16 +95,16 @@ class Standby:
     def probe_returned(self, number: int, now_s: float) -> None:
         """Accept an own probe that was read from the request log."""
         self._is_log_there = True
-        # The two topics are read one after the other: an answer may be read before its probe.
+        # The two topics are read one after the other: a response may be read before its probe.
         if number > self._answered_number and now_s >= self._counts_from_s:
             self._unanswered_s.setdefault(number, now_s)
 
     def probe_answered(self, number: int, leader_epoch: int, state: ProcessorState, now_s: float) -> None:
-        """Accept the answer to a probe; those of earlier processors are ignored.
+        """Accept the response to a probe; those of earlier processors are ignored.
 
         Args:
             number: the probe.
-            leader_epoch: epoch of the processor that answers.
+            leader_epoch: epoch of the processor that responds.
             state: what it does.
             now_s: the time.
         """

@@ -24,13 +24,13 @@ from sharegroup.protocol.standby_messages import StandbyProbeRequest, StandbyPro
 
 logger = logging.getLogger("sharegroup.processor")
 
-TABLE_LOOK_S = 1.0
-"""Interval of the looks at the state table; one that an announcement asks for comes at once."""
+TABLE_POLL_S = 1.0
+"""Interval of the polls of the state table; one that an announcement asks for comes at once."""
 
 _READ_AT_ONCE = 10_000
 _MAX_BYTES = 16 * 1024 * 1024
 _WARM_UP = -1
-"""Number of a probe that counts for nothing but its answer, which is a sign of life."""
+"""Number of a probe that counts for nothing but its response, which is a sign of life."""
 _ANNOUNCEMENT_MARK = f'"api_key":{ApiKey.PROCESSOR_STARTED.value}'.encode()
 
 
@@ -70,7 +70,7 @@ class StandbyWatch:
         table: the state table.
         ended: processors whose process has ended.
         monotonic_s: a clock for durations, in seconds.
-        standby_id: id to which probes are answered; a new one by default.
+        standby_id: id to which responses to probes go; a new one by default.
     """
 
     def __init__(
@@ -94,32 +94,32 @@ class StandbyWatch:
         self._reply_partition = partition_for(self._id, config.response_topic_partitions)
         self._requests: Follower | None = None
         self._responses: Follower | None = None
-        self._looked_s: float | None = None
+        self._polled_s: float | None = None
         self._last_commit_id: int | None = None
         self._is_away = False
         self._has_followed = False
         self._sent = self._returned = _WARM_UP
 
     def step(self, timeout_ms: int = 0) -> bool:
-        """Look at everything, and send a probe that is due; return True when it is time to take over.
+        """Poll log and table, and send a probe that is due; return True when it is time to take over.
 
         Args:
-            timeout_ms: how long to wait for an answer.
+            timeout_ms: how long to wait for a response.
         """
         now_s = self._monotonic_s()
         self._standby.step(now_s)
         try:
-            self._look_at_log(timeout_ms)
+            self._poll_log(timeout_ms)
             self._log_is(True)
         except LogError as error:
             if isinstance(error, UnknownTopicError) and not self._has_followed:
                 # Nobody has made the topics, or they are lost: a processor makes them.
-                return self._look_at_table()
+                return self._poll_table()
             self._standby.log_away(self._monotonic_s())
             self._log_is(False, error)
             self._close_followers()
             return False
-        self._look_at_table()
+        self._poll_table()
         for epoch in self._ended.ended_epochs():
             self._standby.processor_ended(epoch)
         return self._standby.is_due(self._monotonic_s())
@@ -131,7 +131,7 @@ class StandbyWatch:
 
     @property
     def awaits_probe(self) -> bool:
-        """Return True until the last probe came back: a step waits for answers, and does not notice it."""
+        """Return True until the last probe came back: a step waits for responses, and does not notice it."""
         return self._returned < self._sent
 
     def warm_up(self, log: Log) -> None:
@@ -156,13 +156,13 @@ class StandbyWatch:
         """Release all resources."""
         self._close_followers()
 
-    def _look_at_log(self, timeout_ms: int) -> None:
+    def _poll_log(self, timeout_ms: int) -> None:
         requests, responses = self._followers()
         number = self._standby.due_probe(self._monotonic_s())
         if number is not None:
             self._append_probe(self._log, number)
             self._sent = number
-        # All that is there is read before anything is decided; the request log first, since probes come before answers.
+        # All that is there is read before anything is decided; probes come before responses, so the request log first.
         while records := requests.take(_READ_AT_ONCE, _MAX_BYTES, 0):
             for record in records:
                 self._read_request(record)
@@ -196,25 +196,25 @@ class StandbyWatch:
             self._returned = max(self._returned, envelope.correlation_id)
             self._standby.probe_returned(envelope.correlation_id, self._monotonic_s())
         elif envelope.api_key == ApiKey.PROCESSOR_STARTED:
-            # The table has the epoch, too: an announcement is only a reason to look at it.
-            self._looked_s = None
+            # The table has the epoch, too: an announcement is only a reason to poll it.
+            self._polled_s = None
 
     def _read_response(self, record: LogRecord) -> None:
         if record.key != self._id.encode():
             return
         try:
             envelope = decoded_response(record.value)
-            # A processor of an earlier release refuses probes, which is an answer.
-            answer = parsed(StandbyProbeResponse, envelope.body)
+            # A processor of an earlier release refuses probes, which is a response.
+            response = parsed(StandbyProbeResponse, envelope.body)
         except ApiError:
             return
         now_s = self._monotonic_s()
-        self._standby.probe_answered(envelope.correlation_id, envelope.leader_epoch, answer.state, now_s)
+        self._standby.probe_answered(envelope.correlation_id, envelope.leader_epoch, response.state, now_s)
 
-    def _look_at_table(self) -> bool:
+    def _poll_table(self) -> bool:
         """Follow the state table when it is time; return False if it is away."""
-        now_s, looked_s = self._monotonic_s(), self._looked_s
-        if looked_s is not None and now_s - looked_s < TABLE_LOOK_S:
+        now_s, polled_s = self._monotonic_s(), self._polled_s
+        if polled_s is not None and now_s - polled_s < TABLE_POLL_S:
             return True
         try:
             self._table.follow()
@@ -222,12 +222,12 @@ class StandbyWatch:
             self._standby.table_away(self._monotonic_s())
             logger.debug(Event("standby_table_away", reason=str(error)))
             return False
-        self._looked_s = now_s
+        self._polled_s = now_s
         commit_id, epoch = self._table.commit_id, self._table.followed_epoch
         is_new = self._last_commit_id not in (None, commit_id)
-        if is_new and looked_s is not None and epoch == self._standby.leader_epoch:
-            # It was made after the look before this one; when, is not known.
-            self._standby.processor_committed(looked_s)
+        if is_new and polled_s is not None and epoch == self._standby.leader_epoch:
+            # It was made after the poll before this one; when, is not known.
+            self._standby.processor_committed(polled_s)
         self._last_commit_id = commit_id
         self._standby.table_read(epoch)
         return True

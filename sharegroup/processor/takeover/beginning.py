@@ -53,7 +53,7 @@ class Beginning:
     """The beginning of a processor's term.
 
     Attributes:
-        folded: all groups of the state table; whoever hosts them changes them from now on.
+        folded: all groups of the state table; the live groups change them from now on.
         leader_epoch: epoch of the processor.
         request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.

@@ -29,7 +29,7 @@ from sharegroup.state.reader import CommitMarkerInfo, Recovery
 
 _READ_AT_ONCE = 10_000
 _MOST_BYTES = 64 * 1024 * 1024
-_LAST_ANSWERS = 100
+_LAST_RESPONSES = 100
 _LONGEST_ANNOUNCEMENT = 10_000
 
 
@@ -134,7 +134,9 @@ def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: s
     marker = table.last_marker() if table.exists() else None
     commit_id = marker.commit_id if marker else -1
     if published > commit_id:
-        raise _older_state(config, f"it ends with commit {commit_id}, and answers of commit {published} are published")
+        raise _older_state(
+            config, f"it ends with commit {commit_id}, and responses of commit {published} are published"
+        )
     announced = _announced_epochs(log, config, marker.end_offsets if marker else {}, state_id)
     leader_epoch = table.leader_epoch() if table.exists() else 0
     if (last := max(announced, default=0)) > leader_epoch:
@@ -155,7 +157,7 @@ def _last_published_commit_id(log: Log, config: ProcessorConfig, state_id: str) 
     highest = -1
     topic = config.response_topic_name
     for partition, offsets in log.offsets(topic).items():
-        start = max(offsets.start_offset, offsets.end_offset - _LAST_ANSWERS)
+        start = max(offsets.start_offset, offsets.end_offset - _LAST_RESPONSES)
         of_partition, is_of_state = -1, not state_id
         for record in log.read(topic, partition, start, offsets.end_offset, max_bytes=_MOST_BYTES):
             if not is_of_state and _announced(record, decoded_response, state_id):

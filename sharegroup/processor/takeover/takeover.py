@@ -11,7 +11,7 @@ The order matters:
 
 Until 2 the older processor may still commit, so steps 3 to 6 read and announce only what is final. From 4 on it applies
 nothing more, even if it would never commit again, and its responses to what it had applied are in the outbox, or are
-made anew: the loop begins at the end offsets of the last marker, and messages after it are applied again.
+made again: the loop begins at the end offsets of the last marker, and messages after it are applied again.
 
 An older copy of the table that an administrator accepts becomes a new state, with an id of its own (`older_state`).
 """

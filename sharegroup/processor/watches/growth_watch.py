@@ -1,10 +1,10 @@
-"""Waits in a separate thread for growth of all watched partitions at once, and answers the groups that watch them.
+"""Waits in a separate thread for growth of all watched partitions at once, and informs the groups that watch them.
 
 One turn of the thread:
 
 1. wait until a partition has grown, a watch is new, a topic changed, or a last stable offset is due to be read;
 2. read the offsets of just those partitions, topic by topic;
-3. answer the groups whose watch these offsets satisfy, all in one append;
+3. inform the groups whose watch these offsets satisfy, all in one append;
 4. wait for the other partitions from the end offsets that were read.
 
 The identity of a topic is that of the latest read of `TopicWatch`. When a topic was created again since, offsets of the
@@ -29,7 +29,7 @@ from sharegroup.processor.watches.topic_watch import TopicWatch
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope
 
-LOOK_TIMEOUT_MS = 1_000
+POLL_TIMEOUT_MS = 1_000
 """Time for which silent partitions may delay the others, once for each time that they become silent."""
 
 _STABLE_INTERVAL_S = 0.1
@@ -40,12 +40,12 @@ _LONGEST_REST_S = 0.01
 WatchKey = tuple[str, str, int]
 """Topic, topic id, partition."""
 
-_Answer = tuple[str, tuple[int, ...], int | None]
+_Growth = tuple[str, tuple[int, ...], int | None]
 """Topic, its partitions that have grown, and the reset duration for those without an offset, if any."""
 
 
 class GrowthWatch:
-    """Answers log watches; any thread may use it.
+    """Responds to log watches; any thread may use it.
 
     Args:
         log: the record log.
@@ -75,7 +75,7 @@ class GrowthWatch:
         """Topic and partition → the topic id, and the end offset that is waited for."""
         self._due: defaultdict[str, set[WatchKey]] = defaultdict(set)
         self._unstable: set[WatchKey] = set()
-        self._next_stable_look_s = 0.0
+        self._next_stable_poll_s = 0.0
         self._stable_interval_s = _STABLE_INTERVAL_S
 
     def update(self, watch: WatchLog) -> None:
@@ -87,13 +87,13 @@ class GrowthWatch:
         self._post(topic)
 
     def run(self) -> None:
-        """Answer watches until `stop`; the body of the thread."""
+        """Respond to watches until `stop`; the body of the thread."""
         try:
             while not self._stopped.is_set():
                 self._wait()
                 self._take_inbox()
                 if not self._stopped.is_set():
-                    self._look()
+                    self._poll()
         finally:
             if self._end_watch is not None:
                 self._end_watch.close()
@@ -118,7 +118,7 @@ class GrowthWatch:
     def _wait(self) -> None:
         timeout_s: float | None = None
         if self._unstable:
-            timeout_s = max(self._next_stable_look_s - time.monotonic(), 0)
+            timeout_s = max(self._next_stable_poll_s - time.monotonic(), 0)
         # A post that came before the end watch was made has not woken it.
         if self._inbox or self._stopped.is_set():
             pass
@@ -133,8 +133,8 @@ class GrowthWatch:
                 self._hold(topic)
                 self._topics.fail(topic, error)
         self._woken.clear()
-        if self._unstable and time.monotonic() >= self._next_stable_look_s:
-            self._next_stable_look_s = time.monotonic() + self._stable_interval_s
+        if self._unstable and time.monotonic() >= self._next_stable_poll_s:
+            self._next_stable_poll_s = time.monotonic() + self._stable_interval_s
             for key in self._unstable:
                 self._due[key[0]].add(key)
 
@@ -173,34 +173,34 @@ class GrowthWatch:
 
     # 2. Read.
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self._due:
             return
         began_s = time.monotonic()
         due, self._due = self._due, defaultdict(set)
-        answers: defaultdict[str, list[_Answer]] = defaultdict(list)
-        contents: dict[_Answer, TopicLogOffsets] = {}
+        growth: defaultdict[str, list[_Growth]] = defaultdict(list)
+        contents: dict[_Growth, TopicLogOffsets] = {}
         for topic, keys in due.items():
-            self._look_at(topic, {key for key in keys if self._watched.is_watched(key)}, answers, contents)
-        # 3. Answer.
-        groups_of: defaultdict[tuple[_Answer, ...], list[str]] = defaultdict(list)
-        for group_id, of_group in answers.items():
+            self._read(topic, {key for key in keys if self._watched.is_watched(key)}, growth, contents)
+        # 3. Inform.
+        groups_of: defaultdict[tuple[_Growth, ...], list[str]] = defaultdict(list)
+        for group_id, of_group in growth.items():
             groups_of[tuple(of_group)].append(group_id)
         messages: list[RequestEnvelope] = []
         for grown, group_ids in groups_of.items():
-            messages += log_offsets_messages(group_ids, self._leader_epoch, [contents[answer] for answer in grown])
+            messages += log_offsets_messages(group_ids, self._leader_epoch, [contents[each] for each in grown])
         if messages:
             self._send(messages)
         took_s = time.monotonic() - began_s
         self._stable_interval_s = max(_STABLE_INTERVAL_S, 10 * took_s)
         self._stopped.wait(min(2 * took_s, _LONGEST_REST_S))
 
-    def _look_at(
+    def _read(
         self,
         topic: str,
         keys: set[WatchKey],
-        answers: defaultdict[str, list[_Answer]],
-        contents: dict[_Answer, TopicLogOffsets],
+        growth: defaultdict[str, list[_Growth]],
+        contents: dict[_Growth, TopicLogOffsets],
     ) -> None:
         seen = self._topics.identity(topic)
         if seen is None:
@@ -211,11 +211,11 @@ class GrowthWatch:
         if not available:
             return
         try:
-            offsets = self._log.offsets(topic, available, LOOK_TIMEOUT_MS)
+            offsets = self._log.offsets(topic, available, POLL_TIMEOUT_MS)
             grown = self._grown(topic, identity, offsets)
-            for answer, group_ids in grown.items():
-                _, partitions, duration_ms = answer
-                contents[answer] = topic_log_offsets(
+            for each, group_ids in grown.items():
+                _, partitions, duration_ms = each
+                contents[each] = topic_log_offsets(
                     topic,
                     identity.topic_id,
                     identity.partition_count,
@@ -224,7 +224,7 @@ class GrowthWatch:
                     reset_offsets(self._log, topic, partitions, duration_ms),
                 )
                 for group_id in group_ids:
-                    answers[group_id].append(answer)
+                    growth[group_id].append(each)
                     for partition in partitions:
                         self._watched.remove(group_id, (topic, identity.topic_id, partition))
         except LogCorruptedError:
@@ -240,15 +240,15 @@ class GrowthWatch:
 
     def _grown(
         self, topic: str, identity: TopicIdentity, offsets: Mapping[int, PartitionOffsets]
-    ) -> dict[_Answer, list[str]]:
-        """Return the answers about a topic, with the groups of each."""
+    ) -> dict[_Growth, list[str]]:
+        """Return the growth of a topic, with the groups that watch it."""
         grown: defaultdict[tuple[str, int | None], list[int]] = defaultdict(list)
         for partition, seen in sorted(offsets.items()):
-            for group_id, above in self._watched.answerable((topic, identity.topic_id, partition), seen):
+            for group_id, above in self._watched.satisfied_by((topic, identity.topic_id, partition), seen):
                 # A watch below all offsets is of a share-partition that has no start offset yet.
                 duration_ms = self._topics.reset_duration_ms(group_id) if above < 0 else None
                 grown[group_id, duration_ms].append(partition)
-        groups_of: defaultdict[_Answer, list[str]] = defaultdict(list)
+        groups_of: defaultdict[_Growth, list[str]] = defaultdict(list)
         for (group_id, duration_ms), partitions in grown.items():
             groups_of[topic, tuple(partitions), duration_ms].append(group_id)
         return groups_of
@@ -257,7 +257,7 @@ class GrowthWatch:
 
     def _wait_from(self, topic: str, topic_id: str, offsets: Mapping[int, PartitionOffsets]) -> None:
         waiting: dict[int, int] = {}
-        answered: list[WatchKey] = []
+        satisfied: list[WatchKey] = []
         for partition, seen in offsets.items():
             key = (topic, topic_id, partition)
             if self._watched.waits_for_stable(key, seen):
@@ -265,10 +265,10 @@ class GrowthWatch:
             else:
                 self._unstable.discard(key)
             if not self._watched.is_watched(key):
-                answered.append(key)
+                satisfied.append(key)
             elif self._end(key) != seen.end_offset:
                 waiting[partition] = seen.end_offset
-        self._unwatch(topic, answered)
+        self._unwatch(topic, satisfied)
         if waiting:
             if self._end_watch is None:
                 self._end_watch = self._log.watch_ends()
@@ -314,7 +314,7 @@ def _is_available(key: WatchKey, identity: TopicIdentity) -> bool:
 
 
 class WatchedPartitions:
-    """An index of the groups' `WatchLog` effects that are not answered; growth costs with the groups that watch it."""
+    """An index of the groups' `WatchLog` effects that are not satisfied; growth costs with the groups that watch it."""
 
     def __init__(self) -> None:
         self._above: dict[WatchKey, dict[str, int]] = {}
@@ -361,8 +361,8 @@ class WatchedPartitions:
         """Return the lowest offset above which a group watches the partition."""
         return min(self._above[key].values())
 
-    def answerable(self, key: WatchKey, seen: PartitionOffsets) -> Iterator[tuple[str, int]]:
-        """Yield the groups whose watch of a partition is answered by these offsets, by id, with the watched offset."""
+    def satisfied_by(self, key: WatchKey, seen: PartitionOffsets) -> Iterator[tuple[str, int]]:
+        """Yield the groups whose watch of a partition is satisfied by these offsets, by id, with the watched offset."""
         for group_id, above in sorted(self._above.get(key, {}).items()):
             if seen.readable_end(self._levels[group_id]) > above:
                 yield group_id, above

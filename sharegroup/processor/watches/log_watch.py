@@ -9,7 +9,7 @@ sequence of the read and the leader epoch before it accepts a topic identity.
 operating system lock for each member. Kafka has none: a silent member is considered dead after
 `share.member.silence.ms`.
 
-`TopicCheck` ends the processor when its request topic is gone, in several looks over some seconds, or another one.
+`TopicCheck` ends the processor when its request topic is gone, in several lookups over some seconds, or another one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHECK_INTERVAL_S = 0.5
 
 
 class LogWatch:
-    """Keeps the groups' watches and answers them.
+    """Keeps the groups' watches and responds to them.
 
     Args:
         log: the record log.

@@ -45,14 +45,14 @@ class TopicView:
     Attributes:
         identity: the topic of this name in the latest read that has one; None before, and once it counts as deleted.
         sequence: sequence of the read that has it, or that decided its deletion.
-        next_look_s: time of the next read, on the clock of the caller.
+        next_poll_s: time of the next read, on the clock of the caller.
         is_failing: True if the latest read failed; the topic cannot be read.
-        silent: partitions that have a leader, and do not answer.
+        silent: partitions that have a leader, and do not respond.
     """
 
     identity: TopicIdentity | None = None
     sequence: int = 0
-    next_look_s: float = 0.0
+    next_poll_s: float = 0.0
     is_failing: bool = False
     silent: frozenset[int] = frozenset()
     _is_deleted: bool = False
@@ -98,7 +98,7 @@ class TopicView:
         self.identity, self.sequence = seen, sequence
         self._missing.take()
         self._is_deleted, self.is_failing = False, False
-        self.next_look_s = now_s + (INTERVAL_S if self._seen_count > 1 else _CONFIRMATION_S)
+        self.next_poll_s = now_s + (INTERVAL_S if self._seen_count > 1 else _CONFIRMATION_S)
 
     def take_missing(self, sequence: int, now_s: float) -> None:
         """Record a read without a topic of this name."""
@@ -106,7 +106,7 @@ class TopicView:
         self.is_failing = False
         if self._missing.take_missing(now_s):
             self.identity, self.sequence, self._is_deleted, self.silent = None, sequence, True, frozenset()
-        self.next_look_s = now_s + INTERVAL_S
+        self.next_poll_s = now_s + INTERVAL_S
 
     def fail(self, reason: str, now_s: float, silent: Iterable[int] | None = None) -> bool:
         """Record a failed read, which leaves the topic unchanged; the next read waits, longer each time.
@@ -114,7 +114,7 @@ class TopicView:
         Args:
             reason: reason of the failure.
             now_s: present time.
-            silent: the partitions that did not answer; None when the whole topic cannot be read.
+            silent: the partitions that did not respond; None when the whole topic cannot be read.
 
         Returns:
             True if the reason is new.
@@ -128,11 +128,11 @@ class TopicView:
         is_new = reason != self._reason
         self._reason, self._failed_s = reason, now_s
         self._failure_count += 1
-        self.next_look_s = now_s + self._back_off_s()
+        self.next_poll_s = now_s + self._back_off_s()
         return is_new
 
-    def answer(self, partitions: Iterable[int]) -> None:
-        """Record that silent partitions answer again."""
+    def respond(self, partitions: Iterable[int]) -> None:
+        """Record that silent partitions respond again."""
         self.silent -= frozenset(partitions)
 
     def _has_recovered(self, now_s: float) -> bool:

@@ -28,7 +28,7 @@ from sharegroup.processor.watches.topic_view import (
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import RequestEnvelope
 
-LOOK_TIMEOUT_MS = 2_000
+POLL_TIMEOUT_MS = 2_000
 """Time for which the read of one topic may delay the others."""
 
 _logger = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ class TopicWatch:
         self._post(partial(self._fail, topic, str(error)))
 
     def fail_partitions(self, topic: str, partitions: Iterable[int]) -> None:
-        """Record that some partitions of a topic do not answer in time."""
-        self._post(partial(self._fail, topic, _no_answer(partitions), frozenset(partitions)))
+        """Record that some partitions of a topic do not respond in time."""
+        self._post(partial(self._fail, topic, _no_response(partitions), frozenset(partitions)))
 
     def identity(self, topic: str) -> tuple[TopicIdentity, int] | None:
         """Return a topic, with all partitions that cannot be read as leaderless, and the sequence of the read.
@@ -95,12 +95,12 @@ class TopicWatch:
     def run(self) -> None:
         """Read topics until `stop`; the body of the thread."""
         while not self._stopped.is_set():
-            next_look_s = min((view.next_look_s for view in self._views.values()), default=None)
-            self._woken.wait(None if next_look_s is None else max(next_look_s - time.monotonic(), 0))
+            next_poll_s = min((view.next_poll_s for view in self._views.values()), default=None)
+            self._woken.wait(None if next_poll_s is None else max(next_poll_s - time.monotonic(), 0))
             self._woken.clear()
             while self._inbox:
                 self._inbox.popleft()()
-            self._look()
+            self._poll()
             for topic in sorted(self._uninformed):
                 if self._stopped.is_set():
                     return
@@ -145,9 +145,9 @@ class TopicWatch:
 
     # Reads.
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now_s = time.monotonic()
-        due = [topic for topic, view in self._views.items() if view.next_look_s <= now_s]
+        due = [topic for topic, view in self._views.items() if view.next_poll_s <= now_s]
         if not due or self._stopped.is_set():
             return
         self._sequence += 1
@@ -168,7 +168,7 @@ class TopicWatch:
 
     def _identify(self, topics: list[str]) -> Mapping[str, TopicIdentity | ShareGroupError]:
         try:
-            return self._log.identify(topics, LOOK_TIMEOUT_MS)
+            return self._log.identify(topics, POLL_TIMEOUT_MS)
         except LogCorruptedError:
             raise
         except ShareGroupError as error:
@@ -180,9 +180,9 @@ class TopicWatch:
         if seen.leaderless != leaderless_before:
             _logger.warning(Event("partitions_leaderless", topic=topic, partitions=_listed(seen.leaderless)))
         if view.silent:
-            view.answer(self._offsets(topic, view.silent) or ())
+            view.respond(self._offsets(topic, view.silent) or ())
         if view.silent:
-            self._fail(topic, _no_answer(view.silent), view.silent)
+            self._fail(topic, _no_response(view.silent), view.silent)
 
     def _publish(self, topic: str, view: TopicView) -> None:
         published = view.published
@@ -192,9 +192,9 @@ class TopicWatch:
             self._published[topic] = published
 
     def _offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, PartitionOffsets] | None:
-        """Return the offsets of the partitions that answer in time; None when the topic cannot be read."""
+        """Return the offsets of the partitions that respond in time; None when the topic cannot be read."""
         try:
-            return self._log.offsets(topic, partitions, LOOK_TIMEOUT_MS)
+            return self._log.offsets(topic, partitions, POLL_TIMEOUT_MS)
         except LogCorruptedError:
             raise
         except ShareGroupError as error:
@@ -241,7 +241,7 @@ class TopicWatch:
         available = frozenset(range(view.identity.partition_count)) - view.unavailable
         offsets = self._offsets(topic, available)
         if offsets is not None and (silent := available - offsets.keys()):
-            self._fail(topic, _no_answer(silent), silent)
+            self._fail(topic, _no_response(silent), silent)
             self._changed(topic)
         # Checked after the read of the offsets, not before it: an id that still holds now held then, too.
         seen = self._identify([topic])[topic]
@@ -265,8 +265,8 @@ class TopicWatch:
         return topic_log_offsets(topic, topic_id, partition_count, self._sequence, offsets if topic_id else {}, resets)
 
 
-def _no_answer(partitions: Iterable[int]) -> str:
-    return f"no answer of partitions {_listed(partitions)}"
+def _no_response(partitions: Iterable[int]) -> str:
+    return f"no response of partitions {_listed(partitions)}"
 
 
 def _listed(partitions: Iterable[int]) -> str:
