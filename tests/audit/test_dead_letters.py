@@ -13,7 +13,7 @@ from sharegroup.audit.redrive.redrive_plan import Candidate, Copies, RedrivePlan
 from sharegroup.audit.redrive.redrive_run import BATCH_BYTES, CopyBatch, copy_batches
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from sharegroup.processor.dead_letters.headers import Lineage, lineage_of
+from sharegroup.processor.dead_letters.headers import DeadLetterHeaders, dead_letter_headers_of
 
 SINCE_MS = 1_000_000
 REASON = "the state table does not have its history"
@@ -28,8 +28,8 @@ def log(tmp_path: Path) -> Iterator[LocalLog]:
 
 
 def dead_letter(offset: int, value: bytes | None, count: int = 5, group_id: str = "packers") -> NewRecord:
-    lineage = Lineage("orders", 0, offset, group_id, count, "Offset rejected by client.")
-    return NewRecord(None, value, (("trace", b"t-1"), *lineage.headers), SINCE_MS + count)
+    origin = DeadLetterHeaders("orders", 0, offset, group_id, count, "Offset rejected by client.")
+    return NewRecord(None, value, (("trace", b"t-1"), *origin.headers), SINCE_MS + count)
 
 
 def candidates(dead_letters: DeadLetters) -> list[tuple[str, int, int, int]]:
@@ -51,8 +51,8 @@ def test_of_several_dead_letter_records_of_a_record_the_last_one_counts(log: Loc
     assert [c.dead_letters_since_ms for c in dead_letters.candidates()] == [SINCE_MS + 1] * 2
     (batch,) = copied(log, dead_letters, 7, 7)
     assert [record.value for record in batch.records] == [b"second"]
-    lineage = lineage_of(batch.records[0].headers)
-    assert lineage == Lineage("orders", 0, 7, "packers", 3, "Offset rejected by client.")
+    origin = dead_letter_headers_of(batch.records[0].headers)
+    assert origin == DeadLetterHeaders("orders", 0, 7, "packers", 3, "Offset rejected by client.")
     assert batch.records[0].headers[0] == ("trace", b"t-1")
 
 

@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from sharegroup.audit.redrive.redrive_plan import Candidate
 from sharegroup.core.offset_ranges import consecutive
 from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.dead_letters.headers import Lineage, lineage_of
+from sharegroup.processor.dead_letters.headers import DeadLetterHeaders, dead_letter_headers_of
 
 _READ_BYTES = 8 * 1024 * 1024
 _WINDOW_BYTES = 1_048_576
@@ -82,19 +82,19 @@ class DeadLetters:
         self._windows: dict[int, dict[int, LogRecord]] = {}
         """Records that were read again, by partition; the partition read last is the last one."""
         self._ends = {partition: offsets.end_offset for partition, offsets in log.offsets(topic).items()}
-        for record, lineage in islice(self._all(group_id, since_ms), limit):
-            self._positions.setdefault((lineage.topic, lineage.partition), _Positions()).add(lineage.offset, record)
+        for record, origin in islice(self._all(group_id, since_ms), limit):
+            self._positions.setdefault((origin.topic, origin.partition), _Positions()).add(origin.offset, record)
         for positions in self._positions.values():
             positions.order()
 
-    def _all(self, group_id: str, since_ms: int | None) -> Iterator[tuple[LogRecord, Lineage]]:
+    def _all(self, group_id: str, since_ms: int | None) -> Iterator[tuple[LogRecord, DeadLetterHeaders]]:
         log, topic = self._log, self._topic
         for partition, offsets in sorted(log.offsets(topic).items()):
             start = offsets.start_offset if since_ms is None else log.offset_for_time(topic, partition, since_ms)
             for record in records_between(log, topic, partition, start, self._ends[partition]):
-                lineage = lineage_of(record.headers)
-                if lineage is not None and lineage.group_id == group_id:
-                    yield record, lineage
+                origin = dead_letter_headers_of(record.headers)
+                if origin is not None and origin.group_id == group_id:
+                    yield record, origin
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield the records to which they lead, by topic, partition and offset; neighbours are one candidate."""

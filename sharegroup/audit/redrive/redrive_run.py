@@ -31,7 +31,11 @@ from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import GroupIdNotFoundError, GroupQuarantinedError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord
-from sharegroup.processor.dead_letters.headers import Lineage, lineage_of, without_lineage
+from sharegroup.processor.dead_letters.headers import (
+    DeadLetterHeaders,
+    dead_letter_headers_of,
+    without_dead_letter_headers,
+)
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import fold
 
@@ -132,9 +136,9 @@ def _copied(log: Log, group_id: str, topic: str, partition: int, since_ms: int) 
     copied: RangeMap[None] = RangeMap()
     start = log.offset_for_time(topic, partition, max(since_ms, 0))
     for record in records_between(log, topic, partition, start, log.offsets(topic)[partition].end_offset):
-        lineage = lineage_of(record.headers)
-        if lineage is not None and lineage[:2] == (topic, partition) and lineage.group_id == group_id:
-            copied.assign(lineage.offset, lineage.offset, None)
+        origin = dead_letter_headers_of(record.headers)
+        if origin is not None and origin[:2] == (topic, partition) and origin.group_id == group_id:
+            copied.assign(origin.offset, origin.offset, None)
     return copied
 
 
@@ -201,8 +205,8 @@ def _copy(group_id: str, copies: Copies, offset: int, source: LogRecord) -> NewR
     wanted = copies.records
     count, reason = copies.delivery_count, copies.reason
     if not copies.has_original:
-        of_source = lineage_of(source.headers)
+        of_source = dead_letter_headers_of(source.headers)
         assert of_source is not None
         count, reason = of_source.delivery_count, of_source.message
-    lineage = Lineage(wanted.topic, wanted.partition, offset, group_id, count, reason)
-    return NewRecord(source.key, source.value, (*without_lineage(source.headers), *lineage.headers))
+    origin = DeadLetterHeaders(wanted.topic, wanted.partition, offset, group_id, count, reason)
+    return NewRecord(source.key, source.value, (*without_dead_letter_headers(source.headers), *origin.headers))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sharegroup.logs.port import Headers
 
 PREFIX = "__dlq.errors."
-"""Beginning of the names of all lineage headers."""
+"""Beginning of the names of all dead-letter headers."""
 _TOPIC = f"{PREFIX}topic"
 _PARTITION = f"{PREFIX}partition"
 _OFFSET = f"{PREFIX}offset"
@@ -19,7 +19,7 @@ _DELIVERY_COUNT = f"{PREFIX}delivery.count"
 _MESSAGE = f"{PREFIX}message"
 
 
-class Lineage(NamedTuple):
+class DeadLetterHeaders(NamedTuple):
     """The record that a group gave up.
 
     Attributes:
@@ -51,14 +51,14 @@ class Lineage(NamedTuple):
         )
 
 
-def lineage_of(headers: Headers) -> Lineage | None:
+def dead_letter_headers_of(headers: Headers) -> DeadLetterHeaders | None:
     """Return the lineage that headers have; None without topic, partition, offset and group."""
     values = {name: (value or b"").decode(errors="replace") for name, value in headers if name.startswith(PREFIX)}
     partition, offset = values.get(_PARTITION, ""), values.get(_OFFSET, "")
     if not (values.get(_TOPIC) and values.get(_GROUP) and partition.isdecimal() and offset.isdecimal()):
         return None
     count = values.get(_DELIVERY_COUNT, "")
-    return Lineage(
+    return DeadLetterHeaders(
         values[_TOPIC],
         int(partition),
         int(offset),
@@ -68,6 +68,6 @@ def lineage_of(headers: Headers) -> Lineage | None:
     )
 
 
-def without_lineage(headers: Headers) -> Headers:
+def without_dead_letter_headers(headers: Headers) -> Headers:
     """Return the headers that are the application's own."""
     return tuple(header for header in headers if not header[0].startswith(PREFIX))

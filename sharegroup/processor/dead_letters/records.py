@@ -8,7 +8,7 @@ from sharegroup.actor.effects import DeadLetters
 from sharegroup.errors import ConfigurationError, RecordTooLargeError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.logs.topic_properties import CREATE_TIME, DEAD_LETTER_QUEUE_ENABLE_CONFIG, TIMESTAMP_TYPE_CONFIG
-from sharegroup.processor.dead_letters.headers import Lineage
+from sharegroup.processor.dead_letters.headers import DeadLetterHeaders
 from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 
 MAX_RECORDS = MAX_WRITTEN_RANGES
@@ -64,7 +64,7 @@ def _source_records(log: Log, dead_letters: DeadLetters, first_offset: int, last
 
 
 def _record(group_id: str, dead_letters: DeadLetters, offset: int, source: LogRecord | None) -> NewRecord:
-    lineage = Lineage(
+    origin = DeadLetterHeaders(
         dead_letters.topic,
         dead_letters.partition,
         offset,
@@ -72,7 +72,7 @@ def _record(group_id: str, dead_letters: DeadLetters, offset: int, source: LogRe
         dead_letters.delivery_count,
         dead_letters.reason.value,
     )
-    return NewRecord(source.key if source else None, source.value if source else None, lineage.headers)
+    return NewRecord(source.key if source else None, source.value if source else None, origin.headers)
 
 
 def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may_create: bool) -> TopicDescription:
