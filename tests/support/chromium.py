@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S
 
