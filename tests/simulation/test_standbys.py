@@ -135,7 +135,7 @@ def test_a_winner_that_is_killed_while_it_folds_is_followed_by_the_next(seed: in
 
 def test_of_two_standbys_that_know_at_once_one_wins() -> None:
     patience = []
-    for seed in range(4):
+    for seed in range(4, 8):
         site = StandbySite(seed, standby_count=3, fold_ms=5_000, has_locks=True)
         site.active.kill()
         site.takeover_ms()
