@@ -104,6 +104,7 @@ class Orders:
         return LocalLog(self.folder / SETTINGS.log_path)
 
 
+@pytest.mark.long("programs with JVMs of their own")
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
+@pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFactory) -> None:

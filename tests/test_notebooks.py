@@ -64,6 +64,7 @@ PROGRAM = "quickstart"
 """The notebook that also runs as a program; the others run in the session of the tests, as in a workspace's."""
 
 
+@pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_notebook_runs_as_a_program(tmp_path: Path) -> None:

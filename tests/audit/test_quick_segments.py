@@ -206,6 +206,7 @@ def tampered(rows: list[StateRow], kind: str, row_number: int, name_number: int,
         rows[index] = row.model_copy(update={name: changed(getattr(row, name), value)})
 
 
+@pytest.mark.long("thousands of random histories")
 @settings(max_examples=150, deadline=None)
 @given(number=st.integers(0, 5), changes=changes)
 def test_the_findings_are_those_of_the_rows(

@@ -23,6 +23,7 @@ def by_name(rounds: Sequence[Sequence[Figure]]) -> dict[str, Figure]:
     return {figure.name.partition(".")[2]: figure for figure in figures}
 
 
+@pytest.mark.long("a benchmark's programs, Kafka's own among them")
 def test_share_consumers(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     arguments = "--rounds 1 --records 400 --record-locks 2000 100000 --host plain"
     figures = by_name(
@@ -37,6 +38,7 @@ def test_share_consumers(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
         assert figures[f"locks_{locks}.ratio"].value == pytest.approx(rate.value / rate.peer)
 
 
+@pytest.mark.long("a benchmark's programs, Kafka's own among them")
 def test_queues(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = queues.parser().parse_args(["--rounds", "1", "--consumers", "2", "--host", "plain"])
     scenario = Scenario("few", 6, 20, 1.0, config={"max.poll.records": 1})
@@ -49,6 +51,7 @@ def test_queues(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     assert 1 <= consumers.value <= 2
 
 
+@pytest.mark.long("a benchmark's programs, Kafka's own among them")
 def test_skewed_drain(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = skewed_drain.parser().parse_args(["--rounds", "1", "--records", "300", "--peer", "--host", "plain"])
     figures = by_name(skewed_drain.run(options, kafka_4_3_1, tmp_path))
@@ -57,6 +60,7 @@ def test_skewed_drain(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     assert all(figure.peer is not None for name, figure in figures.items() if "rate" in name)
 
 
+@pytest.mark.long("a benchmark's programs, Kafka's own among them")
 def test_peer_of_the_large_group(kafka_4_3_1: KafkaBroker) -> None:
     rate = peer_rate_on(kafka_4_3_1, members=2, partitions=2, work_ms=5, warm_up_s=0, duration_s=2)
     assert rate is not None
@@ -67,6 +71,7 @@ def test_peer_of_the_large_group(kafka_4_3_1: KafkaBroker) -> None:
 FEW_RECORDS = "--rounds 1 --warm-up-rounds 0 --records 400 --partitions 2 --range-records 200"
 
 
+@pytest.mark.long("a benchmark's programs with JVMs of their own")
 @pytest.mark.spark
 def test_workers_and_plain_streams(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = kafka_to_delta.parser().parse_args(f"{FEW_RECORDS} --range-rounds 1".split())
@@ -76,6 +81,7 @@ def test_workers_and_plain_streams(spark: SparkSession, kafka_4_3_1: KafkaBroker
     assert figures["ratio"].value == pytest.approx(figures["rate"].value / figures["rate"].peer)
 
 
+@pytest.mark.long("a benchmark's programs with JVMs of their own")
 @pytest.mark.spark
 def test_workers_and_the_java_consumer(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = worker_against_java.parser().parse_args(f"{FEW_RECORDS} --default-records 100".split())

@@ -94,6 +94,7 @@ def test_members_open_their_sessions_again_after_a_takeover(answerer: Answerer, 
     assert measured.offered == measured.answered
 
 
+@pytest.mark.long("a load of seconds")
 def test_loader_processes_share_a_load(answerer: Answerer) -> None:
     parts = populations(4, 2, POPULATION)
     assert [part.group_ids for part in parts] == [("group-0", "group-2"), ("group-1", "group-3")]

@@ -40,6 +40,7 @@ def figures(
     return {words[0]: float(words[1]) for words in named}
 
 
+@pytest.mark.long("a benchmark of several seconds")
 @pytest.mark.parametrize("load", ["idle", "busy"])
 def test_round_trip(load: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(round_trip.main, f"--load {load} --duration 3 --warm-up 1", capsys)
@@ -49,6 +50,7 @@ def test_round_trip(load: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(value > 0 for value in results.values())
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_capacity(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 1 --warm-up 0.2", capsys)
     assert results["capacity.local.50.answered"] == pytest.approx(results["capacity.local.50.offered"], rel=0.5)
@@ -60,6 +62,7 @@ def test_wake_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["wake_up.local.max"] >= results["wake_up.local.p50"] > 0
 
 
+@pytest.mark.long("a benchmark of several seconds")
 @pytest.mark.parametrize("many", commit_cost.SHAPES)
 def test_commit_cost(many: str, capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(commit_cost.main, f"--samples 5 --many {many} --count 8 --few 2", capsys)
@@ -67,6 +70,7 @@ def test_commit_cost(many: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert results[f"commit_cost.local.{many}.ratio"] == pytest.approx(p50["many_8"] / p50["few_2"], rel=0.2)
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(recovery.main, "--commits 5 --rounds 1 --quiet 1", capsys)
     names = ("commits_5.at_once", "commits_5", "commits_1", "ratio")
@@ -74,6 +78,7 @@ def test_recovery(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(value > 0 for value in results.values())
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_large_group(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--members 4 --partitions 2 --record-locks 100 200 --duration 0.5 --warm-up 0.2"
     results = figures(large_group.main, arguments, capsys)
@@ -85,6 +90,7 @@ def test_large_group(capsys: pytest.CaptureFixture[str]) -> None:
         assert results[f"large_group.local.locks_{locks}.of_ideal"] == pytest.approx(rate / 800, rel=0.05)
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_large_state(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(large_state.main, "--duration 2 --warm-up 0.2 --groups 3 --partitions 10 --rate 50", capsys)
     assert results["large_state.local.silence"] > 0
@@ -92,18 +98,21 @@ def test_large_state(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["large_state.local.memory"] > 0
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_idle_cost(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(idle_cost.main, "--duration 1 --members 2 --settle 0.2", capsys)
     assert results["idle_cost.local.members_2.together"] >= results["idle_cost.local.members_2.processor"]
     assert "idle_cost.local.members_0.together" in results
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_hour(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(hour.main, "--duration 1 --warm-up 0.2 --rate 50 --groups 2", capsys)
     assert results["hour.local.commit_ratio"] > 0
     assert results["hour.local.table_log_files"] > 0
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_flood(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(flood.main, "--duration 1 --warm-up 0.2 --rate 40 --groups 3 --pairs 1", capsys)
     assert results["flood.local.p99_ratio"] > 0
@@ -114,6 +123,7 @@ def test_first_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["first_answer.local.plain.max"] >= results["first_answer.local.plain.p50"] > 0
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_standby(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(standby.main, "--rounds 1", capsys)
     assert list(results) == [f"standby.local.plain.{way}.{name}" for way in standby.WAYS for name in ("p50", "max")]
@@ -135,6 +145,7 @@ def test_store_commits(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["store_commits.s3.ratio"] == pytest.approx(ratio, rel=0.2)
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_dashboard_cost(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--rate 20 --groups 2 --members 4 --duration 2 --warm-up 0.2 --rounds 1"
     results = figures(dashboard_cost.main, arguments, capsys)
@@ -142,6 +153,7 @@ def test_dashboard_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(results[f"dashboard_cost.local.{part}"] > 0 for part in parts)
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_verify_history(capsys: pytest.CaptureFixture[str]) -> None:
     """Without Spark, whose session would be that of other tests."""
     results = figures(verify_history.main, "--millions 0.01 0.02 --share-partitions 4 1 --by table --rounds 2", capsys)
@@ -150,6 +162,7 @@ def test_verify_history(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(value > 0 for value in results.values())
 
 
+@pytest.mark.long("a streaming query of a benchmark")
 @pytest.mark.spark
 def test_live_audit(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(live_audit.main, "--rate 50 --groups 2 --members 10 --duration 2 --warm-up 0.2", capsys)
@@ -159,6 +172,7 @@ def test_live_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["live_audit.local.50.cpu"] > 0
 
 
+@pytest.mark.long("a benchmark of several seconds")
 def test_two_domains(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(two_domains.main, "--duration 1 --warm-up 0.2 --rate 40 --groups 4", capsys)
     for variant in ("one_processor", "two_processors"):

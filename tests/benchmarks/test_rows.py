@@ -50,6 +50,7 @@ def test_figures_have_the_names_of_the_row_and_the_median_of_all_rounds() -> Non
     assert RESULT.figures[1].ratio is None
 
 
+@pytest.mark.long("a benchmark in processes of its own")
 @pytest.mark.slow
 def test_a_row_is_measured_by_its_programs_in_processes_of_their_own(tmp_path: Path) -> None:
     short = "--log local --load idle --duration 1 --warm-up 0.5"

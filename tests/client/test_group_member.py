@@ -256,6 +256,7 @@ def test_a_full_group_refuses_a_member_once(log: LocalLog) -> None:
         second.close(TIMEOUT_MS)
 
 
+@pytest.mark.long("a wait beyond the interval of polls")
 @pytest.mark.slow
 def test_somebody_who_waits_is_not_taken_for_somebody_who_does_not_poll(
     log: LocalLog, join: Join, processor: ProcessorPeer

@@ -152,6 +152,7 @@ def test_a_changed_configuration_holds_from_the_next_acquisition_on(
     assert consumer.acquisition_lock_timeout_ms() == 5_000
 
 
+@pytest.mark.long("locks end by time")
 @pytest.mark.slow
 def test_what_is_renewed_outlives_what_is_not(consume: Consume, produce: Produce, log: LocalLog) -> None:
     lock_duration_ms = 6_000

@@ -387,7 +387,13 @@ def test_every_recorded_scenario_is_replayed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", REPLAYS)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(name, marks=pytest.mark.long("locks end by time") if name == "lock-expiry" else ())
+        for name in REPLAYS
+    ],
+)
 def test_a_recorded_scenario(scenario: str, request: pytest.FixtureRequest) -> None:
     recording = Recording(scenario)
     replay = REPLAYS[scenario]

@@ -86,6 +86,7 @@ def test_the_last_word_before_the_commit_counts(consumer: ShareConsumer) -> None
     assert got(consumer.poll(DEADLINE_S)) == "3-5:d1"
 
 
+@pytest.mark.long("locks end by time")
 @pytest.mark.slow
 def test_a_lock_restarts_with_each_renewal(log: LocalLog, consume: Consume) -> None:
     AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "4000"})

@@ -72,6 +72,7 @@ def test_the_consumer_goes_on(
     assert got(consumer.poll(DEADLINE_S)) == next_records
 
 
+@pytest.mark.long("sessions are evicted by time")
 @pytest.mark.slow
 def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog, log_path: Path) -> None:
     timeout_ms = 2_000

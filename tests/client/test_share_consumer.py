@@ -293,6 +293,7 @@ class TestCommitCallback:
         assert exception is not None
         assert exception.args[0].name() == "REQUEST_TIMED_OUT"
 
+    @pytest.mark.long("locks end by time")
     @pytest.mark.slow
     def test_it_is_called_with_failures(self, log: LocalLog, consume: Consume) -> None:
         AdminClient(log).alter_group_config("g", {"share.record.lock.duration.ms": "5000"})

@@ -133,6 +133,7 @@ class TestRecords:
         assert max(sizes) > 1
         assert all(after <= 8 * max(sizes[: index + 1]) for index, after in enumerate(sizes[1:]))
 
+    @pytest.mark.long("locks end by time")
     def test_records_whose_lock_ended_while_they_waited_are_not_handed_out(
         self, log: LocalLog, consume: Consume, processor: ProcessorPeer
     ) -> None:

@@ -10,7 +10,7 @@ from sharegroup.exit_code import ExitCode
 from tests.cluster.submitted import CLASS_PATH, Submission
 from tests.kafka.site import KafkaSite
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("a Spark cluster of several JVMs")]
 
 
 def test_verify_and_the_live_auditor(submission: Submission, site: KafkaSite) -> None:

@@ -17,7 +17,7 @@ from tests.cluster.submitted import Submission
 from tests.kafka.site import KafkaSite
 from tests.support.wheel import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("a Spark cluster of several JVMs")]
 
 PARTITIONS = 2
 RECORDS = 50

@@ -15,7 +15,7 @@ from tests.crash.processor_process import arm
 from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER, Site
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("many kills; one of each kind stays")]
 
 _LIMIT = "group_share_delivery_count_limit"
 _RECORDS = 10

@@ -14,7 +14,7 @@ from tests.crash import clock
 from tests.crash.deployment import Deployment
 from tests.crash.workload import Workload
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("locks and sessions end by clocks that jump")]
 
 _HOUR_MS = 3_600_000
 

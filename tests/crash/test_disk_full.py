@@ -12,7 +12,7 @@ from tests.crash.small_disk import SmallDisk, small_disk
 from tests.crash.workload import Workload, workload
 from tests.support.recoveries import Recoveries
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("commits are tried again for 20 s while the disk is full")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.crash.processor_process import EXIT_CODE_OF_THE_BUG
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.site import BROKER, REQUEST_PARTITIONS, REQUESTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("processors end again and again")]
 
 _MOST_STARTS = 4
 _FATAL = "fatal-client"

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.support import leash
 from tests.support.eventually import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("a test run of its own")]
 
 _RUN = """
 import threading

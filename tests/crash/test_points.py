@@ -19,7 +19,13 @@ _NAMES = {
 }
 
 
-@pytest.mark.parametrize("point", LOOP_POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=pytest.mark.long("many kills; one of each kind stays") if index else ())
+        for index, point in enumerate(LOOP_POINTS)
+    ],
+)
 def test_a_processor_is_killed_between_two_steps_of_the_loop(
     deployment: Deployment, load: Workload, point: str
 ) -> None:
@@ -33,6 +39,7 @@ def test_a_processor_is_killed_between_two_steps_of_the_loop(
     load.check()
 
 
+@pytest.mark.long("many kills; one of each kind stays")
 @pytest.mark.parametrize("point", TAKEOVER_POINTS)
 def test_a_processor_is_killed_while_it_takes_over(deployment: Deployment, load: Workload, point: str) -> None:
     # An outbox that is not published is the work of the takeover.

@@ -21,7 +21,7 @@ from tests.crash.processor_process import arm
 from tests.crash.workload import Workload, workload
 from tests.support.recoveries import Recoveries
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("many kills; one of each kind stays")]
 
 
 @dataclass(frozen=True)

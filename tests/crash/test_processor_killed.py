@@ -11,7 +11,7 @@ import pytest
 from tests.crash.deployment import Deployment
 from tests.crash.workload import Workload
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("many kills; one of each kind stays")]
 
 _LONGEST_PAUSE_S = 0.2
 _LONGEST_START_S = 2.0

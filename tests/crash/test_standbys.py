@@ -107,6 +107,7 @@ def test_a_killed_processor_is_followed_by_one_of_two_standbys(standbys: Standby
     standbys.until(lambda: [process.is_standing_by for process in running].count(True) == 1, "the other one stands by")
 
 
+@pytest.mark.long("many takeovers; one of a kill stays")
 def test_a_leaving_processor_is_followed_at_once(standbys: Standbys, load: Workload) -> None:
     epoch, active = standbys.epoch, standbys.active
     active.leave()
@@ -117,6 +118,7 @@ def test_a_leaving_processor_is_followed_at_once(standbys: Standbys, load: Workl
     assert standbys.epoch == epoch + 1
 
 
+@pytest.mark.long("a pause beyond a standby's patience")
 def test_a_paused_processor_stands_by_when_it_is_resumed(standbys: Standbys, load: Workload) -> None:
     epoch, active = standbys.epoch, standbys.active
     pause(standbys.site, active)
@@ -129,6 +131,7 @@ def test_a_paused_processor_stands_by_when_it_is_resumed(standbys: Standbys, loa
     assert standbys.epoch == epoch + 1
 
 
+@pytest.mark.long("an outage beyond a standby's patience")
 def test_nobody_takes_over_while_the_log_is_away(standbys: Standbys, load: Workload) -> None:
     epoch = standbys.epoch
     with closing(sqlite3.connect(standbys.site.log_path, isolation_level=None)) as log:
@@ -139,6 +142,7 @@ def test_nobody_takes_over_while_the_log_is_away(standbys: Standbys, load: Workl
     assert standbys.epoch == epoch
 
 
+@pytest.mark.long("an outage beyond a standby's patience")
 def test_nobody_takes_over_while_the_state_table_is_away(standbys: Standbys, load: Workload, outage_s: float) -> None:
     """A processor that gives a commit up ends: then one takeover follows, when the table is back."""
     epoch = standbys.epoch
@@ -150,6 +154,7 @@ def test_nobody_takes_over_while_the_state_table_is_away(standbys: Standbys, loa
     assert standbys.epoch - epoch == int(outage_s > LONGEST_COMMIT_S)
 
 
+@pytest.mark.long("a fold beyond a standby's patience")
 def test_a_fold_longer_than_the_patience_is_waited_for(standbys: Standbys, load: Workload, outage_s: float) -> None:
     for process in standbys.processes:
         if process.is_standing_by:

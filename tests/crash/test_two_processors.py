@@ -14,7 +14,7 @@ from tests.crash.pausing import pause
 from tests.crash.processor_process import ProcessorProcess
 from tests.crash.workload import Workload
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("processors are paused beyond every timeout")]
 
 _BEYOND_EVERY_TIMEOUT_S = 7.0
 

@@ -15,7 +15,7 @@ from tests.support.eventually import DEADLINE_S
 ROOT = Path(__file__).resolve().parents[2]
 
 # Each is a process of its own that imports PySpark, even if it ends before Spark starts.
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long("programs with JVMs of their own")]
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

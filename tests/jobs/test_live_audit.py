@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.support.site import BROKER
 from tests.support.stored_commit import store
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long("programs with JVMs of their own")]
 
 
 def command(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from tests.audit.recorded_table import recorded_table
 from tests.conftest import ROOT
 from tests.jobs.deployment import CONFIG, Job
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs with JVMs of their own")]
 
 
 def test_a_job_prints_the_document_of_the_command(tmp_path: Path) -> None:

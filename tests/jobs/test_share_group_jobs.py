@@ -11,7 +11,7 @@ import pytest
 from sharegroup.exit_code import ExitCode
 from tests.jobs.deployment import Deployment, deployed
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs with JVMs of their own")]
 
 KILLED = -signal.SIGKILL
 

@@ -13,7 +13,7 @@ from tests.jobs.deployment import SETTINGS, deployed
 from tests.support.eventually import eventually
 from tests.support.processor_thread import ProcessorThread
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs with JVMs of their own")]
 
 
 def settings_in(folder: Path) -> Settings:

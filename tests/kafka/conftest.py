@@ -23,6 +23,14 @@ def _folder(text: str) -> Path:
     return Path(text).resolve()
 
 
+_LONG = {
+    "dead_member": "a session ends by time",
+    "late_acknowledgement": "locks end by time",
+    "silent_member": "a session ends by time",
+}
+"""Scenario → why it takes long."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--scenarios", type=_folder, default=OWN_SCENARIOS, metavar="DIR", help="folder of scenarios (*.yaml)"
@@ -40,7 +48,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         raise pytest.UsageError(str(error)) from error
     if not scenarios:
         raise pytest.UsageError(f"--scenarios {folder}: no *.yaml file there.")
-    metafunc.parametrize("scenario", scenarios, ids=[scenario.name for scenario in scenarios])
+    metafunc.parametrize(
+        "scenario",
+        [
+            pytest.param(scenario, id=scenario.name, marks=pytest.mark.long(_LONG[scenario.name]))
+            if scenario.name in _LONG
+            else pytest.param(scenario, id=scenario.name)
+            for scenario in scenarios
+        ],
+    )
 
 
 @pytest.fixture

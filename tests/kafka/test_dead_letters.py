@@ -46,6 +46,7 @@ def reject_record(site: KafkaSite, topic: str, dlq_topic: str) -> None:
         consumer.commit_sync()
 
 
+@pytest.mark.long("a second broker, and partitions without a leader")
 def test_a_dead_letter_topic_without_a_leader_holds_up_no_other(
     kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
 ) -> None:

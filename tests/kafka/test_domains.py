@@ -46,7 +46,7 @@ from tests.support.fast_start import JAVA_OPTIONS
 from tests.support.kafka_broker import ROLES, ROOT, KafkaBroker
 from tests.support.site import BROKER, places
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("a broker with rights for each role, a JVM of its own")]
 
 FIRST_FORGED = 7_000_000
 NO_TOPIC_ID = "AAAAAAAAQACAAAAAAAAAAA"

@@ -24,6 +24,7 @@ def watch(log: KafkaLog) -> Iterator[KafkaEndWatch]:
     watch.close()
 
 
+@pytest.mark.long("a watch of several seconds")
 def test_growth_is_seen_after_a_long_watch_and_when_the_partition_is_watched_again(
     log: KafkaLog, watch: KafkaEndWatch
 ) -> None:

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.jobs.deployment import Deployment
 from tests.support.kafka_broker import KafkaBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long("programs with JVMs of their own")]
 
 
 class KafkaDeployment(Deployment):

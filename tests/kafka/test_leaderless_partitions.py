@@ -26,7 +26,7 @@ from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.silent_broker import SilentBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.long("a cluster of two brokers")]
 
 RECORDS = 20
 

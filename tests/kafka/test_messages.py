@@ -126,6 +126,7 @@ def second_broker(broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
         yield second
 
 
+@pytest.mark.long("a second broker, and partitions without a leader")
 @pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(
     broker: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog
@@ -159,6 +160,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     assert offsets(reader.read(ranges[1:2], 100)) == [(1, offset) for offset in range(10)]
 
 
+@pytest.mark.long("a leader that does not respond for seconds")
 @pytest.mark.slow
 def test_a_leader_that_does_not_answer_holds_up_no_other_partition(broker: KafkaBroker, tmp_path: Path) -> None:
     topic = f"messages-{uuid4().hex[:8]}"

@@ -23,6 +23,8 @@ from tests.kafka.site import KafkaSite
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import ROOT, KafkaBroker
 
+pytestmark = pytest.mark.long("groups of a broker are drained, imported and exported for long")
+
 DOCUMENT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 TOOLS = {

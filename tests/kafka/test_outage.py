@@ -19,7 +19,7 @@ from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("brokers that are killed, each a JVM of its own")]
 
 WAIT_MS = 60_000
 MOST_REFUSED = 5_000

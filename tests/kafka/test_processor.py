@@ -166,6 +166,7 @@ def test_what_anybody_appends_to_the_request_topic(site: KafkaSite) -> None:
     assert abs(row.time_ms - now_ms) < DAY_MS / 2
 
 
+@pytest.mark.long("a processor without a broker's group coordinator waits for seconds")
 def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: KafkaBroker) -> None:
     site = new_site(without_tls(broker))
     requests = site.settings.processor.request_topic_name
@@ -265,6 +266,7 @@ def can_create(site: KafkaSite, topic: str) -> bool:
     return bool(site.log.describe_topic(topic))
 
 
+@pytest.mark.long("a broker that is killed, a JVM of its own")
 def test_an_outage(new_site: NewSite, kafka_to_kill: KafkaBroker) -> None:
     broker = kafka_to_kill
     site = new_site(without_tls(broker))
@@ -292,6 +294,7 @@ def test_an_outage(new_site: NewSite, kafka_to_kill: KafkaBroker) -> None:
     site.stop()
 
 
+@pytest.mark.long("Kafka 3.9.2")
 def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2: KafkaBroker) -> None:
     site = new_site(without_tls(kafka_3_9_2))
     with site.running():
@@ -306,6 +309,7 @@ def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2:
     assert verify(site.rows(), BROKER).findings == []
 
 
+@pytest.mark.long("a silence of 5 s")
 def test_the_records_of_a_killed_member_come_back_by_its_silence(site: KafkaSite) -> None:
     topic = site.new_topic(record_count=10)
     group_id = site.new_group(share_record_lock_duration_ms="60000")

@@ -100,6 +100,7 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker
         yield broker
 
 
+@pytest.mark.long("a broker with TLS, a JVM of its own")
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
@@ -113,6 +114,7 @@ def test_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:
         without_tls.topics()
 
 
+@pytest.mark.long("a broker with TLS, a JVM of its own")
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_mutual_tls(spark: SparkSession, tls_broker: KafkaBroker) -> None:

@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.kafka_cluster import NODES, KafkaCluster
 from tests.support.site import BROKER
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.long("a cluster of three brokers")]
 
 WORKERS = ("worker-1", "worker-2")
 PARTITIONS = 3

@@ -17,7 +17,7 @@ from tests.support.log_sites import Site
     params=[
         "local",
         pytest.param("4.3.1", marks=pytest.mark.kafka, id="kafka-4.3.1"),
-        pytest.param("3.9.2", marks=pytest.mark.kafka, id="kafka-3.9.2"),
+        pytest.param("3.9.2", marks=(pytest.mark.kafka, pytest.mark.long("Kafka 3.9.2")), id="kafka-3.9.2"),
     ]
 )
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:

@@ -16,6 +16,7 @@ from sharegroup.logs.port import Log, NewRecord
 from tests.support.kafka_broker import KafkaBroker
 
 
+@pytest.mark.long("a missing topic is certain after seconds only")
 @pytest.mark.parametrize("may_repeat", [False, True])
 def test_a_deleted_topic_does_not_come_back(may_repeat: bool, kafka_4_3_1: KafkaBroker) -> None:
     topic = f"deleted-{may_repeat}"
@@ -36,6 +37,7 @@ def append_for_ever(log: Log, batches: Sequence[tuple[str, int, Sequence[NewReco
         log.append_all(batches)
 
 
+@pytest.mark.long("a missing topic is certain after seconds only")
 def test_appends_while_their_topic_is_deleted_end_with_an_unknown_topic(kafka_4_3_1: KafkaBroker) -> None:
     with kafka_4_3_1.open_log() as log, kafka_4_3_1.open_log() as other:
         for _ in range(2):

@@ -32,6 +32,7 @@ class StaleTopics(KafkaTopics):
         return super().identity(name)
 
 
+@pytest.mark.long("a missing topic is certain after seconds only")
 def test_looks_that_do_not_find_the_topic_prove_nothing_before_some_in_a_row_over_seconds(
     kafka_4_3_1: KafkaBroker,
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_member_that_stands_still_loses_its_records_by_its_silence(new_site: N
             assert Cause.MEMBER_ENDED not in causes(site, group_id)
 
 
+@pytest.mark.long("an application that computes for 10 s")
 def test_an_application_that_computes_keeps_its_records(new_site: NewSite) -> None:
     site = new_site()
     with site.running():

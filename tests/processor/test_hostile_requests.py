@@ -35,6 +35,7 @@ def own_site(new_site: Callable[..., Site]) -> Site:
     return site
 
 
+@pytest.mark.long("thousands of hostile messages")
 def test_hostile_records_stop_neither_the_query_nor_the_members(own_site: Site) -> None:
     site = own_site
     topic = site.new_topic(partition_count=2, record_count=60)

@@ -115,6 +115,7 @@ def second_broker(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFac
         yield broker
 
 
+@pytest.mark.long("a second broker, and partitions without a leader")
 @pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(
     kafka_4_3_1: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog, caplog: pytest.LogCaptureFixture

@@ -307,6 +307,8 @@ class Ledger:
         """Return True if nobody else may have a record yet."""
         if not delivery.holder or at_ms >= delivery.end_ms:
             return False
+        if self.requests.may_have_closed(delivery.holder, delivery.start_ms, at_ms):
+            return False
         silence_ms = self._member_silence_ms
         return not (silence_ms and self.requests.was_silent(delivery.holder, silence_ms, delivery.start_ms, at_ms))
 

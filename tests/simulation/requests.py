@@ -82,6 +82,8 @@ class Requests:
         self._leads_ms: dict[int, int] = {}
         self._heard: dict[str, list[Copy]] = defaultdict(list)
         """Member → its messages to the leader; a heartbeat that the coordinator refuses does not get there."""
+        self._closes: dict[str, list[Copy]] = defaultdict(list)
+        """Member → requests that close its share session, each time that they come."""
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._cut_ends: dict[tuple[int, int], list[int]] = defaultdict(list)
         """Request partition and time → ends of the cuts; most times have one."""
@@ -103,6 +105,8 @@ class Requests:
             self._heard[key[0]].append(copy)
         if not isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest):
             return
+        if body.share_session_epoch == FINAL_EPOCH:
+            self._closes[key[0]].append(copy)
         if key in self._requests:
             self._requests[key].copies.append(copy)
             return
@@ -115,6 +119,13 @@ class Requests:
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)
+
+    def may_have_closed(self, member_id: str, start_ms: int, end_ms: int) -> bool:
+        """Return True if a member's share session may have been closed between two times.
+
+        A late repeat may have opened the session again, and one of a close then closes it for a second time.
+        """
+        return any(copy.latest_ms >= start_ms and copy.stamp_ms <= end_ms for copy in self._closes[member_id])
 
     def was_silent(self, member_id: str, silence_ms: int, start_ms: int, end_ms: int) -> bool:
         """Return True if a member had sent nothing for so long at some time between two times."""

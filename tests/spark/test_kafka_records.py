@@ -81,6 +81,7 @@ READ_RECORDS = 100
 CONSUMER_RECORD = "org.apache.kafka.clients.consumer.ConsumerRecord"
 
 
+@pytest.mark.long("what reads leave behind is dropped after seconds")
 @pytest.mark.spark
 def test_records_of_ended_reads_leave_the_memory(spark: SparkSession, kafka_4_3_1: KafkaBroker) -> None:
     """Each read has consumers of its own, and a consumer keeps what it polled last, beyond its range, too."""

@@ -66,6 +66,7 @@ def shown(spark: SparkSession, output: Path) -> list[tuple[int, ...]]:
     return [tuple(minute[name] for name in SHOWN) for minute in minutes]
 
 
+@pytest.mark.long("several streaming queries, one after the other")
 def test_it_writes_statistics_once_and_continues_after_it_was_stopped(spark: SparkSession, tmp_path: Path) -> None:
     table, output = tmp_path / "state", tmp_path / "audit"
     metrics = LiveAuditMetrics(max_series=10)
@@ -85,6 +86,7 @@ def test_it_writes_statistics_once_and_continues_after_it_was_stopped(spark: Spa
     assert "sharegroup_live_audit_commit_id 1.0" in text
 
 
+@pytest.mark.long("several streaming queries, one after the other")
 def test_a_late_auditor_writes_each_minute_once_also_without_its_checkpoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_late_auditor_writes_each_minute_once_also_without_its_checkpoint(
     assert shown(spark, output) == MINUTES
 
 
+@pytest.mark.long("a streaming query beside a processor")
 def test_it_reports_what_is_wrong_beside_a_running_processor(spark: SparkSession, tmp_path: Path) -> None:
     output = tmp_path / "audit"
     metrics = LiveAuditMetrics(max_series=10)

@@ -181,6 +181,7 @@ def topics(results: Iterable[Acknowledged], *, are_refused: bool) -> list[str]:
     return sorted(result.topic for result in results if (result.error is not None) == are_refused)
 
 
+@pytest.mark.long("locks end by time, and are renewed before")
 def test_a_refused_renewal_ends_the_renewals_of_its_own_records_only(log: LocalLog, member: GroupMember) -> None:
     renewals = LockRenewals(RENEW_MAX_MS, member.acknowledge)
     acquisition = both_acquired(member)

@@ -91,6 +91,7 @@ def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Sit
         assert streaming_query(spark, query).recentProgress == []
 
 
+@pytest.mark.long("Spark waits 10 s for a Python process")
 def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
     spark: SparkSession, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +150,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
         )
 
 
+@pytest.mark.long("a Spark job for each of many micro-batches")
 def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site, batch_duration_ms=0) as query:
         drain(site)
@@ -227,6 +229,7 @@ def test_once_ends_when_nothing_is_left_to_do(spark: SparkSession, site: Site) -
     assert len(site.rows(None, RecordType.FENCE)) == 2
 
 
+@pytest.mark.long("a Spark Connect server, a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_of_spark_connect_is_refused(tmp_path: Path) -> None:

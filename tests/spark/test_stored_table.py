@@ -34,6 +34,7 @@ def table(s3: S3Proxy) -> TableLocation:
     return location
 
 
+@pytest.mark.long("an S3 server")
 def test_rows_and_verification_are_those_without_a_jvm(spark: SparkSession, table: TableLocation) -> None:
     rows = SparkRows(lambda: spark, table).rows(RowFilter())
     assert list(rows) == StateTableReader(table).rows()
@@ -42,6 +43,7 @@ def test_rows_and_verification_are_those_without_a_jvm(spark: SparkSession, tabl
     assert verification == verify_table(table, BROKER)
 
 
+@pytest.mark.long("an S3 server")
 def test_an_object_that_is_lost_is_named_and_the_others_are_read(
     spark: SparkSession, s3: S3Proxy, table: TableLocation
 ) -> None:

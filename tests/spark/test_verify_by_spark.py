@@ -68,6 +68,7 @@ def test_rows_in_the_partition_of_another_date_are_named(spark: SparkSession, tm
     assert verification == verify_table(path, BROKER)
 
 
+@pytest.mark.long("many Spark jobs")
 def test_a_group_alone_is_checked_by_the_bounds_of_its_processor(spark: SparkSession, tmp_path: Path) -> None:
     rows = rows_of_a_group()
     group_id = next(row.group_id for row in rows if row.group_id)
@@ -95,6 +96,7 @@ def job_group(spark: SparkSession) -> Iterator[str]:
         spark.sparkContext.setLocalProperty(key, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.long("many Spark jobs")
 @pytest.mark.parametrize("partition_count", [1, 7])
 def test_a_long_history_is_divided_among_tasks(
     spark: SparkSession, job_group: str, tmp_path: Path, partition_count: int

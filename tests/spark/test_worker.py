@@ -193,6 +193,7 @@ class FailsWith(Seen):
             raise ValueError("cannot do it")
 
 
+@pytest.mark.long("a Spark job for each of many parts")
 def test_only_the_records_that_the_handler_cannot_process_are_released(site: SparkSite) -> None:
     topic = site.new_topic(record_count=20)
     group_id = site.new_group()
@@ -212,6 +213,7 @@ def test_without_bisection_a_handler_that_fails_releases_its_range(site: SparkSi
     assert seen.delivery_counts == {(0, offset): [1, 2, 3] for offset in range(5)}
 
 
+@pytest.mark.long("pauses of a worker whose handler fails")
 def test_a_broken_worker_uses_up_no_delivery_and_goes_on_when_it_is_mended(
     site: SparkSite, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,6 +352,7 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
     assert {entry.delivery_count for entry in released} == {1}
 
 
+@pytest.mark.long("locks end by time, and are renewed before")
 def test_locks_are_renewed_while_the_handler_works(site: SparkSite) -> None:
     topic = site.new_topic(record_count=5)
     group_id = site.new_group(share_record_lock_duration_ms="6000")
@@ -364,6 +367,7 @@ def test_locks_are_renewed_while_the_handler_works(site: SparkSite) -> None:
     assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
 
 
+@pytest.mark.long("renewals end by time")
 def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog: pytest.LogCaptureFixture) -> None:
     topic = site.new_topic(record_count=5)
     group_id = site.new_group()
@@ -398,6 +402,7 @@ def test_renewed_records_come_again_to_the_same_worker_in_the_same_delivery(site
     assert offsets(transitions(site, group_id, Cause.RENEW)) == [2]
 
 
+@pytest.mark.long("locks end by time, and are renewed before")
 def test_renewed_records_stay_locked_until_a_thread_is_free(site: SparkSite) -> None:
     topic = site.new_topic(record_count=10)
     group_id = site.new_group(share_record_lock_duration_ms="6000")
@@ -419,6 +424,7 @@ def test_renewed_records_stay_locked_until_a_thread_is_free(site: SparkSite) -> 
     assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
 
 
+@pytest.mark.long("renewals end by time")
 def test_renewed_records_that_wait_for_too_long_are_released(site: SparkSite, caplog: pytest.LogCaptureFixture) -> None:
     topic = site.new_topic(record_count=10)
     group_id = site.new_group()
@@ -441,6 +447,7 @@ def test_renewed_records_that_wait_for_too_long_are_released(site: SparkSite, ca
     assert [str(r.msg).split()[0] for r in caplog.records].count("event=renewed_records_released") == 1
 
 
+@pytest.mark.long("the end is certain after seconds only")
 def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
     topic = site.new_topic(partition_count=2, record_count=50)
     group_id = site.new_group()

@@ -60,6 +60,7 @@ def operations(seed: random.Random) -> list[Operation]:
     ]
 
 
+@pytest.mark.long("many kills of maintenance")
 @pytest.mark.slow
 def test_maintenance_that_is_killed_at_any_moment_costs_a_writer_no_row(
     table_path: str, reader: StateTableReader

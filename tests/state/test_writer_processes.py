@@ -53,6 +53,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+@pytest.mark.long("many processes that race")
 @pytest.mark.slow
 def test_racing_processors_get_different_epochs_and_none_writes_past_a_fence(
     table_path: str, reader: StateTableReader, start: Start

@@ -12,7 +12,7 @@ from sharegroup.cli.main import program
 from sharegroup.config.table_location import TableLocation
 from tests.support.site import Site, places
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("an S3 server and Azurite")]
 
 
 def flags(site: Site, table: TableLocation) -> list[str]:

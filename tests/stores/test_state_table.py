@@ -32,7 +32,7 @@ from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.s3proxy import S3Proxy, s3_options
 from tests.support.server_process import free_port
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("an S3 server and Azurite")]
 
 IMPATIENT = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "1", "retry_timeout": "2s"}
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-_VARIABLE = "SHAREGROUP_TESTS_SLOWNESS"
+_VARIABLE = "TESTS_SLOWNESS"
 _SAMPLES = 20
 _LOOPS = 100_000
 _QUIET_S = 0.0014

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.topic_properties import new_topic_id
@@ -168,8 +168,17 @@ class KafkaCluster:
 
     def _replicas(self, topic: str) -> dict[int, tuple[int, list[int]]]:
         """Partition → leader, 0 without one, and replicas in sync."""
-        (described,) = self._admin.describe_topics(TopicCollection([topic])).values()
+
+        def described() -> TopicDescription | None:
+            (described,) = self._admin.describe_topics(TopicCollection([topic])).values()
+            try:
+                result: TopicDescription = described.result(DEADLINE_S)
+            except KafkaException:
+                # The node that was asked has gone down.
+                return None
+            return result
+
         return {
             partition.id: (partition.leader.id if partition.leader else 0, [node.id for node in partition.isr])
-            for partition in described.result(DEADLINE_S).partitions
+            for partition in eventually(described, f"{topic} is described").partitions
         }

@@ -38,9 +38,8 @@ class LongTests:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         """Print them, with the order of the run and its deadlines."""
         if self._reports:
-            limit = f"{LONGEST_S * SLOWNESS:.1f} s"
             terminalreporter.section(
-                f"tests that take longer than {limit}: make them shorter, or mark them long(reason)"
+                f"longer than {LONGEST_S * SLOWNESS:.1f} s: make it shorter, or mark it long(reason)"
             )
             for report in sorted(self._reports, key=lambda report: -report.duration):
                 terminalreporter.write_line(f"{report.duration:6.1f} s  {report.nodeid}")

@@ -10,6 +10,8 @@ import pytest
 from tests.support import leash
 from tests.support.wheel import build_wheel, install, new_environment, packages_of
 
+pytestmark = pytest.mark.long("builds the wheel and installs it in an environment of its own")
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 

@@ -5,8 +5,6 @@ from typing import TypeVar
 
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer, TopicPartition
 
-from tests.support.eventually import DEADLINE_S
-
 T = TypeVar("T")
 
 address, group_id, topic, count = sys.argv[1:]
@@ -47,7 +45,7 @@ with ShareConsumer(config) as consumer:
             else:
                 finished[number] = f"accepted at delivery {delivery_count}"
                 consumer.acknowledge_offset(known(message.topic()), known(message.partition()), known(message.offset()))
-        for partition, error in consumer.commit_sync(timeout=DEADLINE_S).items():
+        for partition, error in consumer.commit_sync(timeout=60).items():
             if error is not None:
                 raise SystemExit(f"{partition.topic} {partition.partition}: {error}")
     print("subscribed to", *consumer.subscription())

@@ -105,6 +105,7 @@ def verified(site: SparkSite) -> Iterator[None]:
     assert verify(site.rows(), BROKER).findings == []
 
 
+@pytest.mark.long("many micro-batches into a Delta table")
 def test_a_query_writes_each_record_once_to_a_delta_table(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=300), site.new_group()
     frame = records(site, group_id, topic, max_poll_records="200")
@@ -154,6 +155,7 @@ def test_a_query_that_failed_in_a_batch_reads_exactly_that_batch_again(site: Spa
     assert offsets(site, group_id, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.RELEASE) == []
 
 
+@pytest.mark.long("locks end by time")
 def test_a_query_whose_locks_ended_while_it_was_down_goes_on(site: SparkSite, tmp_path: Path) -> None:
     topic = site.new_topic(record_count=30)
     group_id = site.new_group(share_record_lock_duration_ms="5000")
@@ -205,6 +207,7 @@ def merged(seen: Seen) -> dict[OffsetKey, int]:
     return {key: count for batch in dict(seen.batches).values() for key, count in batch.items() if count == 2}
 
 
+@pytest.mark.long("a redelivery backoff of seconds")
 def test_released_records_stay_away_for_their_delay(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=6), site.new_group()
 

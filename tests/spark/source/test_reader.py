@@ -268,6 +268,7 @@ def test_a_query_started_again_after_its_locks_ended_reads_its_batch_and_goes_on
     group.until(Cause.ACCEPT, list(range(10)))
 
 
+@pytest.mark.long("locks end by time, and are renewed before")
 def test_the_locks_of_a_batch_that_takes_long_are_renewed(group: Group, start: Start) -> None:
     group.set(share_record_lock_duration_ms=str(6 * LOCK_MS))
     group.produce(10)
@@ -279,6 +280,7 @@ def test_the_locks_of_a_batch_that_takes_long_are_renewed(group: Group, start: S
     assert group.offsets(Cause.LOCK_TIMEOUT) == []
 
 
+@pytest.mark.long("locks end by time, and are renewed before")
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
 def test_a_refused_renewal_ends_only_the_renewals_of_its_records(group: Group, is_restarted: bool) -> None:
     group.set(share_record_lock_duration_ms=str(6 * LOCK_MS))

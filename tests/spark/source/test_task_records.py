@@ -49,6 +49,7 @@ def test_records_of_a_deleted_topic_are_left_out(log: LocalLog) -> None:
     assert values(log, *ranges) == [b"payments"] * 3
 
 
+@pytest.mark.long("a missing topic is certain after seconds only")
 @pytest.mark.slow
 def test_records_of_a_topic_that_was_created_again_are_others(log: LocalLog) -> None:
     former = held(log, "orders", 3)
