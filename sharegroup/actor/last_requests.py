@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause
 from sharegroup.core.records import PartitionKey
 from sharegroup.protocol.messages import RequestEnvelope, constructed
 from sharegroup.protocol.row_payloads import LastRequest
 from sharegroup.protocol.share_fetch import PartitionResponse
-
-REQUEST_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
-"""Causes of the transitions that a member asks for."""
 
 
 class LastRequests(Mapping[str, LastRequest]):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sharegroup.actor.last_requests import REQUEST_CAUSES, LastRequests
+from sharegroup.actor.last_requests import LastRequests
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
+from sharegroup.core.cause_rules import HOLDER_ACTS
 from sharegroup.core.record_state import Cause
 from sharegroup.core.records import SharePartitionRecord, Transition
 from sharegroup.core.rejected_records import RejectedRecords
@@ -95,7 +96,7 @@ class LedPartition:
     def _payload(self, record_type: RecordType, last_requests: LastRequests) -> dict[str, Any]:
         is_snapshot = record_type is RecordType.SHARE_SNAPSHOT
         rejected = self.rejected.ranges(self.share_partition.runs) if is_snapshot else []
-        requesters = last_requests.of(entry.member_id for entry in self._journal if entry.cause in REQUEST_CAUSES)
+        requesters = last_requests.of(entry.member_id for entry in self._journal if entry.cause in HOLDER_ACTS)
         is_imported = any(entry.cause is Cause.IMPORTED for entry in self._journal)
         if self._log_start_offset < 0 and not rejected and not requesters and not is_imported:
             return {}

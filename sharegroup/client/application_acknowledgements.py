@@ -19,14 +19,10 @@ from sharegroup.client.pending_acknowledgements import (
     OffsetKey,
     RecordAcknowledgement,
 )
+from sharegroup.core.cause_rules import ANSWER_CAUSE
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS
-
-APPLICATION_TYPES = frozenset(
-    {AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW}
-)
-"""The acknowledgement types that an application may use."""
 
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 """callback(offsets by partition, exception or None)."""
@@ -52,7 +48,7 @@ def check_acknowledgement(what: str, ack_type: int, redelivery_delay_ms: int | N
             released.
     """
     code = operator.index(ack_type)
-    if code not in APPLICATION_TYPES:
+    if code not in ANSWER_CAUSE:
         raise ValueError(f"Failed to acknowledge {what}: {INVALID_ARGUMENT}")
     is_released = code == AcknowledgeType.RELEASE
     if redelivery_delay_ms is not None and not (is_released and 0 <= redelivery_delay_ms <= MAX_REDELIVERY_DELAY_MS):
@@ -74,7 +70,7 @@ def commit_outcome(
     """
     outcome: dict[TopicPartition, KafkaException | None] = {}
     for acknowledgement in sent:
-        if acknowledgement.acknowledge_type in APPLICATION_TYPES:
+        if acknowledgement.acknowledge_type in ANSWER_CAUSE:
             is_timeout = acknowledgement.key in unanswered
             partition = TopicPartition(acknowledgement.topic, acknowledgement.partition, 0)
             outcome[partition] = KafkaException(KafkaError(KafkaError._TIMED_OUT)) if is_timeout else None
@@ -115,7 +111,7 @@ class CommitCallbackQueue:
             offsets = {
                 offset
                 for acknowledgement in result.acknowledgements
-                if acknowledgement.acknowledge_type in APPLICATION_TYPES
+                if acknowledgement.acknowledge_type in ANSWER_CAUSE
                 for offset in acknowledgement.offsets
             }
             if offsets and self._callback is not None:

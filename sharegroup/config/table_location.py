@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -83,6 +84,11 @@ def location_of(path: str) -> TableLocation:
 def is_in_store(path: str) -> bool:
     """Return True if a table is on an object store, False on a local disk."""
     return "://" in path
+
+
+def absolute_address(path: str) -> str:
+    """Return where a table is, for processes with another working directory; an address of a store as it is."""
+    return path if is_in_store(path) else str(Path(path).absolute())
 
 
 def store_address(path: str) -> StoreAddress:

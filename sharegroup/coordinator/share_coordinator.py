@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sharegroup.core.record_state import Cause
+from sharegroup.core.cause_rules import COUNT_RESETS
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
 from sharegroup.protocol.messages import constructed
@@ -73,7 +73,7 @@ def row_type(epochs: SnapshotEpochs, entries: Sequence[TransitionEntry], updates
     if not is_persisted:
         return RecordType.SHARE_TRANSITIONS
     # Of an update, Kafka would ignore a count that falls (`combined`).
-    is_snapshot = epochs.is_snapshot_due(updates_per_snapshot) or any(entry.cause is Cause.REDRIVE for entry in entries)
+    is_snapshot = epochs.is_snapshot_due(updates_per_snapshot) or any(entry.cause in COUNT_RESETS for entry in entries)
     return RecordType.SHARE_SNAPSHOT if is_snapshot else RecordType.SHARE_UPDATE
 
 

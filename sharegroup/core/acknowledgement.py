@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES
 from sharegroup.core.offset_ranges import RangeMap
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState, next_state
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
 from sharegroup.core.runs import Run, RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
@@ -91,13 +92,12 @@ def _not_before_ms(
 ) -> int:
     """Return the time before which a newly AVAILABLE record is not acquired; 0 when it may be acquired at once.
 
-    A member that releases a record may set the delay. Otherwise the group's back-off applies when the record was
-    released or its lock timed out, because an application failed on it; the back-off doubles with each delivery after
-    the first. A closed session and `unread` cause no delay, because they do not depend on the record.
+    A member that releases a record may set the delay. Otherwise the group's back-off applies where an application
+    failed on the record; it doubles with each delivery after the first.
     """
     if cause is Cause.RELEASE and asked_delay_ms is not None:
         delay_ms = asked_delay_ms
-    elif cause in (Cause.RELEASE, Cause.LOCK_TIMEOUT):
+    elif CAUSE_RULES[cause].backs_off:
         doublings = min(max(delivery_count - 1, 0), _HIGHEST_DOUBLING)
         delay_ms = min(limits.redelivery_backoff_ms << doublings, limits.redelivery_backoff_max_ms)
     else:

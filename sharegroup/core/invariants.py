@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
 
+from sharegroup.core.cause_rules import CAUSE_RULES, COUNT_RESETS, Author
 from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_state
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.runs import Run
@@ -282,7 +283,7 @@ def delivery_count_never_falls(
     Exceptions: `unread` takes one delivery back, because no application has seen the record; `redrive` begins anew with
     0, by an administrator's request.
     """
-    if transition.cause is Cause.REDRIVE:
+    if transition.cause in COUNT_RESETS:
         return
     for run, change in _changes(before, transition, circumstances):
         if not count_does_not_fall(change):
@@ -389,7 +390,7 @@ def window_is_within_limit(
     Exceptions: records that were in flight before may be acquired again wherever they are, because the limit may have
     been lowered meanwhile; records of another system had the limit of that system.
     """
-    if transition.cause is Cause.IMPORTED:
+    if CAUSE_RULES[transition.cause].author is Author.OTHER_SYSTEM:
         return
     limits = circumstances.limits
     if not is_within_the_window(change_of(before, transition, None, circumstances.now_ms), limits):

@@ -1,4 +1,7 @@
-"""The record state machine: states, causes, and the transition table as data (spec 002, "The record state machine")."""
+"""The record state machine: states, causes, and the transition table as data (spec 002, "The record state machine").
+
+The columns of the table that depend on the cause alone are in `cause_rules`.
+"""
 
 from __future__ import annotations
 
@@ -62,16 +65,6 @@ class Cause(StrEnum):
     OFFSET_RESET = "offset_reset"
     IMPORTED = "imported"
     REDRIVE = "redrive"
-
-
-ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
-    AcknowledgeType.GAP: Cause.GAP,
-    AcknowledgeType.ACCEPT: Cause.ACCEPT,
-    AcknowledgeType.RELEASE: Cause.RELEASE,
-    AcknowledgeType.REJECT: Cause.REJECT,
-    AcknowledgeType.RENEW: Cause.RENEW,
-    AcknowledgeType.UNREAD: Cause.UNREAD,
-}
 
 
 @dataclass(frozen=True, slots=True)

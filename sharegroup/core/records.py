@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sharegroup.core.cause_rules import is_persisted_by_kafka
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.runs import Run
 
@@ -51,15 +52,6 @@ class Transition(NamedTuple):
     def is_persisted_by_kafka(self) -> bool:
         """True if Kafka's share coordinator would store it."""
         return is_persisted_by_kafka(self.to_state, self.cause)
-
-
-def is_persisted_by_kafka(to_state: RecordState, cause: Cause) -> bool:
-    """Return True if Kafka's share coordinator would store a transition.
-
-    Kafka stores no acquisition, renewal or `unread`. When the log start passes records, Kafka writes nothing either:
-    the next write carries the new start offset (recorded from 4.3.1).
-    """
-    return to_state is not RecordState.ACQUIRED and cause not in (Cause.UNREAD, Cause.LOG_START)
 
 
 @dataclass(frozen=True, slots=True)

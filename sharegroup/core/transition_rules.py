@@ -10,10 +10,18 @@ position in `CAUSES`; members need only be distinguished.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from sharegroup.core.cause_rules import (
+    DELIVERIES,
+    ENDS_OF_LOCKS,
+    HOLDER_ACTS,
+    OVERDUE,
+    UNDELIVERED,
+    is_persisted_by_kafka,
+)
 from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_state
-from sharegroup.core.records import is_persisted_by_kafka
 
 NOT_IN_FLIGHT = -1
 """The state of a record past all that are in flight."""
@@ -25,19 +33,8 @@ _UNANSWERED = -2
 """The outcome of an illegal pair, and of one that an administrator or another system decides."""
 _ANY_LIMIT = 2
 _STATE_COUNT = len(RecordState)
-_ACQUIRE = CAUSE_NUMBERS[Cause.ACQUIRE]
-_UNREAD = CAUSE_NUMBERS[Cause.UNREAD]
-_LOCK_TIMEOUT = CAUSE_NUMBERS[Cause.LOCK_TIMEOUT]
 _ACQUIRED = int(RecordState.ACQUIRED)
 _AVAILABLE = int(RecordState.AVAILABLE)
-
-HOLDER_ACTS = frozenset(
-    {Cause.GAP, Cause.ACCEPT, Cause.RELEASE, Cause.REJECT, Cause.RENEW, Cause.UNREAD, Cause.SESSION_CLOSE}
-)
-"""Causes by which a member changes what it holds."""
-
-ENDS_OF_LOCKS = frozenset({Cause.LOCK_TIMEOUT, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED})
-"""Causes that name the member whose lock ends."""
 
 
 class Change(NamedTuple):
@@ -71,15 +68,21 @@ class Tables(NamedTuple):
     Attributes:
         next_state: (state and cause, is at the limit, has a dead-letter queue) → new state.
         count_change: state and cause → change of the delivery count.
+        is_delivery: cause → 1 if a member receives the records.
+        is_undelivered: cause → 1 if it takes a delivery back.
         is_holder_act: cause → 1 if only the holder may do it.
         is_end_of_lock: cause → 1 if a lock ends by itself.
+        needs_deadline: cause → 1 if it ends no lock before its deadline.
         is_persisted: (new state, cause) → 1 if Kafka would store it.
     """
 
     next_state: Any
     count_change: Any
+    is_delivery: Any
+    is_undelivered: Any
     is_holder_act: Any
     is_end_of_lock: Any
+    needs_deadline: Any
     is_persisted: Any
 
 
@@ -107,11 +110,18 @@ def _count_changes() -> tuple[int, ...]:
     return tuple(0 if outcome is None else outcome.delivery_count_change for outcome in outcomes)
 
 
+def _is_in(causes: Collection[Cause]) -> tuple[int, ...]:
+    return tuple(int(cause in causes) for cause in CAUSES)
+
+
 TABLES = Tables(
     _next_states(),
     _count_changes(),
-    tuple(int(cause in HOLDER_ACTS) for cause in CAUSES),
-    tuple(int(cause in ENDS_OF_LOCKS) for cause in CAUSES),
+    _is_in(DELIVERIES),
+    _is_in(UNDELIVERED),
+    _is_in(HOLDER_ACTS),
+    _is_in(ENDS_OF_LOCKS),
+    _is_in(OVERDUE),
     tuple(int(is_persisted_by_kafka(state, cause)) for state in RecordState for cause in CAUSES),
 )
 
@@ -139,19 +149,19 @@ def starts_from_its_run(change: Change, tables: Tables = TABLES) -> Any:
     return (change.run_state == change.from_state) & (change.run_count == count_before)
 
 
-def count_does_not_fall(change: Change) -> Any:
+def count_does_not_fall(change: Change, tables: Tables = TABLES) -> Any:
     """Return true if the delivery count does not fall, but by the one delivery that `unread` takes back."""
-    return change.delivery_count >= change.run_count - (change.cause == _UNREAD)
+    return change.delivery_count >= change.run_count - tables.is_undelivered[change.cause]
 
 
-def count_is_within_limit(change: Change, highest_limit: Any) -> Any:
+def count_is_within_limit(change: Change, highest_limit: Any, tables: Tables = TABLES) -> Any:
     """Return true unless the transition is one delivery too many."""
-    return (change.cause != _ACQUIRE) | (change.delivery_count <= highest_limit)
+    return (tables.is_delivery[change.cause] == 0) | (change.delivery_count <= highest_limit)
 
 
-def ends_an_overdue_lock(change: Change) -> Any:
+def ends_an_overdue_lock(change: Change, tables: Tables = TABLES) -> Any:
     """Return true unless the transition ends a lock before its deadline."""
-    return (change.cause != _LOCK_TIMEOUT) | (change.run_deadline_ms <= change.now_ms)
+    return (tables.needs_deadline[change.cause] == 0) | (change.run_deadline_ms <= change.now_ms)
 
 
 def lock_has_its_duration(change: Change, limits: Any) -> Any:
@@ -159,10 +169,10 @@ def lock_has_its_duration(change: Change, limits: Any) -> Any:
     return (change.to_state != _ACQUIRED) | (change.deadline_ms == change.now_ms + limits.lock_duration_ms)
 
 
-def acquires_no_delayed_record(change: Change) -> Any:
+def acquires_no_delayed_record(change: Change, tables: Tables = TABLES) -> Any:
     """Return true unless the transition acquires records before their "not before" time."""
     is_delayed = (change.run_state == _AVAILABLE) & (change.run_deadline_ms > change.now_ms)
-    return (change.cause != _ACQUIRE) | (is_delayed == 0)
+    return (tables.is_delivery[change.cause] == 0) | (is_delayed == 0)
 
 
 def is_by_its_holder(change: Change, tables: Tables = TABLES) -> Any:
@@ -193,11 +203,11 @@ def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABL
     return (
         is_in_the_table(change, limits, tables)
         & starts_from_its_run(change, tables)
-        & count_does_not_fall(change)
-        & count_is_within_limit(change, highest_limit)
-        & ends_an_overdue_lock(change)
+        & count_does_not_fall(change, tables)
+        & count_is_within_limit(change, highest_limit, tables)
+        & ends_an_overdue_lock(change, tables)
         & lock_has_its_duration(change, limits)
-        & acquires_no_delayed_record(change)
+        & acquires_no_delayed_record(change, tables)
         & is_by_its_holder(change, tables)
         & is_within_the_window(change, limits)
     )

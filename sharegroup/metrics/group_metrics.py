@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState
+from sharegroup.core.cause_rules import ANSWER_CAUSE
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import LogError
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
@@ -53,11 +54,9 @@ from sharegroup.state.fold import (
 )
 from sharegroup.state.reader import StateTableReader
 
-_COUNTED_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
-"""The types that Kafka counts: a gap does not come from the application."""
-_TYPE_OF_CAUSE = {ACKNOWLEDGE_CAUSE[type_]: type_.name.capitalize() for type_ in _COUNTED_TYPES}
+_TYPE_OF_CAUSE = {cause: kind.name.capitalize() for kind, cause in ANSWER_CAUSE.items()}
+"""Cause → its name in Kafka's tag. Kafka counts these types: a gap does not come from the application."""
 ACKNOWLEDGE_TYPES = tuple(_TYPE_OF_CAUSE.values())
-"""Their names, as Kafka's tag has them."""
 WRITES = frozenset({RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE})
 """Rows of what Kafka would persist."""
 

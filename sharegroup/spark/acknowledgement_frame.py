@@ -21,6 +21,7 @@ from sharegroup.client.pending_acknowledgements import (
     RecordAcknowledgement,
     run_acknowledgement,
 )
+from sharegroup.core.cause_rules import ANSWER_CAUSE
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRequestError
@@ -33,12 +34,7 @@ _REQUIRED_COLUMNS = ("topic", "partition", "offset", "acknowledge_type")
 
 COLUMNS = (*_REQUIRED_COLUMNS, DELAY_COLUMN)
 
-TYPES = {
-    "accept": AcknowledgeType.ACCEPT,
-    "release": AcknowledgeType.RELEASE,
-    "reject": AcknowledgeType.REJECT,
-    "renew": AcknowledgeType.RENEW,
-}
+TYPES = {cause.value: kind for kind, cause in ANSWER_CAUSE.items()}
 """Values of the column `acknowledge_type`."""
 
 _ACCEPTED = RecordAcknowledgement(AcknowledgeType.ACCEPT)

@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from sharegroup.config.table_location import is_in_store
+from sharegroup.config.table_location import absolute_address, is_in_store
 from sharegroup.errors import ConfigurationError, EnvironmentNotReadyError
 from sharegroup.event_log import Event
 
@@ -139,7 +139,7 @@ def check_audit_tasks(spark: SparkSession, path: str, name: str) -> str:
         EnvironmentNotReadyError: executors lack the package or its libraries, or the folder is on the disk of the
             driver's machine only.
     """
-    folder = path if is_in_store(path) else str(Path(path).absolute())
+    folder = absolute_address(path)
     if not is_cluster(spark):
         return folder
     master = spark.sparkContext.master

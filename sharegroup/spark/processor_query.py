@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sharegroup.config.loader import Settings
-from sharegroup.config.table_location import is_in_store
+from sharegroup.config.table_location import absolute_address
 from sharegroup.errors import ConfigurationError, ProcessorStoppedError, ShareGroupError
 from sharegroup.event_log import Event
 from sharegroup.metrics.processor_metrics import OBSERVATION, LoopFigures
@@ -301,8 +301,7 @@ class ProcessorQuery:
         """
         config = self._settings.processor
         path = config.state_table_path
-        address = path if is_in_store(path) else str(Path(path).absolute())
-        table = hashlib.sha256(address.encode()).hexdigest()[:12]
+        table = hashlib.sha256(absolute_address(path).encode()).hexdigest()[:12]
         folder = Path(config.checkpoint_path).absolute()
         for older in folder.glob(f"{table}-*"):
             shutil.rmtree(older, ignore_errors=True)

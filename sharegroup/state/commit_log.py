@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -36,9 +37,6 @@ COMMIT_TRANSACTION = "sharegroup.commit"
 
 SNAPSHOT_TRANSACTION = "sharegroup.table-snapshot"
 """The application transaction whose version is the time of the last table snapshot, in epoch ms."""
-
-OWN_MARK = "sharegroup"
-"""Key of the information of a commit that delta-rs makes for this package."""
 
 LOG_FOLDER = "_delta_log"
 
@@ -95,7 +93,7 @@ class LogCommit:
         transactions: application id → version, as of the commit's own transactions.
         changes_table: True if it changes the table's properties, columns or protocol.
         operation: name of what made it; "" when it does not say.
-        is_own: True if this package made it, be it by delta-rs.
+        is_own: True if this package made it. By delta-rs it makes only commits that change no rows.
         changes_rows: True if it does more than to move rows from file to file.
     """
 
@@ -197,7 +195,7 @@ def read_commit(path: str, version: int) -> LogCommit:
                 transactions={transaction["appId"]: transaction["version"] for transaction in transactions},
                 changes_table=any("metaData" in action or "protocol" in action for action in actions),
                 operation=information.get("operation", ""),
-                is_own=information.get("engineInfo") == _ENGINE or OWN_MARK in information,
+                is_own=information.get("engineInfo") == _ENGINE,
                 changes_rows=any(action.get("dataChange", True) for action in (*adds, *removes)),
             )
         reason = "it is empty"
@@ -225,14 +223,19 @@ def commits_after(path: str, version: int) -> Iterator[LogCommit]:
         yield commit
 
 
-def sync_commits(path: str, commits: Sequence[LogCommit]) -> None:
+def sync_commits(path: str, commits: Iterable[LogCommit]) -> None:
     """Wait until commits of others are on the disk, with the data files that they add.
 
+    Args:
+        path: the table's folder.
+        commits: the commits; an iterator that reads them is not even begun where each write is durable by itself.
+
     Raises:
+        StateTableError: a commit cannot be read.
         OSError: the disk failed.
     """
-    added = [file.path for commit in commits for file in commit.added]
-    storage_of(path).sync([*added, *(commit_name(commit.version) for commit in commits), LOG_FOLDER])
+    files = ([*(file.path for file in commit.added), commit_name(commit.version)] for commit in commits)
+    storage_of(path).sync(chain(chain.from_iterable(files), [LOG_FOLDER]))
 
 
 def try_commit(

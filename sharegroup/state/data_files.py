@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Self
@@ -53,6 +53,9 @@ ROWS_PER_ROW_GROUP = 8_192
 
 FILE_SCHEMA = pa.schema([field for field in STATE_TABLE_SCHEMA if field.name != PARTITION_COLUMN])
 """Columns of a data file: the partition column is in its path."""
+
+_BATCH_BYTES = 16 * 1024 * 1024
+"""Size of rows that are in memory together where a file is merged, or many are read."""
 
 _LONGEST_TEXT = 64
 """Characters of a text in the statistics; a longer maximum is left out."""
@@ -197,6 +200,20 @@ def concatenated(tables: Iterable[pa.Table]) -> pa.Table:
     # Files of one writer have the same schema: a cast for each would take as long as reading it.
     alike = [pa.concat_tables(group) for _, group in groupby(tables, lambda table: table.schema)]
     return pa.concat_tables([table.select(FILE_SCHEMA.names).cast(FILE_SCHEMA) for table in alike])
+
+
+def in_batches(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    """Yield tables in batches: a marker may have megabytes of answers, and not all need to be in memory together."""
+    batch: list[pa.Table] = []
+    size_bytes = 0
+    for table in tables:
+        batch.append(table)
+        size_bytes += table.nbytes
+        if size_bytes > _BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
 
 
 class LargeDataFile:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.state.commit_log import OWN_MARK, commits_after, has_commit, log_folder, sync_commits, version_of
+from sharegroup.state.commit_log import LOG_FOLDER, has_commit, version_of
 from sharegroup.state.data_files import FILE_RETENTION_MS, STATISTICS_COLUMNS
-from sharegroup.state.open_storage import storage_options
+from sharegroup.state.open_storage import library_options, storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, reason_of
+from sharegroup.state.table_storage import reason_of
 
 NO_LEADER_EPOCH = 0
 """Highest leader epoch of a table that no processor has opened; the first processor gets 1."""
@@ -29,9 +28,6 @@ _GAP = "found gap"
 
 WITHOUT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """No checkpoint with a commit: if it failed, the commit would seem to have failed; and checkpoints are not synced."""
-
-OWN_COMMIT = CommitProperties(custom_metadata={OWN_MARK: "upkeep"})
-"""Marks a commit of delta-rs as this package's: any other that rewrites rows is a finding of the live auditor."""
 
 _LISTED_COLUMNS = 3
 _WRITER_VERSION = 2
@@ -113,9 +109,7 @@ def newest(table: DeltaTable | None, path: str) -> DeltaTable:
 
 
 def _is_newest(path: str, version: int) -> bool:
-    """Return True if a table on a local disk has no commit after a version; an update would list its whole log."""
-    if is_in_store(path):
-        return False
+    """Return True if a table has no commit after a version; an update would list its log."""
     with translated(path, "read"):
         # While the version's own file exists, no clean-up of the log has passed it.
         return has_commit(path, version) and not has_commit(path, version + 1)
@@ -134,24 +128,19 @@ def _opened(path: str) -> DeltaTable:
 
 
 def _delta_table(path: str) -> DeltaTable:
-    return DeltaTable(path, storage_options=_library_options(path))
-
-
-def _library_options(path: str) -> dict[str, str] | None:
-    """Return the options of a table's store for delta-rs; None on a local disk."""
-    return {**TIMEOUT_DEFAULTS, **storage_options(path)} if is_in_store(path) else None
+    return DeltaTable(path, storage_options=library_options(path))
 
 
 def table_exists(path: str) -> bool:
     """Return True if there is a Delta table.
 
     Raises:
-        DeltaError, OSError: this cannot be found out.
+        OSError: this cannot be found out.
     """
-    if is_in_store(path):
-        return DeltaTable.is_deltatable(path, storage_options=_library_options(path))
     # The library examines each file of the log: 13 ms for 8,000 of them.
-    return log_folder(path).is_dir() and any(version_of(name) is not None for name in os.listdir(log_folder(path)))
+    with suppress(FileNotFoundError):
+        return any(version_of(name) is not None for name in storage_of(path).names(LOG_FOLDER))
+    return False
 
 
 def create_or_open_table(path: str) -> DeltaTable:
@@ -169,7 +158,7 @@ def create_or_open_table(path: str) -> DeltaTable:
                     STATE_TABLE_SCHEMA,
                     partition_by=[PARTITION_COLUMN],
                     configuration=dict(_CONFIGURATION),
-                    storage_options=_library_options(path),
+                    storage_options=library_options(path),
                 )
             except DeltaError:
                 if not table_exists(path):
@@ -217,21 +206,6 @@ def allow_deletion(table: DeltaTable) -> None:
 def _set_append_only(table: DeltaTable, value: str) -> None:
     if table.metadata().configuration.get(_APPEND_ONLY) != value:
         table.alter.set_table_properties({_APPEND_ONLY: value}, post_commithook_properties=WITHOUT_HOOKS)
-
-
-@contextmanager
-def synced(path: str) -> Iterator[None]:
-    """Sync at the end the commits that delta-rs has made meanwhile.
-
-    Args:
-        path: the table's folder.
-    """
-    if is_in_store(path):
-        yield
-        return
-    version = open_table(path).version()
-    yield
-    sync_commits(path, list(commits_after(path, version)))
 
 
 @contextmanager

@@ -7,24 +7,21 @@ of files grows with the logarithm of the rows, up to the largest file that is ma
 delta-rs merges by bytes, and a commit's file is nearly all footer: it would rewrite the last result each time. It
 also syncs nothing, and opens the table each time.
 
-Whoever rewrites files holds a lock on the table (`reorganizing`): the Delta library does not detect that another
-process has merged the same files meanwhile (delta-rs 1.6). Both commits succeed, and each row is there twice. Appends
-need no lock.
+The Delta library does not detect that another process has merged the same files meanwhile (delta-rs 1.6): both commits
+succeed, and each row is there twice. So all rewrites are commits of this package, which give up where another one has
+removed one of their files. Whoever rewrites files also holds a lock on the table where there is one (`reorganizing`),
+so that nothing is merged in vain, and no vacuum takes the files of a long rewrite. Appends need no lock.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
     SNAPSHOT_TRANSACTION,
@@ -34,8 +31,9 @@ from sharegroup.state.commit_log import (
     has_commit,
     try_commit_merge,
 )
-from sharegroup.state.data_files import DataFile, LargeDataFile, concatenated, read_data_file
+from sharegroup.state.data_files import DataFile, LargeDataFile, concatenated, in_batches, read_data_file
 from sharegroup.state.delta_table import data_files, open_table, translated
+from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN
 
 MOST_ROWS = 65_536
@@ -52,40 +50,20 @@ _LOCK_FILE = "_reorganization.lock"
 PATIENCE_S = 30.0
 """Time that maintenance waits for the processor's upkeep, which takes about a second."""
 
-_LOOK_AGAIN_S = 0.05
-
 _logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def reorganizing(path: str, patience_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock until the context ends, or this process; yield False when another process holds it.
+def reorganizing(path: str, patience_s: float = 0.0) -> AbstractContextManager[bool]:
+    """Hold the lock of those who rewrite files; see `TableStorage.locked`.
 
-    On an object store there is none: there, every rewrite of files is a commit of this package, which
-    finds out by itself that others have rewritten files meanwhile.
+    Where no lock keeps others out, each rewrite is a commit of this package, which finds out by itself that others have
+    rewritten files meanwhile.
 
     Args:
         path: the table's folder.
         patience_s: how long to wait for the lock.
     """
-    if is_in_store(path):
-        yield True
-        return
-    give_up_at = time.monotonic() + patience_s
-    with Path(path, _LOCK_FILE).open("a") as lock:
-        is_held = _is_taken(lock.fileno())
-        while not is_held and time.monotonic() < give_up_at:
-            time.sleep(_LOOK_AGAIN_S)
-            is_held = _is_taken(lock.fileno())
-        yield is_held
-
-
-def _is_taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return storage_of(path).locked(_LOCK_FILE, patience_s)
 
 
 class LiveFiles:
@@ -260,7 +238,7 @@ def _bounded(
 
 
 def _merged(path: str, files: Sequence[AddedFile]) -> DataFile:
-    rows = concatenated(read_data_file(path, file.path) for file in files)
     with LargeDataFile(path, files[0].date) as merged:
-        merged.write(rows.combine_chunks())
+        for batch in in_batches(read_data_file(path, file.path) for file in files):
+            merged.write(concatenated(batch).combine_chunks())
         return merged.close()

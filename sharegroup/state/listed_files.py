@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from sharegroup.state.data_files import STATISTICS_COLUMNS, concatenated, read_data_file
+from sharegroup.state.data_files import STATISTICS_COLUMNS, concatenated, in_batches, read_data_file
 from sharegroup.state.delta_table import data_files
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 
 _DATE = f"partition.{PARTITION_COLUMN}"
-_BATCH_BYTES = 16 * 1024 * 1024
 _ANY_COMMIT = 1 << 63
 
 
@@ -82,7 +81,7 @@ def read_listed_files(path: str, files: Iterable[tuple[str, str]], condition: pc
     """
     pieces = [STATE_TABLE_SCHEMA.empty_table()]
     for date, of_date in groupby(sorted(files, key=_date), _date):
-        for batch in _bounded(read_data_file(path, name) for name, _ in of_date):
+        for batch in in_batches(read_data_file(path, name) for name, _ in of_date):
             # A condition on one piece takes a fraction of the time that it takes on hundreds.
             rows = concatenated(batch).combine_chunks().filter(condition)
             dated = rows.append_column(PARTITION_COLUMN, pa.repeat(date, rows.num_rows))
@@ -92,17 +91,3 @@ def read_listed_files(path: str, files: Iterable[tuple[str, str]], condition: pc
 
 def _date(file: tuple[str, str]) -> str:
     return file[1]
-
-
-def _bounded(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield tables in batches: a marker may have megabytes of answers, and not all need to be in memory together."""
-    batch: list[pa.Table] = []
-    size_bytes = 0
-    for table in tables:
-        batch.append(table)
-        size_bytes += table.nbytes
-        if size_bytes > _BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -9,10 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
+
 from sharegroup.state.table_storage import StoredFile
 
 TEMPORARY_PREFIX = ".unfinished-"
 """Prefix of temporary names; Delta ignores them."""
+
+_LOOK_AGAIN_S = 0.05
 
 
 class LocalStorage:
@@ -21,6 +26,9 @@ class LocalStorage:
     Args:
         path: the table's folder.
     """
+
+    can_be_torn = True
+    charges_requests = False
 
     def __init__(self, path: str) -> None:
         self._folder = Path(path)
@@ -60,6 +68,10 @@ class LocalStorage:
         """Return the content of a file."""
         return (self._folder / name).read_bytes()
 
+    def opened(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.OSFile(str(self._folder / name))
+
     def exists(self, name: str) -> bool:
         """Return True if there is a file of that name."""
         return (self._folder / name).exists()
@@ -86,6 +98,11 @@ class LocalStorage:
         """Delete a file."""
         (self._folder / name).unlink(missing_ok=True)
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete files, one by one."""
+        for name in names:
+            self.delete(name)
+
     def sync(self, names: Iterable[str]) -> None:
         """Sync files, then their folders and the table's."""
         folders = set[Path]()
@@ -97,6 +114,25 @@ class LocalStorage:
                 folders.add(file.parent)
         for folder in folders:
             sync_folder(folder)
+
+    def sync_table_name(self) -> None:
+        """Sync the folder in which the table's folder is."""
+        sync_folder(self._folder.absolute().parent)
+
+    @contextmanager
+    def locked(self, name: str, patience_s: float) -> Iterator[bool]:
+        """Hold a lock of the operating system, which ends with the process."""
+        give_up_at = time.monotonic() + patience_s
+        with (self._folder / name).open("a") as lock:
+            is_held = _is_taken(lock.fileno())
+            while not is_held and time.monotonic() < give_up_at:
+                time.sleep(_LOOK_AGAIN_S)
+                is_held = _is_taken(lock.fileno())
+            yield is_held
+
+    def change_mark(self, folder: str) -> int:
+        """Return the time of the folder's last change."""
+        return (self._folder / folder).stat().st_mtime_ns
 
     def check(self) -> None:
         """Do nothing: a link never replaces a file."""
@@ -122,6 +158,14 @@ def sync_folder(path: Path) -> None:
         OSError: the folder is missing, or the disk failed.
     """
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _is_taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _create(path: Path, content: bytes | memoryview) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
@@ -33,6 +32,7 @@ from sharegroup.state.commit_log import (
 )
 from sharegroup.state.delta_table import LOG_RETENTION_MS
 from sharegroup.state.local_storage import TEMPORARY_PREFIX, sync_folder
+from sharegroup.state.open_storage import storage_of
 
 TORN_SUFFIX = ".torn"
 """Suffix of the names of files that were moved aside."""
@@ -47,7 +47,7 @@ def repair_tip(path: str) -> int:
     """Move torn commits and checkpoints aside, then wait until all newer commits are on the disk.
 
     Args:
-        path: the table's folder; nothing happens when it is not there, or on an object store.
+        path: the table's folder; nothing happens when it is not there, or its files are always whole.
 
     Returns:
         The newest version whose commit is whole and on the disk; -1 when there is none.
@@ -56,8 +56,7 @@ def repair_tip(path: str) -> int:
         StateTableError: a commit before a processor's commit is damaged: no power failure causes that.
         OSError: the disk failed.
     """
-    if is_in_store(path) or not log_folder(path).is_dir():
-        # An object is there as a whole, or not at all.
+    if not storage_of(path).can_be_torn or not log_folder(path).is_dir():
         return -1
     with _repairing(path):
         names = sorted(os.listdir(log_folder(path)))

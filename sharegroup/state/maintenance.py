@@ -8,25 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import WriterProperties
-from deltalake.exceptions import CommitFailedError
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.state.commit_log import LOG_FOLDER, commit_name, try_commit_snapshot, version_of
-from sharegroup.state.data_files import ROWS_PER_ROW_GROUP
-from sharegroup.state.delta_table import (
-    LOG_RETENTION_MS,
-    OWN_COMMIT,
-    WITHOUT_HOOKS,
-    open_table,
-    synced,
-    translated,
-)
+from sharegroup.state.delta_table import LOG_RETENTION_MS, open_table, translated
 from sharegroup.state.file_merge import PATIENCE_S, merge_up_to, reorganizing
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.reader import StateTableReader
@@ -143,26 +132,11 @@ def compact(
     if is_dry_run:
         return _mergeable(path, target_bytes)
     open_table(path)
-    if is_in_store(path):
-        # delta-rs does not notice that another process merges the same files, and no lock reaches that process.
-        return merge_up_to(path, target_bytes)
     with translated(path, "compacted"), reorganizing(path, patience_s) as is_mine:
         if not is_mine:
             _logger.info("State table %s is being reorganized by another process.", path)
             return 0
-        try:
-            with synced(path):
-                metrics = open_table(path).optimize.compact(
-                    target_size=target_bytes,
-                    writer_properties=WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP),
-                    commit_properties=OWN_COMMIT,
-                    post_commithook_properties=WITHOUT_HOOKS,
-                )
-        except CommitFailedError as error:
-            # A processor that takes over changed the table's properties meanwhile.
-            _logger.info("The files of state table %s are merged another time: %s", path, error)
-            return 0
-    return int(metrics["numFilesRemoved"])
+        return merge_up_to(path, target_bytes)
 
 
 def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
@@ -187,17 +161,13 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
     open_table(path)
     with translated(path, "vacuumed"), reorganizing(path) as is_mine:
         storage = storage_of(path)
-        if not is_mine or (is_in_store(path) and _is_clock_ahead(path, storage)):
+        if not is_mine or _is_clock_ahead(path, storage):
             return FileCount()
         unneeded = {unquote(name) for name in open_table(path).vacuum(dry_run=True, full=True)}
         files = [file for file in storage.files("") if file.name in unneeded] if unneeded else []
-        if is_in_store(path) and files and not is_dry_run:
-            # The library deletes many objects with one request.
-            open_table(path).vacuum(dry_run=False, full=True, post_commithook_properties=WITHOUT_HOOKS)
-        elif not is_dry_run:
-            # It would commit before and after, and give up where it meets a commit of the processor half-way.
-            for file in files:
-                storage.delete(file.name)
+        if files and not is_dry_run:
+            # The library would commit before and after, and give up where it meets a commit of the processor half-way.
+            storage.delete_all(file.name for file in files)
     return _counted(files)
 
 
@@ -227,8 +197,7 @@ def clean_log(path: str) -> None:
         storage, version = storage_of(path), table.version()
         if not _checkpoint_files(storage, version):
             table.create_checkpoint()
-            if not is_in_store(path):
-                storage.sync([*_checkpoint_files(storage, version), f"{LOG_FOLDER}/_last_checkpoint", LOG_FOLDER])
+            storage.sync(_checkpoint_names(storage, version))
         _delete_expired(storage)
 
 
@@ -237,6 +206,12 @@ def _checkpoint_files(storage: TableStorage, version: int) -> list[str]:
     return [
         name for name in storage.names(LOG_FOLDER, before) if name.endswith(".parquet") and version_of(name) == version
     ]
+
+
+def _checkpoint_names(storage: TableStorage, version: int) -> Iterator[str]:
+    """Yield what is to be synced after a checkpoint; nothing is listed where each write is durable by itself."""
+    yield from _checkpoint_files(storage, version)
+    yield from (f"{LOG_FOLDER}/_last_checkpoint", LOG_FOLDER)
 
 
 def _delete_expired(storage: TableStorage) -> None:

@@ -16,6 +16,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from sharegroup.config.table_location import (
     AZURE_SCHEMES,
     CLIENT_OPTIONS,
@@ -50,6 +52,9 @@ class ObjectStorage:
         ConfigurationError: an option is wrong.
     """
 
+    can_be_torn = False
+    charges_requests = True
+
     def __init__(self, address: str, options: Mapping[str, str]) -> None:
         self._address = store_address(address)
         try:
@@ -81,6 +86,10 @@ class ObjectStorage:
         """Return the content of an object."""
         with self._naming(name, "read"):
             return bytes(obstore.get(self._store, name).bytes())
+
+    def opened(self, name: str) -> pa.NativeFile:
+        """Read an object into memory."""
+        return pa.BufferReader(self.read(name))
 
     def exists(self, name: str) -> bool:
         """Return True if there is an object of that name."""
@@ -117,8 +126,30 @@ class ObjectStorage:
         except FileNotFoundError:
             return
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete objects, many with one request where the store can do that."""
+        present = list(names)
+        try:
+            with self._naming(", ".join(present[:1]), "deleted"):
+                obstore.delete(self._store, present)
+        except FileNotFoundError:
+            # Another process deletes the same ones.
+            for name in present:
+                self.delete(name)
+
     def sync(self, names: Iterable[str]) -> None:
         """Do nothing: an object is durable when its put is answered."""
+
+    def sync_table_name(self) -> None:
+        """Do nothing: an address is not written anywhere."""
+
+    @contextmanager
+    def locked(self, name: str, patience_s: float) -> Iterator[bool]:
+        """Keep nobody out: each rewrite of files is a commit that finds out if others have rewritten them."""
+        yield True
+
+    def change_mark(self, folder: str) -> None:
+        """Return None: only a list shows what is new."""
 
     def now_ms(self) -> int:
         """Return the time of the store: that of an object which is written now."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from sharegroup.config.table_location import TableLocation, environment_options, is_in_store, location_of
 from sharegroup.state.local_storage import LocalStorage
-from sharegroup.state.table_storage import TableStorage
+from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, TableStorage
 
 
 def storage_of(path: str) -> TableStorage:
@@ -37,3 +37,8 @@ def storage_options(path: str) -> dict[str, str]:
     if not is_in_store(path):
         return {}
     return {**environment_options(path, os.environ), **location_of(path).options}
+
+
+def library_options(path: str) -> dict[str, str] | None:
+    """Return the options of a table's store for delta-rs; None on a local disk."""
+    return {**TIMEOUT_DEFAULTS, **storage_options(path)} if is_in_store(path) else None

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, WriterProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import AddedFile, try_commit, try_commit_merge
 from sharegroup.state.data_files import (
-    ROWS_PER_ROW_GROUP,
     DataFile,
     LargeDataFile,
     concatenated,
@@ -30,13 +28,10 @@ from sharegroup.state.data_files import (
     write_data_files,
 )
 from sharegroup.state.delta_table import (
-    OWN_COMMIT,
-    WITHOUT_HOOKS,
     allow_deletion,
     highest_leader_epoch,
     open_table,
     protect_from_deletion,
-    synced,
     translated,
 )
 from sharegroup.state.file_merge import PATIENCE_S, LiveFiles, reorganizing
@@ -92,10 +87,7 @@ def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_r
         first_kept, pruning = _prunable(path, before_ms)
         if first_kept is not None and pruning.row_count_by_type:
             _announce(path, first_kept.last_commit, before_ms, pruning)
-            if is_in_store(path):
-                _delete_in_store(path, first_kept, before_ms)
-            else:
-                _delete(path, first_kept.superseded(before_ms))
+            _delete(path, first_kept, before_ms)
         return pruning
 
 
@@ -200,25 +192,7 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
         )
 
 
-def _delete(path: str, predicate: str) -> None:
-    def delete(table: DeltaTable) -> None:
-        allow_deletion(table)
-        properties = WriterProperties(max_row_group_size=ROWS_PER_ROW_GROUP)
-        with synced(path):
-            open_table(path).delete(
-                predicate,
-                writer_properties=properties,
-                commit_properties=OWN_COMMIT,
-                post_commithook_properties=WITHOUT_HOOKS,
-            )
-
-    try:
-        _repeated(path, delete)
-    finally:
-        _repeated(path, protect_from_deletion)
-
-
-def _delete_in_store(path: str, first_kept: _FirstKept, before_ms: int) -> None:
+def _delete(path: str, first_kept: _FirstKept, before_ms: int) -> None:
     """Rewrite the files with superseded rows in one commit, which fails if another process rewrote one of them."""
 
     def delete(table: DeltaTable) -> None:

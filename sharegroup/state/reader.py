@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
@@ -32,7 +30,6 @@ from sharegroup.state.partition_rows import rows_by_partition
 from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.schema import (
     ORDER_COLUMNS,
-    PARTITION_COLUMN,
     PARTITION_KEY_COLUMNS,
     STATE_TABLE_SCHEMA,
     StoredRows,
@@ -280,13 +277,13 @@ class StateTableReader:
 
     def _pieces(self, row_filter: RowFilter, lost: Collection[str], added: Collection[str]) -> Iterator[pa.Table]:
         with translated(self._path, "read"):
-            if lost and is_in_store(self._path):
-                present = [file for file in self._files(self._newest()) if file.path not in lost]
-                rows = self._read(present, row_filter.expression(pc.field))
-                yield rows.select(_read_schema(row_filter, added).names)
-            else:
-                files = [f"{self._path}/{file}" for file in self.files_without(lost)] if lost else None
-                yield from _scanned(self._newest(), row_filter, added, files)
+            if not lost:
+                yield from _scanned(self._newest(), row_filter, added)
+                return
+            names = _read_schema(row_filter, added).names
+            for file in self._files(self._newest()):
+                if file.path not in lost:
+                    yield self._read([file], row_filter.expression(pc.field)).select(names)
 
     def _is_present(self, file: ListedFile) -> bool:
         return storage_of(self._path).exists(file.path)
@@ -358,25 +355,16 @@ def _snapshot_info(row: StateRow) -> CommitMarkerInfo:
     return CommitMarkerInfo(payload.commit_id, payload.leader_epoch, payload.commit_time_ms, payload.marker)
 
 
-def _scanned(
-    table: DeltaTable, row_filter: RowFilter, added: Collection[str], files: list[str] | None = None
-) -> Iterator[pa.Table]:
+def _scanned(table: DeltaTable, row_filter: RowFilter, added: Collection[str]) -> Iterator[pa.Table]:
     """Yield the rows that fulfil the conditions in pieces, in any order.
 
     Args:
         table: the version to read.
         row_filter: the conditions.
         added: columns that are read in any case.
-        files: full paths of the only files to read; None reads all.
     """
     schema = _read_schema(row_filter, added)
-    if files is None:
-        batches = pa.RecordBatchReader.from_stream(table.scan(columns=schema.names, predicate=row_filter.sql()))
-    else:
-        date = ds.partitioning(pa.schema([STATE_TABLE_SCHEMA.field(PARTITION_COLUMN)]), flavor="hive")
-        present = ds.dataset(files, schema=STATE_TABLE_SCHEMA, format="parquet", partitioning=date)
-        batches = present.to_batches(columns=schema.names, filter=row_filter.expression(pc.field))
-    for batch in batches:
+    for batch in pa.RecordBatchReader.from_stream(table.scan(columns=schema.names, predicate=row_filter.sql())):
         if batch.num_rows:
             yield pa.Table.from_batches([batch]).cast(schema)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.state.commit_log import COMMIT_TRANSACTION
 from sharegroup.state.data_files import FILE_SCHEMA
 from sharegroup.state.delta_table import data_files, open_table, translated
@@ -152,8 +150,8 @@ def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator
     stored = [field.name for field in of_file]
     try:
         with _only_damage(path):
-            source = pa.BufferReader(storage_of(path).read(file.path)) if is_in_store(path) else Path(path, file.path)
-        with pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+            source = storage_of(path).opened(file.path)
+        with source, pq.ParquetFile(source, page_checksum_verification=True) as parquet:
             for batch in _batches(parquet, stored):
                 rows = pa.Table.from_batches([batch]).select(stored).cast(pa.schema(of_file))
                 row_count += rows.num_rows

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterator, Mapping, Set
 from itertools import groupby, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pa_json
 
 from sharegroup.coordinator.share_coordinator import share_partition_row
+from sharegroup.errors import StateTableError
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.row_payloads import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -46,6 +48,12 @@ from sharegroup.state.schema import (
 _ROWS_AT_ONCE = 4_096
 _EMPTY_COLUMNS = ("state_batches", "transitions")
 """Types of rows with the history of a state, which snapshots do not contain."""
+_CHANGES = (RecordType.SHARE_SNAPSHOT, RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS)
+"""Types of rows with a `SharePartitionPayload`; they follow the last table snapshot."""
+_LISTS = pa.schema(
+    {"rejected": pa.list_(pa.list_(pa.int64())), "last_requests": pa.list_(pa.struct({"member_id": pa.string()}))}
+)
+"""The lists of a `SharePartitionPayload` on which a snapshot depends."""
 _GROUP_COLUMNS = (
     "record_type",
     "commit_id",
@@ -161,8 +169,9 @@ def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
     edge = pa.array([True])
     is_single = pc.and_(pa.concat_arrays([edge, is_border]), pa.concat_arrays([is_border, edge]))
     # Rejected records may have been finished since.
-    has_no_rejected = pc.invert(pc.match_substring(ordered["payload"], '"rejected": [['))
-    is_share_snapshot = pc.and_(pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), has_no_rejected)
+    is_share_snapshot = pc.and_not(
+        pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), _has_entries(ordered, "rejected")
+    )
     is_snapshot = pc.or_(pc.equal(ordered["record_type"], RecordType.TABLE_SNAPSHOT.value), is_share_snapshot)
     return pc.and_(is_single, is_snapshot)
 
@@ -184,12 +193,65 @@ def _passed_on(piece: pa.Table, addresses: pa.Table, stamp: Mapping[str, Any]) -
 
 def _snapshot_payloads(piece: pa.Table) -> pa.ChunkedArray:
     """Return the payload of each row: that of a ShareSnapshot is different, and is determined by its columns."""
-    example = PartitionSnapshotPayload(updates_since_snapshot=0, request_offset=-2, snapshot_time_ms=-3)
-    before, between, after = re.split("-[23]", json.dumps(example.model_dump(mode="json")))
-    offsets, times_ms = (pc.cast(piece[name], pa.string()) for name in ("request_offset", "time_ms"))
-    of_share_snapshot = pc.binary_join_element_wise(before, offsets, between, times_ms, after, "")
+    payload = PartitionSnapshotPayload(updates_since_snapshot=0, request_offset=0, snapshot_time_ms=0)
+    columns = {"request_offset": piece["request_offset"], "snapshot_time_ms": piece["time_ms"]}
+    of_share_snapshot = _json_objects(payload.model_dump(mode="json"), columns)
     return pc.if_else(
         pc.equal(piece["record_type"], RecordType.TABLE_SNAPSHOT.value), piece["payload"], of_share_snapshot
+    )
+
+
+def _json_objects(values: Mapping[str, Any], columns: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Return a JSON object for each row: the values, each replaced by its column of integers if it has one."""
+    parts: list[str | pa.ChunkedArray] = []
+    for name, value in values.items():
+        parts.append(f"{', ' if parts else '{'}{json.dumps(name)}: ")
+        parts.append(pc.cast(columns[name], pa.string()) if name in columns else json.dumps(value))
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def _has_entries(rows: pa.Table, name: str) -> pa.Array:
+    """Return for each row whether it is a change with entries in a list of its payload.
+
+    Only payloads of changes are parsed, so the cost grows with the rows since the last table snapshot.
+
+    Args:
+        rows: rows of any type.
+        name: one of `_LISTS`.
+
+    Raises:
+        StateTableError: a payload is not the JSON of a change.
+    """
+    is_change = pc.is_in(rows["record_type"], pa.array([kind.value for kind in _CHANGES]))
+    is_parsed = pc.and_(is_change, pc.not_equal(rows["payload"], "{}"))
+    payloads = rows["payload"].filter(is_parsed)
+    lengths = [_lengths(payloads.slice(start, _ROWS_AT_ONCE), name) for start in range(0, len(payloads), _ROWS_AT_ONCE)]
+    has_entries = np.zeros(rows.num_rows, np.bool_)
+    has_entries[is_parsed.to_numpy()] = np.concatenate([np.zeros(0), *lengths]) > 0
+    return pa.array(has_entries)
+
+
+def _lengths(payloads: pa.ChunkedArray, name: str) -> np.ndarray:
+    """Return the length of one of `_LISTS` in each payload, 0 where it has none."""
+    lines = "\n".join(payloads.to_pylist()).encode()
+    try:
+        table = pa_json.read_json(
+            pa.BufferReader(lines),
+            pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+            pa_json.ParseOptions(pa.schema([_LISTS.field(name)]), unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid as error:
+        raise _unreadable(str(error)) from error
+    if table.num_rows != len(payloads):
+        raise _unreadable(f"{len(payloads)} rows have {table.num_rows} payloads")
+    lengths: np.ndarray = pc.fill_null(pc.list_value_length(table[name]), 0).to_numpy()
+    return lengths
+
+
+def _unreadable(detail: str) -> StateTableError:
+    return StateTableError(
+        f"Payloads of the state table are no JSON objects of share-partitions: {detail}.",
+        "The state table holds rows of another writer: restore it from a copy.",
     )
 
 
@@ -209,9 +271,9 @@ def _groups(rows: StoredRows, last_requests: pa.Table) -> dict[str, FoldedGroup]
     """
     table = rows.table
     groups = {group_id: FoldedGroup(group_id) for group_id in last_requests["group_id"].to_pylist()}
-    is_of_partition = pc.greater_equal(table["partition"], 0)
-    has_requests = pc.match_substring(table["payload"], '"last_requests": [{')
-    for row in decoded(table.select(_GROUP_COLUMNS).filter(pc.or_(pc.invert(is_of_partition), has_requests))):
+    is_of_group = pc.less(table["partition"], 0)
+    has_requests = _has_entries(table, "last_requests")
+    for row in decoded(table.select(_GROUP_COLUMNS).filter(pc.or_(is_of_group, has_requests))):
         if row.partition < 0:
             advance_group(groups[row.group_id], row)
             if row.record_type is RecordType.GROUP_METADATA and groups[row.group_id].is_gone:

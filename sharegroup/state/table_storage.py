@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 TIMEOUT_DEFAULTS: Mapping[str, str] = {
     "timeout": "10s",
     "connect_timeout": "3s",
@@ -42,7 +44,15 @@ class StoredFile(NamedTuple):
 
 
 class TableStorage(Protocol):
-    """The files of one state table. A name is a path within the table."""
+    """The files of one state table. A name is a path within the table.
+
+    Attributes:
+        can_be_torn: True if a power failure may leave a part of a file that others wrote.
+        charges_requests: True if each request is paid for: what is not urgent is asked for seldom.
+    """
+
+    can_be_torn: bool
+    charges_requests: bool
 
     def prepared(self, content: bytes) -> AbstractContextManager[Callable[[str], bool]]:
         """Prepare a file without a name.
@@ -57,6 +67,9 @@ class TableStorage(Protocol):
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
+
+    def opened(self, name: str) -> pa.NativeFile:
+        """Open a file to be read in parts."""
 
     def exists(self, name: str) -> bool:
         """Return True if there is a file of that name."""
@@ -78,8 +91,31 @@ class TableStorage(Protocol):
     def delete(self, name: str) -> None:
         """Delete a file; one that does not exist is no error."""
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Delete many files, in any order; see `delete`."""
+
     def sync(self, names: Iterable[str]) -> None:
-        """Wait until files that others wrote are durable, those that still exist."""
+        """Wait until files and folders that others wrote are durable, those that still exist.
+
+        Where each write is durable by itself, the names are not even read: a caller may find them one by one.
+        """
+
+    def sync_table_name(self) -> None:
+        """Wait until the name of the table itself is durable."""
+
+    def locked(self, name: str, patience_s: float) -> AbstractContextManager[bool]:
+        """Hold a lock until the context ends, or this process; yield False if another process holds it all the time.
+
+        A storage that cannot keep other processes out yields True: whatever is done under a lock must be safe without
+        it.
+
+        Args:
+            name: the lock's file in the table's folder.
+            patience_s: how long to wait for the lock.
+        """
+
+    def change_mark(self, folder: str) -> int | None:
+        """Return a number that changes with the names in a folder; None if only their list shows a change."""
 
     def check(self) -> None:
         """Check that of two that put one name the second is refused.

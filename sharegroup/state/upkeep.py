@@ -34,14 +34,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from sharegroup.config.table_location import TableLocation, is_in_store, location_of
+from sharegroup.config.table_location import TableLocation, location_of
 from sharegroup.errors import ShareGroupError
-from sharegroup.state.commit_log import NO_VERSION, log_folder, versions
+from sharegroup.state.commit_log import LOG_FOLDER, NO_VERSION, versions
 from sharegroup.state.data_files import FILE_RETENTION_MS
 from sharegroup.state.delta_table import LOG_RETENTION_MS, translated
 from sharegroup.state.file_merge import LiveFiles, merge_small_files
 from sharegroup.state.maintenance import clean_log, take_snapshot, vacuum
+from sharegroup.state.open_storage import storage_of
 
 SNAPSHOT_INTERVAL_MS = 300_000
 
@@ -57,17 +59,10 @@ MIN_ROWS_PER_SNAPSHOT = 5_000
 MIN_ROWS_PER_QUIET_SNAPSHOT = 250
 """The same for a table that has become quiet: its upkeep takes nobody's time."""
 
-_QUIET_S = 5.0
-_LAST_LOG_CLEAN_UP_S = LOG_RETENTION_MS / 1_000 + 20
 _LAST_CLEAN_UP_S = FILE_RETENTION_MS / 1_000 + 60
 
-_VACUUM_INTERVAL_S = 60.0
-_STORE_VACUUM_INTERVAL_S = 600.0
 _NO_AGE_LIMIT_MS = 2**62
 
-_LOOK_INTERVAL_S = 1.0
-_STORE_LOOK_INTERVAL_S = 15.0
-"""Each look is a request, which is paid for."""
 _STORAGE_VARIABLE = "_SHAREGROUP_UPKEEP_STORAGE"
 _PAUSE_AFTER_FAILURE_S = 10.0
 _STOP_PATIENCE_S = 5.0
@@ -78,6 +73,27 @@ _FEW_THREADS = {"TOKIO_WORKER_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARE
 """Environment of the process: otherwise delta-rs and Arrow would use all cores of the processor."""
 
 logger = logging.getLogger("sharegroup.state")
+
+
+class _Pace(NamedTuple):
+    """Times of the upkeep, in seconds.
+
+    Attributes:
+        look_interval_s: time between two looks at the log.
+        vacuum_interval_s: time between two vacuums.
+        quiet_s: time without a commit after which a table is quiet.
+        last_log_clean_up_s: time after a round after which the log is cleaned up once more.
+    """
+
+    look_interval_s: float
+    vacuum_interval_s: float
+    quiet_s: float
+    last_log_clean_up_s: float
+
+
+# Opening a table lists its log, which takes 8 ms for every 1,000 files on a disk.
+_FREE_REQUESTS = _Pace(1.0, 60.0, 5.0, LOG_RETENTION_MS / 1_000 + 20)
+_PAID_REQUESTS = _Pace(15.0, 600.0, math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +133,8 @@ class Upkeep:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
+        self._storage = storage_of(path)
+        self._pace = _PAID_REQUESTS if self._storage.charges_requests else _FREE_REQUESTS
         self._snapshot_interval_s = snapshot_interval_ms / 1_000
         self._commits_per_round = commits_per_round
         self._monotonic_s = monotonic_s
@@ -124,12 +142,16 @@ class Upkeep:
         self._version = self._newest = NO_VERSION
         self._live = LiveFiles(path)
         self._settled_version = NO_VERSION
-        self._changed_ns = 0
+        self._change_mark: int | None = None
         self._quiet_at_s = math.inf
         self._snapshot_at_s = monotonic_s() + self._snapshot_interval_s
-        self._vacuum_interval_s = _STORE_VACUUM_INTERVAL_S if is_in_store(path) else _VACUUM_INTERVAL_S
         self._vacuum_at_s = monotonic_s()
         self._last_log_clean_up_at_s = self._last_clean_up_at_s = math.inf
+
+    @property
+    def look_interval_s(self) -> float:
+        """Return the time between two looks at the table."""
+        return self._pace.look_interval_s
 
     def run_if_due(self) -> UpkeepReport | None:
         """Run the upkeep that is due; return None when nothing is.
@@ -164,16 +186,13 @@ class Upkeep:
         return None
 
     def _look(self) -> None:
-        """Find the newest version; it is found anew only if the log folder has changed."""
+        """Find the newest version; it is not looked for if the log folder shows that it has not changed."""
         with translated(self._path, "read"):
-            if is_in_store(self._path):
+            change_mark = self._storage.change_mark(LOG_FOLDER)
+            if change_mark is None or change_mark != self._change_mark:
+                self._change_mark = change_mark
                 self._newest = max(versions(self._path, after=self._version), default=self._version)
-                return
-            changed_ns = log_folder(self._path).stat().st_mtime_ns
-            if changed_ns != self._changed_ns:
-                self._changed_ns = changed_ns
-                self._newest = max(versions(self._path, after=self._version), default=self._version)
-                self._quiet_at_s = self._monotonic_s() + _QUIET_S
+                self._quiet_at_s = self._monotonic_s() + self._pace.quiet_s
 
     def _run(self, is_cold: bool, min_rows_per_snapshot: int) -> UpkeepReport:
         started_s = self._monotonic_s()
@@ -186,21 +205,14 @@ class Upkeep:
         deleted_files = 0
         if self._monotonic_s() >= self._vacuum_at_s:
             deleted_files = vacuum(self._path).files
-            self._vacuum_at_s = self._monotonic_s() + self._vacuum_interval_s
-        if is_in_store(self._path):
-            # The library commits with its vacuum, too.
-            with translated(self._path, "read"):
-                self._version = max(versions(self._path, after=self._version), default=self._version)
-        else:
-            # What was committed during the round waits for the next one.
-            self._version = self._live.version + bool(merged_files) + bool(snapshot_rows)
+            self._vacuum_at_s = self._monotonic_s() + self._pace.vacuum_interval_s
+        # What was committed during the round waits for the next one.
+        self._version = self._live.version + bool(merged_files) + bool(snapshot_rows)
         if snapshot_rows:
             self._live.follow()
         ended_s = self._monotonic_s()
         self._last_clean_up_at_s = ended_s + _LAST_CLEAN_UP_S
-        if not is_in_store(self._path):
-            # Opening a table lists its log, which takes 8 ms for every 1,000 files on a disk.
-            self._last_log_clean_up_at_s = ended_s + _LAST_LOG_CLEAN_UP_S
+        self._last_log_clean_up_at_s = ended_s + self._pace.last_log_clean_up_s
         return UpkeepReport(merged_files, snapshot_rows, deleted_files, self._since_ms(started_s))
 
     def _is_snapshot_due(self, min_rows: int) -> bool:
@@ -329,7 +341,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.nice(_NICENESS)
     location = TableLocation(options.path, json.loads(os.environ.get(_STORAGE_VARIABLE, "{}")))
     upkeep = Upkeep(location, options.snapshot_interval_ms, options.commits_per_round)
-    look_interval_s = _STORE_LOOK_INTERVAL_S if is_in_store(location) else _LOOK_INTERVAL_S
     while True:
         began_cpu_s = time.process_time()
         try:
@@ -339,17 +350,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = UpkeepReport(error=reason)
         if report is not None:
             print(json.dumps(asdict(report)), flush=True)
-        time.sleep(max(_pause_s(report, time.process_time() - began_cpu_s), look_interval_s))
+        time.sleep(max(_pause_s(report, time.process_time() - began_cpu_s), upkeep.look_interval_s))
 
 
 def _pause_s(report: UpkeepReport | None, cpu_s: float) -> float:
-    """Return the pause after a round, so that upkeep uses at most a tenth of a core over time.
+    """Return the least pause after a round, so that upkeep uses at most a tenth of a core over time.
 
     The pause is bounded, since a load beyond that tenth would leave more and more to the next round.
     """
     if report is not None and report.error:
         return _PAUSE_AFTER_FAILURE_S
-    return min(max(_LOOK_INTERVAL_S, _PAUSE_PER_CPU_S * cpu_s), _LONGEST_PAUSE_S)
+    return min(_PAUSE_PER_CPU_S * cpu_s, _LONGEST_PAUSE_S)
 
 
 def _end_with_standard_input() -> None:

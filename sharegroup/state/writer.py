@@ -7,25 +7,23 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import FencedProcessorError, ForeignCommitError, StateTableError
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
+    LOG_FOLDER,
     NO_COMMIT,
     LogCommit,
-    commit_file,
+    commit_name,
     commits_after,
     has_commit,
-    log_folder,
     sync_commits,
     try_commit,
 )
@@ -40,7 +38,6 @@ from sharegroup.state.delta_table import (
     protect_from_deletion,
     translated,
 )
-from sharegroup.state.local_storage import sync_file, sync_folder
 from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import rows_to_table
@@ -123,8 +120,7 @@ class StateTableWriter:
                     "Let it work; this one stays a standby.",
                 )
             with translated(path, "written"):
-                _sync_others(path, synced)
-                _sync_table(path, version)
+                _sync_all(path, synced, version)
                 files = write_data_files(path, rows_to_table([_fence(identity)], NO_COMMIT, leader_epoch))
                 fenced = _commit_fence(path, version, files, leader_epoch, lambda: monotonic_s() > deadline_s)
             if fenced is not None:
@@ -229,8 +225,7 @@ class StateTableWriter:
             version = table.version()
             last_commit_id = table.transaction_version(COMMIT_TRANSACTION)
         with translated(self._path, "written"):
-            _sync_others(self._path, self._version)
-            _sync_table(self._path, version)
+            _sync_all(self._path, self._version, version)
         self._version = version
         return last_commit_id == commit_id
 
@@ -282,20 +277,12 @@ def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:
     )
 
 
-def _sync_others(path: str, version: int) -> None:
-    """Sync the commits after a version; those of an object store are durable."""
-    if not is_in_store(path):
-        sync_commits(path, list(commits_after(path, version)))
-
-
-def _sync_table(path: str, version: int) -> None:
-    """Sync the newest version, whoever wrote it, and the names of the table's folders."""
-    if is_in_store(path):
-        return
-    if commit_file(path, version).exists():
-        sync_file(commit_file(path, version))
-    for folder in (log_folder(path), Path(path), Path(path).absolute().parent):
-        sync_folder(folder)
+def _sync_all(path: str, synced: int, version: int) -> None:
+    """Sync the commits after a version, the newest version, whoever wrote it, and the names of the table's folders."""
+    sync_commits(path, commits_after(path, synced))
+    storage = storage_of(path)
+    storage.sync([commit_name(version), LOG_FOLDER])
+    storage.sync_table_name()
 
 
 def _protect(table: DeltaTable, path: str) -> None:

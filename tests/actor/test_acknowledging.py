@@ -13,7 +13,7 @@ from sharegroup.protocol.rows import TransitionEntry
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, ShareAcknowledgeRequest
 from tests.actor.group_harness import Acknowledgement, Group, Member, group_with, joined
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD, *_ = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)
 ORDERS_1 = ("orders-id", 1)
 LOCK_MS = 30_000

@@ -30,7 +30,7 @@ from sharegroup.state.schema import StoredRows, decoded, rows_to_table
 from sharegroup.state.table_snapshot import table_snapshot
 from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD, *_ = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)
 ORDERS_1 = ("orders-id", 1)
 LOCK_MS = 30_000

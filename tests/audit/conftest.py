@@ -16,7 +16,7 @@ from tests.audit.recorded_table import RecordedTable, recorded_table
 from tests.audit.worked_site import worked_site
 from tests.support.site import Site
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD, *_ = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)
 LOCK_MS = 30_000
 

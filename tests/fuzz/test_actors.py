@@ -11,7 +11,8 @@ import pytest
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, Cause, RecordState
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.internal_messages import TopicLogOffsets
 from sharegroup.protocol.messages import decoded_request

@@ -15,7 +15,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE
+from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.logs.port import LogRecord
 from sharegroup.processor.output import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey

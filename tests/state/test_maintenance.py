@@ -130,7 +130,7 @@ def test_a_vacuum_leaves_the_files_of_a_rewrite_that_takes_long(table_path: str)
 
 
 def test_two_never_merge_the_same_files(table_path: str, reader: StateTableReader) -> None:
-    """The library would let both commit, and each row would be there twice."""
+    """The second would do it in vain, and give up when it commits."""
     writer = StateTableWriter.open(table_path, {})
     for commit_id in range(5):
         writer.append(batch_rows(commit_id), commit_id)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from itertools import cycle, islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
@@ -18,13 +21,14 @@ from sharegroup.protocol.group_records import (
     ShareGroupMemberRemoved,
     ShareGroupMetadata,
 )
-from sharegroup.protocol.row_payloads import LastRequest, SharePartitionPayload
+from sharegroup.protocol.row_payloads import LastRequest, PartitionSnapshotPayload, SharePartitionPayload
 from sharegroup.protocol.rows import RecordType, RunEntry, StateRow
 from sharegroup.state.commit_log import try_commit_snapshot
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.maintenance import compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
-from sharegroup.state.table_snapshot import write_table_snapshot
+from sharegroup.state.schema import StoredRows, decoded, rows_to_table
+from sharegroup.state.table_snapshot import table_snapshot, write_table_snapshot
 from sharegroup.state.writer import StateTableWriter
 from tests.state.conftest import FAR_FUTURE_MS, keep_up
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
@@ -269,3 +273,51 @@ def test_a_snapshot_has_the_last_requests_of_members_and_of_those_that_hold_lock
     writer.append([marker, *without_locks], 2)
     keep_up(table_path)
     assert last_requests() == ["anna"]
+
+
+def changed_rows(payloads: list[dict[str, object]], spacing: tuple[str, str]) -> StoredRows:
+    """Return a row for each share-partition, whose payload has this spacing after commas and colons."""
+    kinds = cycle((RecordType.SHARE_SNAPSHOT, RecordType.TABLE_SNAPSHOT))
+    rows = [
+        row.model_copy(update={"record_type": kind, "partition": partition})
+        for partition, (row, kind) in enumerate(
+            zip(cycle(batch_rows(0)[1:]), islice(kinds, len(payloads)), strict=False)
+        )
+    ]
+    table = rows_to_table(rows)
+    texts = pa.array([json.dumps(payload, separators=spacing) for payload in payloads])
+    return StoredRows(table.set_column(table.column_names.index("payload"), "payload", texts))
+
+
+def test_payloads_are_read_as_json_however_they_are_spaced(reader: StateTableReader, table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0), 0)
+    marker = reader.last_marker()
+    assert marker is not None
+    request = LastRequest(member_id='x"rejected": [[', share_session_epoch=1, correlation_id=7)
+    snapshot = PartitionSnapshotPayload(updates_since_snapshot=3, request_offset=1).model_dump(mode="json")
+    changes = [
+        SharePartitionPayload(last_requests=[request]),
+        SharePartitionPayload(rejected=[(5, 9)]),
+        SharePartitionPayload(log_start_offset=3),
+    ]
+    payloads = [payload for change in changes for payload in (change.model_dump(mode="json"), snapshot)]
+    usual, compact = (
+        list(table_snapshot(changed_rows(payloads, spacing), marker, BATCH_MS, 1))
+        for spacing in ((", ", ": "), (",", ":"))
+    )
+    decoded_rows = [[row for piece in pieces for row in decoded(piece)] for pieces in (usual, compact)]
+    assert decoded_rows[0] == decoded_rows[1]
+
+
+@pytest.mark.parametrize("payload", ["", "{}\n{}", "[]", '{"rejected": [[5'])
+def test_a_payload_that_is_no_object_is_an_error(reader: StateTableReader, table_path: str, payload: str) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    writer.append(batch_rows(0), 0)
+    marker = reader.last_marker()
+    assert marker is not None
+    table = rows_to_table(batch_rows(0)[1:2])
+    table = table.set_column(table.column_names.index("payload"), "payload", pa.array([payload]))
+    table = table.set_column(0, "record_type", pa.array([RecordType.SHARE_SNAPSHOT.value]))
+    with pytest.raises(StateTableError, match="no JSON objects"):
+        list(table_snapshot(StoredRows(table), marker, BATCH_MS, 1))

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 
 from sharegroup.audit.kafka_state.kafka_records import kafka_batches, kafka_state, to_kafka_record
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard
+from sharegroup.core.cause_rules import COUNT_RESETS
 from sharegroup.core.invariants import Violation
-from sharegroup.core.record_state import Cause
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch, combined
 from sharegroup.errors import ApiError
@@ -49,7 +49,7 @@ class KafkaCoordinator:
 
     def write(self, row: StateRow) -> list[Violation]:
         """Follow an update, or the snapshot instead of one."""
-        if any(entry.cause is Cause.REDRIVE for entry in row.transitions):
+        if any(entry.cause in COUNT_RESETS for entry in row.transitions):
             # Kafka has no way to lower a count but a new state: its next snapshot would be this one.
             self.begin(row)
             return []

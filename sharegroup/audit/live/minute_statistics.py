@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
+from sharegroup.core.cause_rules import RETURNS, UNDELIVERED
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import StateRow, TransitionEntry
@@ -14,7 +15,6 @@ from sharegroup.protocol.rows import StateRow, TransitionEntry
 MINUTE_MS = 60_000
 _MOST_MINUTES = 60
 """Minutes of a silence that are written."""
-_RETURNS = frozenset({Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ class _Times(NamedTuple):
     held_ms: int
 
 
-_COUNTED: dict[Cause, str] = {
+COUNTED: dict[Cause, str] = {
+    **dict.fromkeys(RETURNS, "returned"),
     Cause.ACQUIRE: "deliveries",
     Cause.ACCEPT: "accepted",
     Cause.REJECT: "rejected",
@@ -92,9 +93,9 @@ _COUNTED: dict[Cause, str] = {
     Cause.UNREAD: "unread",
     Cause.GAP: "gaps",
     Cause.REDRIVE: "redriven",
-    **dict.fromkeys(_RETURNS, "returned"),
 }
-_COUNTS = (*dict.fromkeys(_COUNTED.values()), "redeliveries", "given_up", "ended_deliveries", "in_flight_ms")
+"""Cause → the column that counts its records."""
+_COUNTS = (*dict.fromkeys(COUNTED.values()), "redeliveries", "given_up", "ended_deliveries", "in_flight_ms")
 
 
 @dataclass
@@ -168,8 +169,8 @@ class MinuteStatistics:
     def _apply(self, entry: TransitionEntry) -> None:
         first, last = entry.first_offset, entry.last_offset
         size = last - first + 1
-        if entry.cause in _COUNTED:
-            self._counts[_COUNTED[entry.cause]] += size
+        if entry.cause in COUNTED:
+            self._counts[COUNTED[entry.cause]] += size
         if entry.cause is Cause.ACQUIRE:
             self._counts["redeliveries"] += size if entry.delivery_count > 1 else 0
             before = self._times.overlapping(first, last)
@@ -185,9 +186,9 @@ class MinuteStatistics:
             self._times.remove(first, last)
 
     def _end_delivery(self, entry: TransitionEntry) -> None:
-        is_finished = entry.to_state.is_terminal or (entry.cause is Cause.UNREAD and not entry.delivery_count)
+        is_finished = entry.to_state.is_terminal or (entry.cause in UNDELIVERED and not entry.delivery_count)
         for first, last, times in self._times.overlapping(entry.first_offset, entry.last_offset):
-            if entry.cause is not Cause.UNREAD:
+            if entry.cause not in UNDELIVERED:
                 duration_ms = max(entry.time_ms - times.held_ms, 0)
                 self._counts["ended_deliveries"] += last - first + 1
                 self._counts["in_flight_ms"] += duration_ms * (last - first + 1)

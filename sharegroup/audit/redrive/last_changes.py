@@ -12,9 +12,6 @@ from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import PartitionKey
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
-WITHOUT_RECORD = frozenset({Cause.GAP, Cause.LOG_START, Cause.OFFSET_RESET})
-"""Causes after which a record is archived that is not in the log, or that an administrator gave up."""
-
 
 class LastChange(NamedTuple):
     """The last change of a record.

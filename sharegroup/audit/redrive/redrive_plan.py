@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from sharegroup.audit.redrive.last_changes import WITHOUT_RECORD, LastChange, LastChanges
+from sharegroup.audit.redrive.last_changes import LastChange, LastChanges
+from sharegroup.core.cause_rules import WITHOUT_RECORD
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import PartitionKey

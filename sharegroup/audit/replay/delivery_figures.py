@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sharegroup.core.cause_rules import CAUSE_RULES
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
-ACKNOWLEDGE_CAUSES = frozenset(
-    {Cause.GAP, Cause.ACCEPT, Cause.RELEASE, Cause.REJECT, Cause.RENEW, Cause.UNREAD},
-)
-"""Causes by which a member acknowledges."""
-
-_ENDS_AT_LIMIT = frozenset(
-    {Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED}
-)
-_FINAL = frozenset({Cause.ACCEPT, Cause.REJECT, Cause.RELEASE})
 _ENDED = -1
 """Instead of the time of an acquisition: the lock has ended."""
 
@@ -103,7 +95,7 @@ class DeliveryFigures:
             for first, last, time_ms in acquired_ms.overlapping(entry.first_offset, entry.last_offset):
                 if time_ms != _ENDED:
                     self._in_flight -= last - first + 1
-                    if entry.cause in _FINAL:
+                    if CAUSE_RULES[entry.cause].is_answer:
                         self._time_counts[max(entry.time_ms - time_ms, 0)] += last - first + 1
             acquired_ms.assign(entry.first_offset, entry.last_offset, _ENDED)
         match entry.cause:
@@ -115,5 +107,5 @@ class DeliveryFigures:
                 self.lock_timeout_count += size
             case Cause.ACCEPT:
                 self.accepted_count += size
-        if entry.cause in _ENDS_AT_LIMIT and entry.to_state is not RecordState.AVAILABLE:
+        if entry.is_archived_at_limit:
             self.archived_at_limit_count += size

@@ -17,13 +17,14 @@ from typing import Any
 
 from sharegroup.actor.effects import Wake
 from sharegroup.audit.history.extent import no_commit
-from sharegroup.audit.replay.delivery_figures import ACKNOWLEDGE_CAUSES, DeliveryFigures
+from sharegroup.audit.replay.delivery_figures import DeliveryFigures
 from sharegroup.audit.replay.request_replay import CutEditor, Gap, RequestReplay
 from sharegroup.audit.verification.verify_table import Progress
 from sharegroup.config.broker import DELIVERY_LIMIT, LOCK_DURATION, RECORD_LOCKS, BrokerConfig, LimitedSetting
 from sharegroup.config.group import GroupConfig
 from sharegroup.config.model import attribute_name
 from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.runs import Run
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, PointOutsideHistoryError
@@ -277,7 +278,7 @@ def _acknowledged(rows: Iterable[StateRow]) -> dict[_Acknowledgement, list[tuple
     ranges: dict[_Acknowledgement, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         for entry in row.transitions:
-            if entry.cause in ACKNOWLEDGE_CAUSES:
+            if entry.cause in ACKNOWLEDGE_CAUSE.values():
                 key = row.group_id, row.topic_id, row.partition, entry.request_offset, entry.cause.value
                 ranges[key].append((entry.first_offset, entry.last_offset))
     return ranges

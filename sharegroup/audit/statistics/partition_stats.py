@@ -13,18 +13,16 @@ from sharegroup.audit.statistics.durations import Durations
 from sharegroup.audit.statistics.head_of_line import HeadOfLine
 from sharegroup.audit.statistics.highest import Highest
 from sharegroup.audit.statistics.record_runs import RecordRuns
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, ENDS_OF_DELIVERIES, UNDELIVERED
 from sharegroup.core.offset_ranges import RangeMap
-from sharegroup.core.record_state import ACKNOWLEDGE_CAUSE, AcknowledgeType, Cause, RecordState
+from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.runs import Run
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING)
 """A finished record stays in its state."""
 
-_ACKNOWLEDGED_BY = frozenset(
-    ACKNOWLEDGE_CAUSE[kind]
-    for kind in (AcknowledgeType.GAP, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
-)
+_ACKNOWLEDGED_BY = frozenset(ACKNOWLEDGE_CAUSE.values()) & ENDS_OF_DELIVERIES - UNDELIVERED
 
 
 class _Since(NamedTuple):

@@ -43,7 +43,7 @@ _COLUMNS = (
     "runs",
 )
 
-_COUNTED_CAUSES = {
+COUNTED_CAUSES = {
     "acquired_count": Cause.ACQUIRE,
     "accepted_count": Cause.ACCEPT,
     "released_count": Cause.RELEASE,
@@ -186,7 +186,7 @@ def _member_documents(partitions: Iterable[PartitionStats], client_ids: Mapping[
         {
             "member_id": member_id,
             "client_id": client_ids.get(member_id, ""),
-            **{name: counts[member_id, cause] for name, cause in _COUNTED_CAUSES.items()},
+            **{name: counts[member_id, cause] for name, cause in COUNTED_CAUSES.items()},
             "time_to_acknowledge": asdict(times[member_id].summary()),
         }
         for member_id in sorted({member_id for member_id, _ in counts if member_id})

@@ -21,6 +21,7 @@ from sharegroup.audit.timelines.strip import segments
 from sharegroup.cli.group_view import problems, summary
 from sharegroup.client.described_groups import GroupDescription, PartitionDescription, described
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.cause_rules import RETURNS
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.errors import GroupIdNotFoundError, ShareGroupError
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
@@ -221,12 +222,11 @@ def _window_start_ms() -> int:
 
 
 def _rates_of(counts: Mapping[Cause, int]) -> dict[str, float]:
-    returned = (Cause.RELEASE, Cause.LOCK_TIMEOUT, Cause.SESSION_CLOSE, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED)
     return {
         "acquired_per_s": counts.get(Cause.ACQUIRE, 0) / RATE_WINDOW_S,
         "accepted_per_s": counts.get(Cause.ACCEPT, 0) / RATE_WINDOW_S,
         "rejected_per_s": counts.get(Cause.REJECT, 0) / RATE_WINDOW_S,
-        "returned_per_s": sum(counts.get(cause, 0) for cause in returned) / RATE_WINDOW_S,
+        "returned_per_s": sum(counts.get(cause, 0) for cause in RETURNS) / RATE_WINDOW_S,
     }
 
 

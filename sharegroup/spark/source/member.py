@@ -19,6 +19,7 @@ from sharegroup.client.held_records import Acquisition, HeldRange, unread
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.cause_rules import ANSWER_CAUSE, ENDS_OF_DELIVERIES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
@@ -38,7 +39,7 @@ _PREDECESSOR_TIMEOUT_S = 10.0
 """Longer than it takes a member to leave."""
 _POLL_S = 0.1
 _RENEWALS_PER_LOCK = 3
-_FINAL_TYPES = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+_FINAL_TYPES = frozenset(kind for kind, cause in ANSWER_CAUSE.items() if cause in ENDS_OF_DELIVERIES)
 
 
 class SourceMember:

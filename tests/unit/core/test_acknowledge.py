@@ -8,7 +8,7 @@ from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import ApiError, InvalidRecordStateError, InvalidRequestError
 from tests.unit.core.notation import partition, shown, shown_records
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD = AcknowledgeType
+GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD, *_ = AcknowledgeType
 LIMITS = SharePartitionLimits(lock_duration_ms=1_000, delivery_count_limit=5)
 DEAD_LETTERS = SharePartitionLimits(lock_duration_ms=1_000, delivery_count_limit=5, has_dead_letter_queue=True)
 NOW_MS = 50

@@ -5,9 +5,7 @@ from itertools import product
 import pytest
 
 from sharegroup.core.record_state import (
-    ACKNOWLEDGE_CAUSE,
     TRANSITIONS,
-    AcknowledgeType,
     Cause,
     RecordState,
     next_state,
@@ -79,9 +77,3 @@ def test_finished_states_are_the_ones_that_only_a_redrive_leaves() -> None:
     assert {state for state in RecordState if state.is_terminal} == {
         state for state, row in TRANSITIONS.items() if {cause for cause, o in row.items() if o} <= {Cause.REDRIVE}
     }
-
-
-def test_every_acknowledge_type_has_a_cause_of_its_own_that_the_holder_may_use() -> None:
-    assert set(ACKNOWLEDGE_CAUSE) == set(AcknowledgeType)
-    assert len(set(ACKNOWLEDGE_CAUSE.values())) == len(AcknowledgeType)
-    assert all(TRANSITIONS[ACQUIRED][cause] for cause in ACKNOWLEDGE_CAUSE.values())

@@ -1,0 +1,257 @@
+"""The columns of the transition table that depend on the cause alone, and all sets of causes.
+
+The table (`record_state.TRANSITIONS`) says where a cause leads from each state. The rest of what there is to know of a
+cause is here, one row a cause: its author, the acknowledgement that asks for it, and what the checks, the reports and
+Kafka make of it. All other modules ask these columns, or a set that is derived from them or from the table; so a new
+cause is in each set to which it belongs, and in no report by oversight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from sharegroup.core.record_state import TRANSITIONS, AcknowledgeType, Cause, Outcome, RecordState
+
+
+class Author(Enum):
+    """The one that makes a change; it decides which member the transition must name."""
+
+    ACQUIRER = auto()
+    """A member by a fetch: it holds the records from now on."""
+    HOLDER = auto()
+    """The member that holds the records, by a request; no other member may."""
+    LEADER = auto()
+    """The leader by itself: it ends the lock of the member that the transition names."""
+    DEAD_LETTER_WRITER = auto()
+    LOG = auto()
+    ADMINISTRATOR = auto()
+    OTHER_SYSTEM = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRule:
+    """The columns of the transition table that do not depend on the state. None has a default: a new cause needs each.
+
+    Attributes:
+        author: the one that makes the change.
+        acknowledge_type: type of the acknowledgement that asks for it; None if none does.
+        is_answer: True if it is the application's answer, which an acknowledgement of the client itself is not.
+        has_record: False if the record is not in the log, or an administrator gave it up: it cannot be redriven.
+        is_persisted_by_kafka: True if Kafka's share coordinator would store it. Kafka stores no acquisition, renewal
+            or `unread`. When the log start passes records, Kafka writes nothing either: the next write carries the
+            new start offset (recorded from 4.3.1).
+        needs_deadline: True if it ends no lock before its deadline.
+        backs_off: True if the group's back-off delays the record: an application failed on it. A closed session and
+            `unread` cause no delay, because they do not depend on the record.
+    """
+
+    author: Author
+    acknowledge_type: AcknowledgeType | None
+    is_answer: bool
+    has_record: bool
+    is_persisted_by_kafka: bool
+    needs_deadline: bool
+    backs_off: bool
+
+
+CAUSE_RULES: dict[Cause, CauseRule] = {
+    Cause.ACQUIRE: CauseRule(
+        author=Author.ACQUIRER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=False,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.GAP: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.GAP,
+        is_answer=False,
+        has_record=False,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.ACCEPT: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.ACCEPT,
+        is_answer=True,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.RELEASE: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.RELEASE,
+        is_answer=True,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=True,
+    ),
+    Cause.REJECT: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.REJECT,
+        is_answer=True,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.RENEW: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.RENEW,
+        is_answer=True,
+        has_record=True,
+        is_persisted_by_kafka=False,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.UNREAD: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=AcknowledgeType.UNREAD,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=False,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.LOCK_TIMEOUT: CauseRule(
+        author=Author.LEADER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=True,
+        backs_off=True,
+    ),
+    Cause.SESSION_CLOSE: CauseRule(
+        author=Author.HOLDER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.MEMBER_SILENT: CauseRule(
+        author=Author.LEADER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.MEMBER_ENDED: CauseRule(
+        author=Author.LEADER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.DEAD_LETTER_WRITTEN: CauseRule(
+        author=Author.DEAD_LETTER_WRITER,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.LOG_START: CauseRule(
+        author=Author.LOG,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=False,
+        is_persisted_by_kafka=False,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.OFFSET_RESET: CauseRule(
+        author=Author.ADMINISTRATOR,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=False,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.IMPORTED: CauseRule(
+        author=Author.OTHER_SYSTEM,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+    Cause.REDRIVE: CauseRule(
+        author=Author.ADMINISTRATOR,
+        acknowledge_type=None,
+        is_answer=False,
+        has_record=True,
+        is_persisted_by_kafka=True,
+        needs_deadline=False,
+        backs_off=False,
+    ),
+}
+"""Cause → its columns. All sets of causes are derived from this table and from `TRANSITIONS`."""
+
+ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
+    rule.acknowledge_type: cause for cause, rule in CAUSE_RULES.items() if rule.acknowledge_type is not None
+}
+"""Type of an acknowledgement → cause of its transitions."""
+
+ANSWER_CAUSE: dict[AcknowledgeType, Cause] = {
+    kind: cause for kind, cause in ACKNOWLEDGE_CAUSE.items() if CAUSE_RULES[cause].is_answer
+}
+"""Those of them that an application may use."""
+
+HOLDER_ACTS = frozenset(cause for cause, rule in CAUSE_RULES.items() if rule.author is Author.HOLDER)
+"""Causes by which a member changes what it holds, by a request."""
+
+ENDS_OF_LOCKS = frozenset(cause for cause, rule in CAUSE_RULES.items() if rule.author is Author.LEADER)
+"""Causes that name the member whose lock ends by itself."""
+
+OVERDUE = frozenset(cause for cause, rule in CAUSE_RULES.items() if rule.needs_deadline)
+"""Causes that end no lock before its deadline."""
+
+WITHOUT_RECORD = frozenset(cause for cause, rule in CAUSE_RULES.items() if not rule.has_record)
+"""Causes after which a record is archived that is not in the log, or that an administrator gave up."""
+
+
+def _outcomes(*states: RecordState) -> list[tuple[Cause, Outcome]]:
+    return [
+        (cause, outcome) for state in states for cause, outcome in TRANSITIONS[state].items() if outcome is not None
+    ]
+
+
+DELIVERIES = frozenset(
+    cause for cause, outcome in _outcomes(RecordState.AVAILABLE) if outcome.to_state is RecordState.ACQUIRED
+)
+"""Causes by which a member receives records."""
+
+RETURNS = frozenset(cause for cause, outcome in _outcomes(RecordState.ACQUIRED) if outcome.at_limit is not None)
+"""Causes that end a delivery and give the record back to the queue, at the delivery limit to nobody."""
+
+ENDS_OF_DELIVERIES = frozenset(
+    cause for cause, outcome in _outcomes(RecordState.ACQUIRED) if outcome.to_state is not RecordState.ACQUIRED
+)
+"""Causes that end a delivery, be it that they take it back."""
+
+UNDELIVERED = frozenset(cause for cause, outcome in _outcomes(*RecordState) if outcome.delivery_count_change < 0)
+"""Causes that take a delivery back: no application has seen the record."""
+
+COUNT_RESETS = frozenset(cause for cause, outcome in _outcomes(*RecordState) if outcome.resets_delivery_count)
+"""Causes that start the delivery count again, which Kafka does with a new state only."""
+
+
+def is_persisted_by_kafka(to_state: RecordState, cause: Cause) -> bool:
+    """Return True if Kafka's share coordinator would store a transition; of a damaged row, it must know the state."""
+    return to_state.is_persisted and CAUSE_RULES[cause].is_persisted_by_kafka
