@@ -18,7 +18,7 @@ from tests.kafka.side_by_side.member import Member, ShareConsumer
 from tests.kafka.side_by_side.outcome import Delivery, Outcome, PartitionState, outcome
 from tests.kafka.side_by_side.scenario import Acknowledge, Consume, Hold, Produce, Say, Scenario, Step
 from tests.support import leash
-from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.eventually import DEADLINE_S, SLOWNESS, eventually
 from tests.support.kafka_broker import ROOT
 
 PROBE = "probe"
@@ -76,7 +76,7 @@ class _Performance:
         self._dropped: set[str] = {PROBE}
         self._deliveries: list[Delivery] = []
         self._scripts: dict[str, list[Say]] = {}
-        side.configure(self._stem, {"share.auto.offset.reset": "earliest"} | _texts(scenario.group))
+        side.configure(self._stem, {"share.auto.offset.reset": "earliest"} | _texts(_on_this_machine(scenario.group)))
         self._produce(Produce(records=scenario.records))
 
     def take(self, step: Step) -> None:
@@ -266,6 +266,14 @@ class _Performance:
             **spec.config,
             **(spec.config_here if self._side.name == "here" else {}),
         }
+
+
+def _on_this_machine(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a group's configuration with locks that are longer where members are slower."""
+    return {
+        key: round(value * SLOWNESS) if key == "share.record.lock.duration.ms" else value
+        for key, value in group.items()
+    }
 
 
 def _texts(config: Mapping[str, Any]) -> dict[str, str]:
