@@ -26,7 +26,7 @@ from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import COMMIT_TRANSACTION, try_commit
-from sharegroup.state.data_files import DataFile, LargeDataFile
+from sharegroup.state.data_files import LargeDataFile, NewFile
 from sharegroup.state.delta_table import create_or_open_table
 from sharegroup.state.schema import STATE_TABLE_SCHEMA, rows_to_table, utc_date
 
@@ -149,7 +149,7 @@ class _Files:
     def __init__(self, path: str) -> None:
         self._path = path
         self._open: dict[str, LargeDataFile] = {}
-        self._files: list[DataFile] = []
+        self._files: list[NewFile] = []
 
     def write(self, rows: pa.Table) -> None:
         for date in rows["date"].unique().to_pylist():
@@ -161,7 +161,7 @@ class _Files:
             if file.row_count >= _ROWS_PER_FILE:
                 self._files.append(self._open.pop(date).close())
 
-    def close(self) -> list[DataFile]:
+    def close(self) -> list[NewFile]:
         return self._files + [file.close() for file in self._open.values()]
 
 

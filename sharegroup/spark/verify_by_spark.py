@@ -30,9 +30,10 @@ from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
 from sharegroup.spark.stored_table import spark_address
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA, StoredRows, decoded
-from sharegroup.state.table_scan import DamagedFile, ScannedFile, TableScan, damage_of
+from sharegroup.state.table_scan import DamagedFile, TableScan, damage_of
 
 ROWS_PER_TASK = 50_000
 """Rows that a task checks, more or less: they are in its memory together, some 3 KB each."""
@@ -154,10 +155,10 @@ def _verified(
 
 def _damaged_files(spark: SparkSession, scan: TableScan) -> list[DamagedFile]:
     """Compare all data files with the Delta log, in tasks."""
-    files = [tuple(file) for file in scan.files]
+    files = [(file.path, file.date, file.size_bytes, file.row_count) for file in scan.files]
     if not files:
         return []
-    schema = "path string, date string, size_bytes bigint, row_count bigint, first_commit_id bigint"
+    schema = "path string, date string, size_bytes bigint, row_count bigint"
     listed = spark.createDataFrame(files, schema).repartition(-(-len(files) // _FILES_PER_TASK) + 1)
     damaged = listed.mapInArrow(partial(_check_files, scan.path), "path string, reason string").collect()
     reasons = {row["path"]: row["reason"] for row in damaged}
@@ -261,7 +262,7 @@ def _without_chain(rows: DataFrame, strays: list[StateRow], context: TableContex
 
 def _check_files(path: str, batches: _Batches) -> _Batches:
     for batch in batches:
-        files = (ScannedFile(**values) for values in batch.to_pylist())
+        files = (DataFile(**values, bounds={}) for values in batch.to_pylist())
         damaged = [{"path": file.path, "reason": reason} for file in files if (reason := damage_of(path, file))]
         schema = pa.schema({"path": pa.string(), "reason": pa.string()})
         yield pa.RecordBatch.from_pylist(damaged, schema=schema)

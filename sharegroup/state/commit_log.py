@@ -25,7 +25,8 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from sharegroup.errors import StateTableError
-from sharegroup.state.data_files import Action, DataFile, deleted_files, restore_deleted
+from sharegroup.state.data_file import DataFile
+from sharegroup.state.data_files import Action, NewFile, deleted_files, restore_deleted
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN
 
@@ -48,41 +49,6 @@ _TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class AddedFile:
-    """A data file that a commit adds.
-
-    Attributes:
-        path: its path within the table.
-        size_bytes: size of the file.
-        date: the value of the partition column.
-        row_count: number of rows; 0 when its statistics do not have it.
-        first_commit_id: lowest commit id of its rows; -1 when its statistics do not have it.
-        leader_epoch: highest leader epoch of its rows; None when its statistics do not have it.
-    """
-
-    path: str
-    size_bytes: int
-    date: str
-    row_count: int
-    first_commit_id: int
-    leader_epoch: int | None
-
-    @classmethod
-    def of(cls, add: Mapping[str, Any]) -> AddedFile:
-        """Return the file of an `add` action."""
-        statistics = json.loads(add.get("stats") or "{}")
-        epoch = statistics.get("maxValues", {}).get("leader_epoch")
-        return cls(
-            path=unquote(add["path"]),
-            size_bytes=add["size"],
-            date=add.get("partitionValues", {}).get(PARTITION_COLUMN) or "",
-            row_count=statistics.get("numRecords", 0),
-            first_commit_id=statistics.get("minValues", {}).get("commit_id", -1),
-            leader_epoch=None if epoch is None else int(epoch),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class LogCommit:
     """One commit of the log, as far as a processor or its upkeep needs it.
 
@@ -98,7 +64,7 @@ class LogCommit:
     """
 
     version: int
-    added: tuple[AddedFile, ...]
+    added: tuple[DataFile, ...]
     removed: tuple[str, ...]
     transactions: Mapping[str, int]
     changes_table: bool
@@ -112,6 +78,10 @@ class LogCommit:
         epochs = [file.leader_epoch for file in self.added]
         known = [epoch for epoch in epochs if epoch is not None]
         return max(known, default=-1) if len(known) == len(epochs) else None
+
+    def may_follow(self, leader_epoch: int) -> bool:
+        """Return True if it may be of a processor with this leader epoch or a higher one, or changes the table."""
+        return self.changes_table or self.leader_epoch is None or self.leader_epoch >= leader_epoch
 
 
 def log_folder(path: str) -> Path:
@@ -190,7 +160,7 @@ def read_commit(path: str, version: int) -> LogCommit:
             information: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
             return LogCommit(
                 version=version,
-                added=tuple(map(AddedFile.of, adds)),
+                added=tuple(map(DataFile.of_action, adds)),
                 removed=tuple(unquote(remove["path"]) for remove in removes),
                 transactions={transaction["appId"]: transaction["version"] for transaction in transactions},
                 changes_table=any("metaData" in action or "protocol" in action for action in actions),
@@ -241,11 +211,14 @@ def sync_commits(path: str, commits: Iterable[LogCommit]) -> None:
 def try_commit(
     path: str,
     version: int,
-    files: Sequence[DataFile],
+    files: Sequence[NewFile],
     leader_epoch: int,
     transactions: Mapping[str, int] | None = None,
-) -> bool:
-    """Commit data files right after a version that is on the disk.
+    *,
+    is_prevented_by: Callable[[LogCommit], bool] | None = None,
+    syncs_others: bool = False,
+) -> int | None:
+    """Commit new data files.
 
     Args:
         path: the table's folder.
@@ -253,33 +226,51 @@ def try_commit(
         files: data files to add.
         leader_epoch: leader epoch of the commit.
         transactions: application id → version.
+        is_prevented_by: see `_commit`.
+        syncs_others: see `_commit`.
 
     Returns:
-        False if the table has a newer version, or a vacuum has deleted a file.
+        The version of the commit; None where it was not made, see `_commit`.
 
     Raises:
+        StateTableError: a commit of another process cannot be read.
         OSError: the disk failed. The commit may nevertheless have succeeded.
     """
-    # While a version's file exists, no clean-up of the log has passed it: a free name is that of the next version.
-    if not has_commit(path, version):
-        return False
-    with prepared_commit(path, _actions(files, leader_epoch, transactions or {})) as put:
-        return not deleted_files(path, files) and put(version + 1) and _is_kept(path, version, files)
+    actions = _actions(files, leader_epoch, transactions or {})
+    return _commit(path, version, actions, files, is_prevented_by, syncs_others=syncs_others)
 
 
-def _is_kept(path: str, version: int, files: Sequence[DataFile]) -> bool:
-    """Complete a commit that was put after a version; return False if a clean-up of the log has passed it."""
-    if not has_commit(path, version):
-        return False
-    restore_deleted(path, files)
-    return True
+def try_commit_snapshot(path: str, version: int, file: NewFile, leader_epoch: int, time_ms: int) -> bool:
+    """Commit a table snapshot beside a processor that appends.
+
+    Args:
+        path: the table's folder.
+        version: a version in which the snapshot before this one is the last.
+        file: the snapshot's rows.
+        leader_epoch: highest leader epoch of the table.
+        time_ms: the snapshot's time; epoch ms.
+
+    Returns:
+        False if another snapshot was taken since the version, or as `_commit`.
+
+    Raises:
+        StateTableError: a commit of another process cannot be read.
+        OSError: the disk failed. The commit may nevertheless have succeeded.
+    """
+
+    def is_prevented_by(commit: LogCommit) -> bool:
+        # Rows that an older snapshot needs may have been pruned with the younger one.
+        return SNAPSHOT_TRANSACTION in commit.transactions
+
+    transactions = {SNAPSHOT_TRANSACTION: time_ms}
+    return try_commit(path, version, [file], leader_epoch, transactions, is_prevented_by=is_prevented_by) is not None
 
 
 def try_commit_merge(
     path: str,
     version: int,
-    merged: Sequence[AddedFile],
-    files: Sequence[DataFile],
+    merged: Sequence[DataFile],
+    files: Sequence[NewFile],
     *,
     deletes_rows: bool = False,
 ) -> bool:
@@ -293,8 +284,7 @@ def try_commit_merge(
         deletes_rows: True if the files do not have all rows of the merged ones.
 
     Returns:
-        False if another process has removed one of the files since, a vacuum has deleted a new one, the log was cleaned
-        up past the version, or others commit without a pause.
+        False if another process has removed one of the files since, or as `_commit`.
 
     Raises:
         StateTableError: a commit of another process cannot be read.
@@ -308,21 +298,71 @@ def try_commit_merge(
         *(file.add_action(has_new_rows=deletes_rows) for file in files),
     ]
     paths = {file.path for file in merged}
+
+    def is_prevented_by(commit: LogCommit) -> bool:
+        # Another process may have rewritten the same files: both results would have each row.
+        return not paths.isdisjoint(commit.removed)
+
+    return _commit(path, version, actions, files, is_prevented_by) is not None
+
+
+def _commit(
+    path: str,
+    version: int,
+    actions: Iterable[Action],
+    files: Sequence[NewFile],
+    is_prevented_by: Callable[[LogCommit], bool] | None,
+    *,
+    syncs_others: bool = False,
+) -> int | None:
+    """Commit right after a version, or after the commits of others that follow it.
+
+    Args:
+        path: the table's folder.
+        version: the newest version that the caller knows.
+        actions: the commit's actions.
+        files: the data files that they add.
+        is_prevented_by: True for a commit of another process beside which this one must not be made; None if no other
+            may come first.
+        syncs_others: True for a commit of a processor: the commits of others before it must be on the disk.
+
+    Returns:
+        The version of the commit. None if a commit of another process prevents it, a vacuum has deleted a file, the log
+        was cleaned up past the version, or others commit without a pause.
+
+    Raises:
+        StateTableError: a commit of another process cannot be read.
+        OSError: the disk failed. The commit may nevertheless have succeeded.
+    """
+    # While a version's file exists, no clean-up of the log has passed it: a free name is that of the next version.
+    if not has_commit(path, version):
+        return None
     with prepared_commit(path, actions) as put:
         for _ in range(_TRIES):
-            if not has_commit(path, version) or deleted_files(path, files):
-                return False
+            if deleted_files(path, files):
+                return None
             if put(version + 1):
-                return _is_kept(path, version, files)
-            others = list(commits_after(path, version))
-            # Another process may have rewritten the same files: both results would have each row.
-            if not others or any(not paths.isdisjoint(commit.removed) for commit in others):
-                return False
+                return version + 1 if _is_kept(path, version, files) else None
+            others = list(commits_after(path, version)) if is_prevented_by is not None else []
+            if not others or is_prevented_by is None or any(map(is_prevented_by, others)):
+                return None
+            if syncs_others:
+                sync_commits(path, others)
             version = others[-1].version
-    return False
+            if not has_commit(path, version):
+                return None
+    return None
 
 
-def _remove_action(file: AddedFile, now_ms: int, deletes_rows: bool) -> Action:
+def _is_kept(path: str, version: int, files: Sequence[NewFile]) -> bool:
+    """Complete a commit that was put after a version; return False if a clean-up of the log has passed it."""
+    if not has_commit(path, version):
+        return False
+    restore_deleted(path, files)
+    return True
+
+
+def _remove_action(file: DataFile, now_ms: int, deletes_rows: bool) -> Action:
     return {
         "remove": {
             "path": quote(file.path, safe="/=~-_."),
@@ -335,7 +375,7 @@ def _remove_action(file: AddedFile, now_ms: int, deletes_rows: bool) -> Action:
     }
 
 
-def _actions(files: Sequence[DataFile], leader_epoch: int, transactions: Mapping[str, int]) -> list[Action]:
+def _actions(files: Sequence[NewFile], leader_epoch: int, transactions: Mapping[str, int]) -> list[Action]:
     now_ms = time.time_ns() // 1_000_000
     information = {
         "timestamp": now_ms,
@@ -351,35 +391,3 @@ def _actions(files: Sequence[DataFile], leader_epoch: int, transactions: Mapping
         *({"txn": {"appId": name, "version": number, "lastUpdated": now_ms}} for name, number in transactions.items()),
         *(file.add_action() for file in files),
     ]
-
-
-def try_commit_snapshot(path: str, version: int, file: DataFile, leader_epoch: int, time_ms: int) -> bool:
-    """Commit a table snapshot beside a processor that appends.
-
-    Args:
-        path: the table's folder.
-        version: a version in which the snapshot before this one is the last.
-        file: the snapshot's rows.
-        leader_epoch: highest leader epoch of the table.
-        time_ms: the snapshot's time; epoch ms.
-
-    Returns:
-        False if another snapshot was taken since the version, a vacuum has deleted the file, or others commit without
-        a pause.
-
-    Raises:
-        StateTableError: a commit of another process cannot be read.
-        OSError: the disk failed. The commit may nevertheless have succeeded.
-    """
-    with prepared_commit(path, _actions([file], leader_epoch, {SNAPSHOT_TRANSACTION: time_ms})) as put:
-        for _ in range(_TRIES):
-            if not has_commit(path, version) or deleted_files(path, [file]):
-                return False
-            if put(version + 1):
-                return _is_kept(path, version, [file])
-            others = list(commits_after(path, version))
-            # Rows that an older snapshot needs may have been pruned with the younger one.
-            if not others or any(SNAPSHOT_TRANSACTION in commit.transactions for commit in others):
-                return False
-            version = others[-1].version
-    return False

@@ -18,11 +18,11 @@ from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
     NO_COMMIT,
     SNAPSHOT_TRANSACTION,
-    AddedFile,
     LogCommit,
 )
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.delta_table import newest, translated
-from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_files
+from sharegroup.state.listed_files import listed_files, read_listed_files
 from sharegroup.state.schema import StoredRows
 
 _CHOSEN_BY = ("record_type", "commit_id", "group_id", "time_ms")
@@ -68,8 +68,8 @@ class CommitRows:
     def __init__(self, path: str) -> None:
         self._path = path
         self._table = newest(None, path)
-        self._listed: tuple[int, list[ListedFile]] | None = None
-        self._added: dict[int, tuple[AddedFile, ...]] = {}
+        self._listed: tuple[int, list[DataFile]] | None = None
+        self._added: dict[int, tuple[DataFile, ...]] = {}
 
     def position(self) -> TablePosition:
         """Return the newest version."""
@@ -100,7 +100,7 @@ class CommitRows:
         is_wanted = _is_of_commits(after, until)
         commit_ids = range(max(after, NO_COMMIT) + 1, until + 1)
         if all(commit_id in self._added for commit_id in commit_ids):
-            files = [(file.path, file.date) for commit_id in commit_ids for file in self._added[commit_id]]
+            files = [file for commit_id in commit_ids for file in self._added[commit_id]]
             try:
                 with translated(self._path, "read"):
                     return StoredRows(read_listed_files(self._path, files, is_wanted))
@@ -152,7 +152,7 @@ class CommitRows:
             pc.field("payload"), _CONFIG_RECORDS[1]
         )
 
-        def may_have(file: ListedFile) -> bool:
+        def may_have(file: DataFile) -> bool:
             is_of_snapshot = snapshot is not None and file.overlaps("time_ms", snapshot.time_ms, snapshot.time_ms)
             return is_of_snapshot or file.overlaps("commit_id", after + 1, until)
 
@@ -166,7 +166,7 @@ class CommitRows:
         )
 
     def _read(
-        self, may_have: Callable[[ListedFile], bool], condition: pc.Expression, until: int | None = None
+        self, may_have: Callable[[DataFile], bool], condition: pc.Expression, until: int | None = None
     ) -> StoredRows:
         """Read the rows of some files that fulfil a condition.
 
@@ -180,7 +180,7 @@ class CommitRows:
                 self._table = newest(self._table, self._path)
             try:
                 with translated(self._path, "read"):
-                    files = [(file.path, file.date) for file in self._files() if may_have(file)]
+                    files = [file for file in self._files() if may_have(file)]
                     return StoredRows(read_listed_files(self._path, files, condition))
             except StateTableError as error:
                 # A file that was merged long ago may be deleted before it is read.
@@ -188,7 +188,7 @@ class CommitRows:
                     raise
         raise AssertionError("unreachable")
 
-    def _files(self) -> list[ListedFile]:
+    def _files(self) -> list[DataFile]:
         version = self._table.version()
         if self._listed is None or self._listed[0] != version:
             self._listed = version, listed_files(self._table, _CHOSEN_BY)

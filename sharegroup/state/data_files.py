@@ -11,7 +11,6 @@ looks at the age of its files, before and after.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet.core import ParquetReader
 
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 
@@ -73,23 +73,17 @@ logger = logging.getLogger("sharegroup.state")
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class NewFile:
     """A durable data file that no commit names yet.
 
     Attributes:
-        path: its path within the table.
-        date: the value of the partition column.
-        size_bytes: its size.
+        file: the file.
         modified_ms: time at which its write began; epoch ms.
-        statistics: minimum and maximum of some columns, JSON in Delta's form.
         content: its bytes.
     """
 
-    path: str
-    date: str
-    size_bytes: int
+    file: DataFile
     modified_ms: int
-    statistics: str
     content: pa.Buffer = field(repr=False)
 
     def add_action(self, *, has_new_rows: bool = True) -> Action:
@@ -100,17 +94,17 @@ class DataFile:
         """
         return {
             "add": {
-                "path": self.path,
-                "partitionValues": {PARTITION_COLUMN: self.date},
-                "size": self.size_bytes,
+                "path": self.file.path,
+                "partitionValues": {PARTITION_COLUMN: self.file.date},
+                "size": self.file.size_bytes,
                 "modificationTime": self.modified_ms,
                 "dataChange": has_new_rows,
-                "stats": self.statistics,
+                "stats": self.file.statistics(),
             }
         }
 
 
-def write_data_files(path: str, rows: pa.Table) -> list[DataFile]:
+def write_data_files(path: str, rows: pa.Table) -> list[NewFile]:
     """Write the rows of one commit, one file a date.
 
     Args:
@@ -133,11 +127,11 @@ def write_data_files(path: str, rows: pa.Table) -> list[DataFile]:
         storage.write(name, memoryview(buffer))
         statistics = _Statistics()
         statistics.add_few(of_date)
-        files.append(DataFile(name, date, buffer.size, now_ms, statistics.to_json(), buffer))
+        files.append(NewFile(statistics.file(name, date, buffer.size), now_ms, buffer))
     return files
 
 
-def may_be_deleted(files: Sequence[DataFile]) -> bool:
+def may_be_deleted(files: Sequence[NewFile]) -> bool:
     """Return True if a vacuum may have deleted files, unless a commit named them before.
 
     This machine's clock measures their age. On a local disk it is the clock of the vacuum, too; unlike a monotonic
@@ -148,7 +142,7 @@ def may_be_deleted(files: Sequence[DataFile]) -> bool:
     return any(not 0 <= now_ms - file.modified_ms <= _SAFE_MS for file in files)
 
 
-def deleted_files(path: str, files: Sequence[DataFile]) -> list[DataFile]:
+def deleted_files(path: str, files: Sequence[NewFile]) -> list[NewFile]:
     """Return those of the files that a vacuum has deleted; only old ones are looked for.
 
     Args:
@@ -161,10 +155,10 @@ def deleted_files(path: str, files: Sequence[DataFile]) -> list[DataFile]:
     if not may_be_deleted(files):
         return []
     storage = storage_of(path)
-    return [file for file in files if not storage.exists(file.path)]
+    return [new for new in files if not storage.exists(new.file.path)]
 
 
-def restore_deleted(path: str, files: Sequence[DataFile]) -> None:
+def restore_deleted(path: str, files: Sequence[NewFile]) -> None:
     """Write the files of a commit again that a vacuum deleted before the commit; it deletes no committed ones.
 
     Args:
@@ -174,9 +168,10 @@ def restore_deleted(path: str, files: Sequence[DataFile]) -> None:
     Raises:
         OSError: the disk or the store failed: the commit lacks its rows.
     """
-    for file in deleted_files(path, files):
-        storage_of(path).write(file.path, memoryview(file.content))
-        logger.warning("This process stood still: file %s of its commit was deleted, and is written again.", file.path)
+    for new in deleted_files(path, files):
+        name = new.file.path
+        storage_of(path).write(name, memoryview(new.content))
+        logger.warning("This process stood still: file %s of its commit was deleted, and is written again.", name)
 
 
 def read_data_file(path: str, name: str) -> pa.Table:
@@ -253,7 +248,7 @@ class LargeDataFile:
         self._writer.write_table(rows.select(FILE_SCHEMA.names), row_group_size=ROWS_PER_ROW_GROUP)
         self._statistics.add(rows)
 
-    def close(self) -> DataFile:
+    def close(self) -> NewFile:
         """Finish the file and make it durable.
 
         Raises:
@@ -263,7 +258,7 @@ class LargeDataFile:
         buffer = self._content.getvalue()
         now_ms = time.time_ns() // 1_000_000
         storage_of(self._path).write(self._name, memoryview(buffer))
-        return DataFile(self._name, self._date, buffer.size, now_ms, self._statistics.to_json(), buffer)
+        return NewFile(self._statistics.file(self._name, self._date, buffer.size), now_ms, buffer)
 
 
 class _Statistics:
@@ -292,16 +287,13 @@ class _Statistics:
         low, high = self._bounds.get(name, (least, greatest))
         self._bounds[name] = (min(low, least), max(high, greatest))
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "numRecords": self.row_count,
-                "minValues": {name: _shortened(low) for name, (low, _) in self._bounds.items()},
-                "maxValues": {name: high for name, (_, high) in self._bounds.items() if _shortened(high) == high},
-                "nullCount": dict.fromkeys(self._bounds, 0),
-            },
-            separators=(",", ":"),
-        )
+    def file(self, name: str, date: str, size_bytes: int) -> DataFile:
+        bounds: dict[str, Any] = {}
+        for column, (low, high) in self._bounds.items():
+            bounds[f"min.{column}"] = _shortened(low)
+            if _shortened(high) == high:
+                bounds[f"max.{column}"] = high
+        return DataFile(name, date, size_bytes, self.row_count, bounds)
 
 
 def _shortened(value: Any) -> Any:

@@ -17,24 +17,24 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
-from typing import Any
 
 from sharegroup.state.commit_log import (
     COMMIT_TRANSACTION,
+    NO_COMMIT,
     SNAPSHOT_TRANSACTION,
-    AddedFile,
     LogCommit,
     commits_after,
     has_commit,
     try_commit_merge,
 )
-from sharegroup.state.data_files import DataFile, LargeDataFile, concatenated, in_batches, read_data_file
-from sharegroup.state.delta_table import data_files, open_table, translated
+from sharegroup.state.data_file import DataFile
+from sharegroup.state.data_files import LargeDataFile, NewFile, concatenated, in_batches, read_data_file
+from sharegroup.state.delta_table import open_table, translated
+from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
-from sharegroup.state.schema import PARTITION_COLUMN
 
 MOST_ROWS = 65_536
 """Maximum rows of a merged file; a file with at least half as many is not merged again."""
@@ -80,12 +80,12 @@ class LiveFiles:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._files: dict[str, AddedFile] = {}
+        self._files: dict[str, DataFile] = {}
         self.version = -1
         self.snapshot_rows = 0
         self.following_rows = 0
 
-    def __iter__(self) -> Iterator[AddedFile]:
+    def __iter__(self) -> Iterator[DataFile]:
         return iter(self._files.values())
 
     def follow(self) -> None:
@@ -107,31 +107,21 @@ class LiveFiles:
     def _read_table(self) -> None:
         table = open_table(self._path)
         with translated(self._path, "read"):
-            actions = data_files(table).to_pylist()
+            files = listed_files(table, ["commit_id", "time_ms"])
         self.version = table.version()
-        self._files = {
-            action["path"]: AddedFile(
-                path=action["path"],
-                size_bytes=action["size_bytes"],
-                date=action[f"partition.{PARTITION_COLUMN}"],
-                row_count=action.get("num_records") or 0,
-                first_commit_id=action.get("min.commit_id", -1),
-                leader_epoch=action.get("max.leader_epoch"),
-            )
-            for action in actions
-        }
+        self._files = {file.path: file for file in files}
         snapshot_ms = table.transaction_version(SNAPSHOT_TRANSACTION)
-        snapshot = next((action for action in actions if _has_only(action, snapshot_ms)), None)
+        snapshot = next((file for file in files if _has_only(file, snapshot_ms)), None)
         # A small snapshot merged with other rows is no longer recognised: the next one is taken a little earlier.
-        last_commit_id = snapshot["min.commit_id"] if snapshot is not None else -1
-        self.snapshot_rows = snapshot["num_records"] if snapshot is not None else 0
-        self.following_rows = sum(file.row_count for file in self if file.first_commit_id > last_commit_id)
+        last_commit_id = snapshot.lowest_commit_id if snapshot is not None else NO_COMMIT
+        self.snapshot_rows = _rows_of(snapshot) if snapshot is not None else 0
+        self.following_rows = sum(_rows_of(file) for file in self if file.lowest_commit_id > last_commit_id)
 
     def _advance(self, commit: LogCommit) -> None:
         for path in commit.removed:
             self._files.pop(path, None)
         self._files.update((file.path, file) for file in commit.added)
-        row_count = sum(file.row_count for file in commit.added)
+        row_count = sum(map(_rows_of, commit.added))
         if SNAPSHOT_TRANSACTION in commit.transactions:
             self.snapshot_rows, self.following_rows = row_count, 0
         elif COMMIT_TRANSACTION in commit.transactions:
@@ -139,9 +129,14 @@ class LiveFiles:
         self.version = commit.version
 
 
-def _has_only(action: Mapping[str, Any], snapshot_ms: int | None) -> bool:
+def _has_only(file: DataFile, snapshot_ms: int | None) -> bool:
     """Return True if a file has the rows of a snapshot and no others."""
-    return snapshot_ms is not None and action.get("min.time_ms") == action.get("max.time_ms") == snapshot_ms
+    return snapshot_ms is not None and file.bounds.get("min.time_ms") == file.bounds.get("max.time_ms") == snapshot_ms
+
+
+def _rows_of(file: DataFile) -> int:
+    """Return the number of rows of a file; 0 when its statistics do not have it."""
+    return file.row_count or 0
 
 
 def merge_small_files(path: str, live: LiveFiles) -> int:
@@ -195,25 +190,25 @@ def merge_up_to(path: str, target_bytes: int) -> int:
     return merged_files
 
 
-def _by_date(files: Iterable[AddedFile]) -> Iterator[list[AddedFile]]:
-    ordered = sorted(files, key=lambda file: (file.date, file.first_commit_id))
+def _by_date(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    ordered = sorted(files, key=lambda file: (file.date, file.lowest_commit_id))
     for _, of_date in groupby(ordered, lambda file: file.date):
         yield list(of_date)
 
 
-def _due(files: Sequence[AddedFile]) -> list[AddedFile]:
+def _due(files: Sequence[DataFile]) -> list[DataFile]:
     """Return the files of one date to merge, in their order."""
-    tiers: defaultdict[int, list[AddedFile]] = defaultdict(list)
+    tiers: defaultdict[int, list[DataFile]] = defaultdict(list)
     for file in files:
-        if file.row_count < MOST_ROWS // 2 and file.size_bytes < _MOST_BYTES // 2:
-            tiers[_tier(file.row_count)].append(file)
+        if _rows_of(file) < MOST_ROWS // 2 and file.size_bytes < _MOST_BYTES // 2:
+            tiers[_tier(_rows_of(file))].append(file)
     due: set[str] = set()
     row_count = 0
     for tier in sorted(tiers):
         counts_as_one = bool(due) and _tier(row_count) >= tier
         if len(tiers[tier]) + counts_as_one >= _FILES_PER_TIER:
             due.update(file.path for file in tiers[tier])
-            row_count += sum(file.row_count for file in tiers[tier])
+            row_count += sum(map(_rows_of, tiers[tier]))
     return [file for file in files if file.path in due]
 
 
@@ -222,22 +217,22 @@ def _tier(row_count: int) -> int:
 
 
 def _bounded(
-    files: Sequence[AddedFile], most_bytes: int = _MOST_BYTES, most_rows: int | None = MOST_ROWS
-) -> Iterator[list[AddedFile]]:
+    files: Sequence[DataFile], most_bytes: int = _MOST_BYTES, most_rows: int | None = MOST_ROWS
+) -> Iterator[list[DataFile]]:
     """Yield the files in batches, one for each merged file."""
-    batch: list[AddedFile] = []
+    batch: list[DataFile] = []
     row_count = size_bytes = 0
     for file in files:
-        row_count, size_bytes = row_count + file.row_count, size_bytes + file.size_bytes
+        row_count, size_bytes = row_count + _rows_of(file), size_bytes + file.size_bytes
         if batch and ((most_rows is not None and row_count > most_rows) or size_bytes > most_bytes):
             yield batch
-            batch, row_count, size_bytes = [], file.row_count, file.size_bytes
+            batch, row_count, size_bytes = [], _rows_of(file), file.size_bytes
         batch.append(file)
     if batch:
         yield batch
 
 
-def _merged(path: str, files: Sequence[AddedFile]) -> DataFile:
+def _merged(path: str, files: Sequence[DataFile]) -> NewFile:
     with LargeDataFile(path, files[0].date) as merged:
         for batch in in_batches(read_data_file(path, file.path) for file in files):
             merged.write(concatenated(batch).combine_chunks())

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sharegroup.state.commit_log import LOG_FOLDER, commit_name, try_commit_snapshot, version_of
 from sharegroup.state.delta_table import LOG_RETENTION_MS, open_table, translated
 from sharegroup.state.file_merge import PATIENCE_S, merge_up_to, reorganizing
+from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.schema import PARTITION_COLUMN
@@ -236,8 +237,8 @@ def _delete_expired(storage: TableStorage) -> None:
 def _mergeable(path: str, target_bytes: int) -> int:
     table = open_table(path)
     with translated(path, "read"):
-        files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    small = Counter(file[f"partition.{PARTITION_COLUMN}"] for file in files if file["size_bytes"] < target_bytes)
+        files = listed_files(table, ())
+    small = Counter(file.date for file in files if file.size_bytes < target_bytes)
     return sum(count for count in small.values() if count > 1)
 
 

@@ -19,10 +19,11 @@ from deltalake.exceptions import CommitFailedError
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit_log import AddedFile, try_commit, try_commit_merge
+from sharegroup.state.commit_log import LogCommit, try_commit, try_commit_merge
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.data_files import (
-    DataFile,
     LargeDataFile,
+    NewFile,
     concatenated,
     read_data_file,
     write_data_files,
@@ -179,8 +180,12 @@ def _announce(path: str, last: TableSnapshotPayload, before_ms: int, pruning: Pr
     def announce(table: DeltaTable) -> None:
         leader_epoch = highest_leader_epoch(table)
         files = write_data_files(path, rows_to_table([row], leader_epoch=leader_epoch))
-        if not try_commit(path, table.version(), files, leader_epoch):
-            raise CommitFailedError("another process has committed")
+
+        def is_prevented_by(commit: LogCommit) -> bool:
+            return commit.may_follow(leader_epoch + 1)
+
+        if try_commit(path, table.version(), files, leader_epoch, is_prevented_by=is_prevented_by) is None:
+            raise CommitFailedError("another processor has taken over, or changes the table")
 
     started = time.monotonic()
     _repeated(path, announce)
@@ -199,10 +204,10 @@ def _delete(path: str, first_kept: _FirstKept, before_ms: int) -> None:
         allow_deletion(table)
         live = LiveFiles(path)
         live.follow()
-        rewritten: list[AddedFile] = []
-        rests: list[DataFile] = []
+        rewritten: list[DataFile] = []
+        rests: list[NewFile] = []
         for file in live:
-            if file.first_commit_id > first_kept.last_commit.commit_id:
+            if file.lowest_commit_id > first_kept.last_commit.commit_id:
                 continue
             rows = concatenated([read_data_file(path, file.path)])
             rest = rows.filter(first_kept.keeps(before_ms))

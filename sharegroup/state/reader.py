@@ -16,6 +16,7 @@ from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.commit_log import NO_COMMIT, SNAPSHOT_TRANSACTION
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.delta_table import (
     data_files,
     highest_leader_epoch,
@@ -24,7 +25,7 @@ from sharegroup.state.delta_table import (
     translated,
 )
 from sharegroup.state.fold import CHANGE_TYPES
-from sharegroup.state.listed_files import ListedFile, listed_files, read_listed_files
+from sharegroup.state.listed_files import listed_files, read_listed_files
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.partition_rows import rows_by_partition
 from sharegroup.state.row_filter import RowFilter
@@ -160,7 +161,7 @@ class StateTableReader:
         """Return the data files that the table has and the disk does not: path → first and last commit id."""
         with translated(self._path, "read"):
             lost = [file for file in self._files(self._newest()) if not self._is_present(file)]
-        return {file.path: (file.lowest_commit_id or NO_COMMIT, file.highest_commit_id) for file in lost}
+        return {file.path: (file.lowest_commit_id, file.highest_commit_id) for file in lost}
 
     def files_without(self, lost: Collection[str]) -> list[str]:
         """Return the paths within the table of all data files but some.
@@ -248,7 +249,7 @@ class StateTableReader:
         self._table = table if self._stays_open else None
         return table
 
-    def _decisive(self, table: DeltaTable, files: Sequence[ListedFile], group_id: str | None) -> _Decisive:
+    def _decisive(self, table: DeltaTable, files: Sequence[DataFile], group_id: str | None) -> _Decisive:
         snapshot_ms = self._snapshot_ms(table)
         before = self._snapshot_marker(files, snapshot_ms)
         of_group = pc.field("group_id") != "" if group_id is None else pc.field("group_id") == group_id
@@ -267,13 +268,13 @@ class StateTableReader:
             snapshot_ms=snapshot_ms,
         )
 
-    def _files(self, table: DeltaTable) -> list[ListedFile]:
+    def _files(self, table: DeltaTable) -> list[DataFile]:
         with translated(self._path, "read"):
             return listed_files(table)
 
-    def _read(self, files: Iterable[ListedFile], condition: pc.Expression) -> pa.Table:
+    def _read(self, files: Iterable[DataFile], condition: pc.Expression) -> pa.Table:
         with translated(self._path, "read"):
-            return read_listed_files(self._path, ((file.path, file.date) for file in files), condition)
+            return read_listed_files(self._path, files, condition)
 
     def _pieces(self, row_filter: RowFilter, lost: Collection[str], added: Collection[str]) -> Iterator[pa.Table]:
         with translated(self._path, "read"):
@@ -285,14 +286,14 @@ class StateTableReader:
                 if file.path not in lost:
                     yield self._read([file], row_filter.expression(pc.field)).select(names)
 
-    def _is_present(self, file: ListedFile) -> bool:
+    def _is_present(self, file: DataFile) -> bool:
         return storage_of(self._path).exists(file.path)
 
     def _snapshot_ms(self, table: DeltaTable) -> int | None:
         with translated(self._path, "read"):
             return table.transaction_version(SNAPSHOT_TRANSACTION)
 
-    def _snapshot_marker(self, files: Sequence[ListedFile], snapshot_ms: int | None) -> CommitMarkerInfo | None:
+    def _snapshot_marker(self, files: Sequence[DataFile], snapshot_ms: int | None) -> CommitMarkerInfo | None:
         if snapshot_ms is None:
             return None
         is_first = _is_snapshot_of(snapshot_ms) & (pc.field("group_id") == "")
@@ -305,7 +306,7 @@ class StateTableReader:
             )
         return self._parsed(first, _snapshot_info)
 
-    def _last_marker(self, files: Sequence[ListedFile], before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
+    def _last_marker(self, files: Sequence[DataFile], before: CommitMarkerInfo | None) -> CommitMarkerInfo | None:
         """Return the last marker: each commit has one, unless it is older than the table snapshot."""
         least = before.commit_id if before is not None else NO_COMMIT
         last: StateRow | None = None
@@ -331,8 +332,8 @@ class StateTableReader:
 
 
 def _recovery_files(
-    files: Iterable[ListedFile], snapshot_ms: int | None, before: CommitMarkerInfo | None
-) -> list[ListedFile]:
+    files: Iterable[DataFile], snapshot_ms: int | None, before: CommitMarkerInfo | None
+) -> list[DataFile]:
     """Return the files that, by their statistics, may hold a row of the recovery."""
     if before is None or snapshot_ms is None:
         return list(files)

@@ -9,38 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sharegroup.state.commit_log import COMMIT_TRANSACTION
+from sharegroup.state.data_file import DataFile
 from sharegroup.state.data_files import FILE_SCHEMA
-from sharegroup.state.delta_table import data_files, open_table, translated
+from sharegroup.state.delta_table import open_table, translated
+from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
 from sharegroup.state.table_storage import StoreError
 
 _ROWS_AT_ONCE = 16_384
-
-
-class ScannedFile(NamedTuple):
-    """A data file, as the Delta log has it.
-
-    Attributes:
-        path: its path within the table.
-        date: the value of the partition column.
-        size_bytes: size of the file.
-        row_count: number of rows; None when its statistics do not have it.
-        first_commit_id: lowest commit id of its rows; None when its statistics do not have it.
-    """
-
-    path: str
-    date: str
-    size_bytes: int
-    row_count: int | None
-    first_commit_id: int | None
 
 
 class DamagedFile(NamedTuple):
@@ -72,18 +55,8 @@ class TableScan:
         with translated(path, "read"):
             self.version = int(table.version())
             self.last_commit_id: int | None = table.transaction_version(COMMIT_TRANSACTION)
-            listed = data_files(table).to_pylist()
-        files = [
-            ScannedFile(
-                unquote(file["path"]),
-                file[f"partition.{PARTITION_COLUMN}"],
-                file["size_bytes"],
-                file.get("num_records"),
-                file.get("min.commit_id"),
-            )
-            for file in listed
-        ]
-        self.files = sorted(files, key=lambda file: (file.first_commit_id or 0, file.path))
+            files = listed_files(table, ["commit_id"])
+        self.files = sorted(files, key=lambda file: (file.lowest_commit_id, file.path))
         self.damaged: list[DamagedFile] = []
 
     @property
@@ -95,7 +68,7 @@ class TableScan:
         self,
         columns: Collection[str] | None = None,
         condition: pc.Expression | None = None,
-        passed: Callable[[ScannedFile], None] = lambda _: None,
+        passed: Callable[[DataFile], None] = lambda _: None,
     ) -> Iterator[pa.Table]:
         """Yield the rows in pieces, in no order; what is wrong with a file is added to `damaged`.
 
@@ -121,7 +94,7 @@ class _DamagedError(Exception):
     """A file is not as it was written."""
 
 
-def damage_of(path: str, file: ScannedFile) -> str:
+def damage_of(path: str, file: DataFile) -> str:
     """Return how a file differs from what the Delta log says; empty when it does not.
 
     Args:
@@ -136,7 +109,7 @@ def damage_of(path: str, file: ScannedFile) -> str:
     return ""
 
 
-def _checked(path: str, file: ScannedFile, columns: Collection[str]) -> Iterator[pa.Table]:
+def _checked(path: str, file: DataFile, columns: Collection[str]) -> Iterator[pa.Table]:
     """Yield the rows of a file; it is compared with the Delta log on the way."""
     try:
         with _only_damage(path):
@@ -201,19 +174,21 @@ def commits_of(scan: TableScan) -> Iterator[pa.Table]:
     Args:
         scan: the table.
     """
-    following = [file.first_commit_id for file in scan.files[1:]]
+    following = [file.lowest_commit_id for file in scan.files[1:]]
     waiting: list[pa.Table] = []
     done: list[int] = []
 
-    def passed(_: ScannedFile) -> None:
+    def passed(_: DataFile) -> None:
         done.append(1)
 
     def released() -> Iterator[pa.Table]:
         nonlocal waiting
         index = len(done) - 1
-        least = following[index] if index < len(following) else None
         rows = pa.concat_tables(waiting)
-        is_final = pa.repeat(True, rows.num_rows) if index >= len(following) else _is_below(rows, least)
+        if index < len(following):
+            is_final = pc.less(rows["commit_id"], following[index]).combine_chunks()
+        else:
+            is_final = pa.repeat(True, rows.num_rows)
         ready = rows.filter(is_final)
         waiting = [rows.filter(pc.invert(is_final))] if ready.num_rows else [rows]
         if ready.num_rows:
@@ -228,9 +203,3 @@ def commits_of(scan: TableScan) -> Iterator[pa.Table]:
     if waiting:
         done[:] = [1] * len(scan.files)
         yield from released()
-
-
-def _is_below(rows: pa.Table, least: int | None) -> pa.Array:
-    if least is None:
-        return pa.repeat(False, rows.num_rows)
-    return pc.less(rows["commit_id"], least).combine_chunks()

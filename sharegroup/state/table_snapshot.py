@@ -26,7 +26,7 @@ from sharegroup.errors import StateTableError
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.row_payloads import GroupSnapshotPayload, PartitionSnapshotPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, DataFile, LargeDataFile
+from sharegroup.state.data_files import ROWS_PER_ROW_GROUP, LargeDataFile, NewFile
 from sharegroup.state.fold import (
     FoldedGroup,
     FoldedPartition,
@@ -68,7 +68,7 @@ _GROUP_COLUMNS = (
 
 def write_table_snapshot(
     path: str, recovery: Recovery, marker: CommitMarkerInfo, time_ms: int, leader_epoch: int
-) -> tuple[DataFile, int]:
+) -> tuple[NewFile, int]:
     """Write the data file of a snapshot of everything up to a commit.
 
     Args:

@@ -27,7 +27,7 @@ from sharegroup.state.commit_log import (
     sync_commits,
     try_commit,
 )
-from sharegroup.state.data_files import DataFile, may_be_deleted, restore_deleted, write_data_files
+from sharegroup.state.data_files import NewFile, may_be_deleted, restore_deleted, write_data_files
 from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
     create_or_open_table,
@@ -154,7 +154,7 @@ class StateTableWriter:
         """
         deadline_s = self._monotonic_s() + self._commit_timeout_ms / 1_000
         data = rows_to_table(rows, commit_id, self._leader_epoch)
-        files: list[DataFile] = []
+        files: list[NewFile] = []
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -177,13 +177,15 @@ class StateTableWriter:
         with translated(self._path, "written"):
             restore_deleted(self._path, files)
 
-    def _has_committed(self, data: pa.Table, files: list[DataFile], commit_id: int) -> bool:
+    def _has_committed(self, data: pa.Table, files: list[NewFile], commit_id: int) -> bool:
         """Try once to commit; after a conflict, read the commits of others."""
         with translated(self._path, "written"):
             if not files or may_be_deleted(files):
                 files[:] = write_data_files(self._path, data)
-            if try_commit(self._path, self._version, files, self._leader_epoch, {COMMIT_TRANSACTION: commit_id}):
-                self._version += 1
+            transactions = {COMMIT_TRANSACTION: commit_id}
+            committed = try_commit(self._path, self._version, files, self._leader_epoch, transactions)
+            if committed is not None:
+                self._version = committed
                 return True
         return self._learn(commit_id)
 
@@ -248,26 +250,17 @@ class StateTableWriter:
 
 
 def _commit_fence(
-    path: str, version: int, files: Sequence[DataFile], leader_epoch: int, is_over: Callable[[], bool]
+    path: str, version: int, files: Sequence[NewFile], leader_epoch: int, is_over: Callable[[], bool]
 ) -> int | None:
     """Commit a fence after the newest version; return its version, None when the table has to be opened again.
 
-    An older processor may commit more often than the table can be opened: its commits are followed one by
-    one.
+    An older processor may commit more often than the table can be opened: its commits are followed one by one.
     """
-    while not try_commit(path, version, files, leader_epoch):
-        others = list(commits_after(path, version))
-        is_complete = bool(others) and has_commit(path, version)
-        if is_over() or not is_complete or any(_is_news(commit, leader_epoch) for commit in others):
-            return None
-        sync_commits(path, others)
-        version = others[-1].version
-    return version + 1
 
+    def is_prevented_by(commit: LogCommit) -> bool:
+        return is_over() or commit.may_follow(leader_epoch)
 
-def _is_news(commit: LogCommit, leader_epoch: int) -> bool:
-    """Return True if a commit may be of another processor that takes over, or changes the table itself."""
-    return commit.changes_table or commit.leader_epoch is None or commit.leader_epoch >= leader_epoch
+    return try_commit(path, version, files, leader_epoch, is_prevented_by=is_prevented_by, syncs_others=True)
 
 
 def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:
