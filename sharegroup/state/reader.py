@@ -282,9 +282,10 @@ class StateTableReader:
                 yield from _scanned(self._newest(), row_filter, added)
                 return
             names = _read_schema(row_filter, added).names
+            condition = row_filter.expression(pc.field)
             for file in self._files(self._newest()):
                 if file.path not in lost:
-                    yield self._read([file], row_filter.expression(pc.field)).select(names)
+                    yield self._read([file], pc.scalar(True) if condition is None else condition).select(names)
 
     def _is_present(self, file: DataFile) -> bool:
         return storage_of(self._path).exists(file.path)

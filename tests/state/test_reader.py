@@ -14,6 +14,7 @@ from sharegroup.protocol.marker import CommitMarkerPayload, Cut, OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
+from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.writer import StateTableWriter
 from tests.state.conftest import keep_up
 from tests.state.share_partition_walk import BATCHES, GROUPS, Operation, Walk, folded_positions
@@ -166,6 +167,19 @@ CALLS: list[Callable[[StateTableReader], object]] = [
     StateTableReader.last_marker,
     StateTableReader.leader_epoch,
 ]
+
+
+@pytest.mark.parametrize("row_filter", [RowFilter(), RowFilter(group_id="g")], ids=["all rows", "those of a group"])
+def test_rows_of_lost_files_are_left_out(table_path: str, reader: StateTableReader, row_filter: RowFilter) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id in range(3):
+        writer.append([StateRow(record_type=RecordType.GROUP_METADATA, group_id="g")], commit_id)
+    written = {file: file.stat().st_mtime_ns for file in Path(table_path).rglob("*.parquet")}
+    max(written, key=lambda file: written[file]).unlink()
+    lost = reader.lost_files()
+    assert list(lost.values()) == [(2, 2)]
+    rows = reader.stored(row_filter, lost)
+    assert [row.commit_id for row in rows if row.group_id] == [0, 1]
 
 
 @pytest.mark.parametrize("call", CALLS)
