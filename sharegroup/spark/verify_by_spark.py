@@ -49,14 +49,14 @@ _RESULT_SCHEMA = pa.schema(
         "request_offset": pa.int64(),
         "invariant": pa.string(),
         "detail": pa.string(),
-        "stray": pa.string(),
+        "orphan_row": pa.string(),
         "finding_count": pa.int64(),
         "transition_count": pa.int64(),
         "segment_count": pa.int64(),
     }
 )
 _RESULT_DDL = (
-    "location string, request_offset bigint, invariant string, detail string, stray string, finding_count bigint, "
+    "location string, request_offset bigint, invariant string, detail string, orphan_row string, finding_count bigint, "
     "transition_count bigint, segment_count bigint"
 )
 
@@ -143,11 +143,11 @@ def _verified(
     # 3. Segments.
     of_segments = _results(_by_segment(rows, task_count), partial(_check_segments, context))
     _count(verification, of_segments)
-    strays = [StateRow.model_validate_json(row["stray"]) for row in of_segments if row["stray"]]
+    orphan_rows = [StateRow.model_validate_json(row["orphan_row"]) for row in of_segments if row["orphan_row"]]
     # 4. Chains.
-    of_chains = _results(_by_share_partition(rows, task_count), partial(_check_chains, context, strays))
+    of_chains = _results(_by_share_partition(rows, task_count), partial(_check_chains, context, orphan_rows))
     _count(verification, of_chains)
-    unknown = _without_chain(rows, strays, context)
+    unknown = _without_chain(rows, orphan_rows, context)
     findings = [*groups.findings, *_findings(of_segments), *_findings(of_chains), *unknown]
     verification.add(sorted(findings, key=finding_order))
     return verification
@@ -248,13 +248,13 @@ def _count(verification: Verification, results: Iterable[Any]) -> None:
         verification.finding_count += row["finding_count"]
 
 
-def _without_chain(rows: DataFrame, strays: list[StateRow], context: TableContext) -> list[Finding]:
-    if not strays:
+def _without_chain(rows: DataFrame, orphan_rows: list[StateRow], context: TableContext) -> list[Finding]:
+    if not orphan_rows:
         return []
-    keys = {(stray.group_id, stray.topic_id, stray.partition) for stray in strays}
+    keys = {(orphan_row.group_id, orphan_row.topic_id, orphan_row.partition) for orphan_row in orphan_rows}
     chained = rows.where(_is(*CHAIN_TYPES) & F.col("group_id").isin(sorted({key[0] for key in keys})))
     known = {tuple(row) for row in chained.select(*CHAIN_KEY).distinct().collect()}
-    return check_unknown(strays, frozenset(keys & known), context)
+    return check_unknown(orphan_rows, frozenset(keys & known), context)
 
 
 # In the tasks.
@@ -283,12 +283,12 @@ class _Kept:
             self._findings = sorted(self._findings, key=finding_order)[:MOST_FINDINGS]
 
     def batch(
-        self, strays: Iterable[StateRow] = (), transition_count: int = 0, segment_count: int = 0
+        self, orphan_rows: Iterable[StateRow] = (), transition_count: int = 0, segment_count: int = 0
     ) -> pa.RecordBatch:
         """Return the result of the task."""
         kept = self._findings[:MOST_FINDINGS]
         counts = {"finding_count": 0, "transition_count": 0, "segment_count": 0}
-        no_finding = {"location": "", "request_offset": -1, "invariant": "", "detail": "", "stray": ""}
+        no_finding = {"location": "", "request_offset": -1, "invariant": "", "detail": "", "orphan_row": ""}
         rows: list[dict[str, Any]] = [
             {
                 **counts,
@@ -296,11 +296,11 @@ class _Kept:
                 "request_offset": finding.request_offset,
                 "invariant": finding.violation.invariant,
                 "detail": finding.violation.detail,
-                "stray": "",
+                "orphan_row": "",
             }
             for finding in kept
         ]
-        rows += [{**counts, **no_finding, "stray": stray.model_dump_json()} for stray in strays]
+        rows += [{**counts, **no_finding, "orphan_row": orphan_row.model_dump_json()} for orphan_row in orphan_rows]
         totals = {
             "finding_count": self._count - len(kept),
             "transition_count": transition_count,
@@ -311,20 +311,20 @@ class _Kept:
 
 
 def _check_segments(context: TableContext, batches: _Batches) -> _Batches:
-    kept, strays, transition_count, segment_count = _Kept(), list[StateRow](), 0, 0
+    kept, orphan_rows, transition_count, segment_count = _Kept(), list[StateRow](), 0, 0
     rows = list(batches)
     for checked in check_segments(pa.Table.from_batches(rows), context) if rows else ():
         kept.add(checked.findings)
         transition_count += checked.transition_count
         segment_count += 1
-        strays += [checked.stray] if checked.stray is not None else []
-    yield kept.batch(strays, transition_count, segment_count)
+        orphan_rows += [checked.orphan_row] if checked.orphan_row is not None else []
+    yield kept.batch(orphan_rows, transition_count, segment_count)
 
 
-def _check_chains(context: TableContext, strays: list[StateRow], batches: _Batches) -> _Batches:
+def _check_chains(context: TableContext, orphan_rows: list[StateRow], batches: _Batches) -> _Batches:
     kept = _Kept()
     rows = (row for batch in batches for row in decoded(pa.Table.from_batches([batch])))
-    for finding in check_chains(rows, strays, context):
+    for finding in check_chains(rows, orphan_rows, context):
         kept.add([finding])
     yield kept.batch()
 

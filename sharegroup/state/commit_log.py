@@ -7,8 +7,8 @@ one JSON action a line, in a file that is created under the name of its version 
 Two rules make the log whole after a power failure; on an object store, each put keeps them by itself:
 
 1. A commit file, and the data files that it names, are on the disk before the file has its name.
-2. Before a processor commits version n, version n - 1 is on the disk with its data files, whoever wrote it: delta-rs
-   syncs nothing. So a torn commit is never followed by a commit that was acknowledged.
+2. Before a processor commits version n, version n - 1 is on the disk with its data files, also one of another
+   process: delta-rs syncs nothing. So a torn commit is never followed by a commit that was acknowledged.
 """
 
 from __future__ import annotations

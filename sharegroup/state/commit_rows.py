@@ -82,7 +82,7 @@ class CommitRows:
         return TablePosition(self._table.version(), NO_COMMIT if last is None else last)
 
     def remember(self, commit: LogCommit) -> None:
-        """Keep the files that a commit added, so that `between` reads its rows without a look at the table."""
+        """Keep the files that a commit added, so that `between` reads its rows without listing the table."""
         commit_id = commit.transactions.get(COMMIT_TRANSACTION, NO_COMMIT)
         if commit_id > NO_COMMIT:
             self._added[commit_id] = commit.added

@@ -5,8 +5,8 @@ into the operating system or into Arrow's functions releases the interpreter's l
 messages it is acquired again only after a switch interval.
 
 A vacuum deletes the files that no commit names after five minutes. A process that stands still between writing its
-files and its commit, with its machine or without, would commit the names of files that are gone: so whoever commits
-looks at the age of its files, before and after.
+files and its commit, with its machine or without, would commit the names of files that are gone: so each process
+that commits checks the age of its files, before and after.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def may_be_deleted(files: Sequence[NewFile]) -> bool:
 
 
 def deleted_files(path: str, files: Sequence[NewFile]) -> list[NewFile]:
-    """Return those of the files that a vacuum has deleted; only old ones are looked for.
+    """Return those of the files that a vacuum has deleted; only old ones are looked up.
 
     Args:
         path: the table's folder or address.

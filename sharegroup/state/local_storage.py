@@ -17,7 +17,7 @@ from sharegroup.state.table_storage import StoredFile
 TEMPORARY_PREFIX = ".unfinished-"
 """Prefix of temporary names; Delta ignores them."""
 
-_LOOK_AGAIN_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 
 class LocalStorage:
@@ -90,7 +90,7 @@ class LocalStorage:
                     yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def names(self, folder: str, after: str = "") -> Iterator[str]:
-        """Yield the names in a folder, without a look at each file."""
+        """Yield the names in a folder, without reading the attributes of each file."""
         names = (f"{folder}/{name}" for name in os.listdir(self._folder / folder))
         return (name for name in names if name > after)
 
@@ -126,7 +126,7 @@ class LocalStorage:
         with (self._folder / name).open("a") as lock:
             is_held = _is_taken(lock.fileno())
             while not is_held and time.monotonic() < give_up_at:
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(_POLL_INTERVAL_S)
                 is_held = _is_taken(lock.fileno())
             yield is_held
 

@@ -80,7 +80,7 @@ class Recovery:
 
 
 class _Decisive(NamedTuple):
-    """A recovery without its files, whose look-up takes half as long as the reading."""
+    """A recovery without its files, whose lookup takes half as long as the reading."""
 
     rows: StoredRows
     last_marker: CommitMarkerInfo | None

@@ -79,13 +79,13 @@ class _Pace(NamedTuple):
     """Times of the upkeep, in seconds.
 
     Attributes:
-        look_interval_s: time between two looks at the log.
+        poll_interval_s: time between two polls of the log.
         vacuum_interval_s: time between two vacuums.
         quiet_s: time without a commit after which a table is quiet.
         last_log_clean_up_s: time after a round after which the log is cleaned up once more.
     """
 
-    look_interval_s: float
+    poll_interval_s: float
     vacuum_interval_s: float
     quiet_s: float
     last_log_clean_up_s: float
@@ -149,19 +149,19 @@ class Upkeep:
         self._last_log_clean_up_at_s = self._last_clean_up_at_s = math.inf
 
     @property
-    def look_interval_s(self) -> float:
-        """Return the time between two looks at the table."""
-        return self._pace.look_interval_s
+    def poll_interval_s(self) -> float:
+        """Return the time between two polls of the table."""
+        return self._pace.poll_interval_s
 
     def run_if_due(self) -> UpkeepReport | None:
         """Run the upkeep that is due; return None when nothing is.
 
-        A look at an idle table costs one stat call on its log folder, or one list of the newest commits of a store.
+        A poll of an idle table costs one stat call on its log folder, or one list of the newest commits of a store.
 
         Raises:
             StateTableError: the table cannot be read or written.
         """
-        self._look()
+        self._poll()
         now_s, commits = self._monotonic_s(), self._newest - self._version
         is_cold, is_quiet = now_s >= self._snapshot_at_s, now_s >= self._quiet_at_s
         enough = min(self._commits_per_round, COMMITS_PER_QUIET_ROUND) if is_quiet else self._commits_per_round
@@ -185,8 +185,8 @@ class Upkeep:
             clean_log(self._path)
         return None
 
-    def _look(self) -> None:
-        """Find the newest version; it is not looked for if the log folder shows that it has not changed."""
+    def _poll(self) -> None:
+        """Find the newest version; it is not looked up if the log folder shows that it has not changed."""
         with translated(self._path, "read"):
             change_mark = self._storage.change_mark(LOG_FOLDER)
             if change_mark is None or change_mark != self._change_mark:
@@ -330,7 +330,7 @@ class UpkeepProcess:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Look at the table regularly, and run the upkeep that is due."""
+    """Poll the table regularly, and run the upkeep that is due."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", metavar="PATH", help="folder or address of the state table")
     parser.add_argument("--snapshot-interval-ms", type=int, default=SNAPSHOT_INTERVAL_MS, metavar="MS")
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             report = UpkeepReport(error=reason)
         if report is not None:
             print(json.dumps(asdict(report)), flush=True)
-        time.sleep(max(_pause_s(report, time.process_time() - began_cpu_s), upkeep.look_interval_s))
+        time.sleep(max(_pause_s(report, time.process_time() - began_cpu_s), upkeep.poll_interval_s))
 
 
 def _pause_s(report: UpkeepReport | None, cpu_s: float) -> float:

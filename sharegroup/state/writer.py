@@ -28,6 +28,7 @@ from sharegroup.state.commit_log import (
     try_commit,
 )
 from sharegroup.state.data_files import NewFile, may_be_deleted, restore_deleted, write_data_files
+from sharegroup.state.delta_log_repair import repair_tip
 from sharegroup.state.delta_table import (
     LOG_RETENTION_MS,
     create_or_open_table,
@@ -38,7 +39,6 @@ from sharegroup.state.delta_table import (
     protect_from_deletion,
     translated,
 )
-from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import rows_to_table
 
@@ -271,7 +271,7 @@ def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:
 
 
 def _sync_all(path: str, synced: int, version: int) -> None:
-    """Sync the commits after a version, the newest version, whoever wrote it, and the names of the table's folders."""
+    """Sync the commits after a version, the newest version, and the names of the table's folders."""
     sync_commits(path, commits_after(path, synced))
     storage = storage_of(path)
     storage.sync([commit_name(version), LOG_FOLDER])

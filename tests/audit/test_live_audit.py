@@ -217,8 +217,8 @@ def test_a_row_that_contradicts_the_rows_before_it_is_reported(table: Path) -> N
 def test_a_row_without_a_state_before_it_is_reported(table: Path) -> None:
     follower = followed(table)
     last = StateTableReader(str(table)).rows([RecordType.SHARE_UPDATE, RecordType.SHARE_TRANSITIONS], GROUP)[-1]
-    stray = last.model_copy(update={"request_offset": last.request_offset + 1_000, "topic_id": "another-id"})
-    store(str(table), [stray])
+    orphan_row = last.model_copy(update={"request_offset": last.request_offset + 1_000, "topic_id": "another-id"})
+    store(str(table), [orphan_row])
     follower.follow()
     assert invariants(follower) == {"rows_follow_a_snapshot"}
 

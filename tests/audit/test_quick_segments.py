@@ -70,8 +70,8 @@ def by_columns(rows: list[StateRow], context: TableContext) -> list[CheckedSegme
 
 def outcome(checked: list[CheckedSegment]) -> tuple[int, list[str], list[str]]:
     findings = sorted(str(finding) for segment in checked for finding in segment.findings)
-    strays = sorted(repr(segment.stray) for segment in checked if segment.stray is not None)
-    return sum(segment.transition_count for segment in checked), findings, strays
+    orphan_rows = sorted(repr(segment.orphan_row) for segment in checked if segment.orphan_row is not None)
+    return sum(segment.transition_count for segment in checked), findings, orphan_rows
 
 
 class Rows(tuple[StateRow, ...]):

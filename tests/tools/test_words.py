@@ -50,7 +50,7 @@ def refused(source: str, path: str = "sharegroup/core/module.py") -> list[str]:
         ("# It looks at the end offsets once a second.", '1: "looks at the end offsets"'),
         ('"""Return the answer to a fetch."""', '1: "the answer"'),
         ('"""Wait.\n\nThe client waits for its\nanswer.\n"""', '3: "its answer"'),
-        ('"""Findings of strays without a chain."""', '1: "strays"'),
+        ('"""Findings of orphan_rows without a chain."""', '1: "orphan_rows"'),
     ],
 )
 def test_refused_words_of_programs(source: str, finding: str) -> None:
@@ -101,7 +101,7 @@ def test_refused_words_of_documents(text: str, finding: str) -> None:
         ("A broker answers a fetch when it has records.", "docs/page.md"),
         ("The answer is complete from this commit on.", "docs/audits.md"),
         ("answers: list[OutboxResponse]", "sharegroup/protocol/marker.py"),
-        ('"""Find the records.\n\n    Args:\n        strays: orphan rows.\n"""', "sharegroup/audit/module.py"),
+        ('"""Find the records.\n\n    Args:\n        orphan_rows: orphan rows.\n"""', "sharegroup/audit/module.py"),
     ],
 )
 def test_right_words(source: str, path: str) -> None:

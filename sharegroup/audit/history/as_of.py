@@ -74,13 +74,13 @@ class Selection:
         if self.group_id is not None and self.group_id not in group_ids:
             raise GroupIdNotFoundError(
                 f"Group {self.group_id} is not in the state table at {at}.",
-                "Check its name, or look at another point.",
+                "Check its name, or ask for another point.",
             )
         if (self.topic is not None or self.partition is not None) and not has_partition:
             name = "-".join(str(part) for part in (self.topic, self.partition) if part is not None)
             raise UnknownTopicError(
                 f"No group has a share-partition {name} in the state table at {at}.",
-                "It gets one when a member subscribes to the topic: check the names, or look at another point.",
+                "It gets one when a member subscribes to the topic: check the names, or ask for another point.",
             )
 
 

@@ -105,14 +105,14 @@ def _verified(rows: Sequence[StateRow], context: TableContext) -> list[Finding]:
         for key in segment_keys(row):
             segments[key].append(row)
     findings: list[Finding] = []
-    strays: list[StateRow] = []
+    orphan_rows: list[StateRow] = []
     for key, of_segment in segments.items():
         segment = check_segment(key, of_segment, context)
         findings += segment.findings
-        if segment.stray is not None:
-            strays.append(segment.stray)
-    if strays or any(row.record_type in _CHAINED for row in rows):
-        findings += check_chains((row for row in rows if row.record_type in CHAIN_TYPES), strays, context)
+        if segment.orphan_row is not None:
+            orphan_rows.append(segment.orphan_row)
+    if orphan_rows or any(row.record_type in _CHAINED for row in rows):
+        findings += check_chains((row for row in rows if row.record_type in CHAIN_TYPES), orphan_rows, context)
     return findings
 
 

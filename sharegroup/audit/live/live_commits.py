@@ -174,7 +174,7 @@ class LiveCommits:
         if not is_complete:
             position = self._position_after(start)
             if position.version > start.version:
-                detail = "the log was cleaned up before it could be looked at: foreign commits in it are not known"
+                detail = "the log was cleaned up before it could be read: foreign commits in it are not known"
                 location = f"versions {start.version + 1} to {position.version} of the Delta log"
                 noticed.append(("each_version_is_looked_at", location, detail))
             return max(position.version, start.version), position.commit_id, tuple(noticed)
@@ -201,7 +201,7 @@ class LiveCommits:
             raise StateTableError(
                 f"State table {self._path} ends with commit {position.commit_id}, but the live auditor has seen commit "
                 f"{start.commit_id}: it is another table, or an older copy.",
-                "Delete the auditor's checkpoint: it begins anew then.",
+                "Delete the auditor's checkpoint: it starts from the beginning then.",
             )
         return position
 

@@ -10,7 +10,7 @@ from itertools import islice
 from sharegroup.core.runs import Run
 
 MAX_SEGMENTS = 120
-"""More cannot be told apart on a screen, or be walked through by keyboard."""
+"""More cannot be distinguished on a screen, or be walked through by keyboard."""
 
 WAITING = "WAITING"
 """State of records that were never in flight, up to the log end."""

@@ -111,7 +111,7 @@ class _Segments:
                 if block is not None:
                     segment.pass_over(changes.outcome(block), *fold.state_after(block))
             checked = segment.finish()
-            if not checked.findings and checked.stray is None:
+            if not checked.findings and checked.orphan_row is None:
                 quick[number] = checked
         return quick
 

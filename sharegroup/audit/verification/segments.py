@@ -5,7 +5,7 @@ it have the same. So the rows of a large history are divided without ordering al
 segments: it opens one, and closes the one before, whose fold must equal it.
 
 `state_chain` checks what one segment cannot show: whether the segments follow each other, and where states begin and
-end. `CheckedSegment.stray` is for it: an orphan row, whose segment has no snapshot.
+end. `CheckedSegment.orphan_row` is for it: an orphan row, whose segment has no snapshot.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class CheckedSegment:
     """The result of one segment.
 
     Attributes:
-        stray: its first orphan row, which no snapshot precedes; None when there is none.
+        orphan_row: its first orphan row, which no snapshot precedes; None when there is none.
     """
 
     transition_count: int
     findings: list[Finding]
-    stray: StateRow | None
+    orphan_row: StateRow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,11 @@ class Segment:
         if is_snapshot and row.snapshot_epoch != self._key.snapshot_epoch:
             # The snapshot after this segment: it begins a new state, or rows that it follows are missing.
             if not row.begins_imported_state and any(entry.is_persisted_by_kafka for entry in row.transitions):
-                self._result.stray = row
+                self._result.orphan_row = row
             return
         if not is_snapshot and row.record_type is not RecordType.TABLE_SNAPSHOT:
-            if self._result.stray is None and row.record_type is not RecordType.SHARE_TOMBSTONE:
-                self._result.stray = row
+            if self._result.orphan_row is None and row.record_type is not RecordType.SHARE_TOMBSTONE:
+                self._result.orphan_row = row
             return
         try:
             state = SharePartition(row.start_offset, (entry.run for entry in row.runs), row.state_epoch)

@@ -46,32 +46,36 @@ CHAIN_COLUMNS = (
 _ENDLESS = 1 << 62
 
 
-def check_chains(rows: Iterable[StateRow], strays: Iterable[StateRow], context: TableContext) -> Iterator[Finding]:
+def check_chains(rows: Iterable[StateRow], orphan_rows: Iterable[StateRow], context: TableContext) -> Iterator[Finding]:
     """Check the chains of many share-partitions.
 
     Args:
         rows: rows of `CHAIN_TYPES`, ordered by group, topic id and partition, those of one share-partition in fold
             order.
-        strays: orphan rows, without a snapshot; only those of the same share-partitions count.
+        orphan_rows: orphan rows, without a snapshot; only those of the same share-partitions count.
     """
     by_key: dict[tuple[str, str, int], list[StateRow]] = {}
-    for stray in strays:
-        by_key.setdefault(_key(stray), []).append(stray)
+    for orphan_row in orphan_rows:
+        by_key.setdefault(_key(orphan_row), []).append(orphan_row)
     for key, of_partition in groupby(rows, _key):
         chain = _Chain(context)
         yield from chain.check(of_partition, by_key.pop(key, []))
 
 
 def check_unknown(
-    strays: Iterable[StateRow], known: frozenset[tuple[str, str, int]], context: TableContext
+    orphan_rows: Iterable[StateRow], known: frozenset[tuple[str, str, int]], context: TableContext
 ) -> list[Finding]:
     """Return the findings of orphan rows of share-partitions that have no chain.
 
     Args:
-        strays: orphan rows, without a snapshot.
+        orphan_rows: orphan rows, without a snapshot.
         known: group, topic id and partition of the share-partitions that have one.
     """
-    return [_without_snapshot(stray) for stray in strays if context.is_whole and _key(stray) not in known]
+    return [
+        _without_snapshot(orphan_row)
+        for orphan_row in orphan_rows
+        if context.is_whole and _key(orphan_row) not in known
+    ]
 
 
 def _key(row: StateRow) -> tuple[str, str, int]:
@@ -105,13 +109,13 @@ class _Chain:
         self._spans: list[tuple[int, int]] = []
         self._findings: list[Finding] = []
 
-    def check(self, rows: Iterable[StateRow], strays: list[StateRow]) -> list[Finding]:
+    def check(self, rows: Iterable[StateRow], orphan_rows: list[StateRow]) -> list[Finding]:
         """Return the findings of the rows and orphan rows of the share-partition."""
-        waiting = sorted(strays, key=fold_order)
+        waiting = sorted(orphan_rows, key=fold_order)
         last: StateRow | None = None
         for row in rows:
             while waiting and fold_order(waiting[0]) <= fold_order(row):
-                self._check_stray(waiting.pop(0))
+                self._check_orphan_row(waiting.pop(0))
             match row.record_type:
                 case RecordType.SHARE_SNAPSHOT:
                     self._check_snapshot(row)
@@ -120,14 +124,14 @@ class _Chain:
                 case RecordType.TABLE_SNAPSHOT:
                     self._check_table_snapshot(row)
             self._is_first, last = False, row
-        for stray in waiting:
-            self._check_stray(stray)
+        for orphan_row in waiting:
+            self._check_orphan_row(orphan_row)
         if last is not None:
             self._end_state(None)
             self._check_table_snapshots(last)
         return self._findings
 
-    def _check_stray(self, row: StateRow) -> None:
+    def _check_orphan_row(self, row: StateRow) -> None:
         """Check a row that no snapshot precedes in its segment; a snapshot is checked as such, too."""
         state = self._state
         is_snapshot = row.record_type is RecordType.SHARE_SNAPSHOT

@@ -52,19 +52,19 @@ def verify(rows: Iterable[StateRow], broker: BrokerConfig) -> Verification:
         if is_of_share_partition(row):
             for key in segment_keys(row):
                 segments[key].append(row)
-    strays: list[StateRow] = []
+    orphan_rows: list[StateRow] = []
     for key, of_segment in segments.items():
         checked = check_segment(key, of_segment, context)
         verification.segment_count += 1
         verification.transition_count += checked.transition_count
         findings += checked.findings
-        if checked.stray is not None:
-            strays.append(checked.stray)
+        if checked.orphan_row is not None:
+            orphan_rows.append(checked.orphan_row)
     # 4. Chains.
     chained = [row for row in ordered if row.record_type in CHAIN_TYPES and is_of_share_partition(row)]
     chained.sort(key=partition_key)
-    findings += check_chains(chained, strays, context)
-    findings += check_unknown(strays, frozenset(map(partition_key, chained)), context)
+    findings += check_chains(chained, orphan_rows, context)
+    findings += check_unknown(orphan_rows, frozenset(map(partition_key, chained)), context)
     verification.add(sorted(findings, key=finding_order))
     verification.degraded = groups.degraded
     return verification

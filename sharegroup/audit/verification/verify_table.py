@@ -142,17 +142,17 @@ class _TableVerification:
         findings = groups.findings
         verification.degraded = groups.degraded
         # 3. Segments.
-        strays: list[StateRow] = []
+        orphan_rows: list[StateRow] = []
         for bucket in range(self._bucket_count):
             for checked in self._checked_segments(bucket, context):
                 verification.segment_count += 1
                 verification.transition_count += checked.transition_count
                 findings += checked.findings
-                strays += [checked.stray] if checked.stray is not None else []
+                orphan_rows += [checked.orphan_row] if checked.orphan_row is not None else []
             self._progress(0.4 + 0.55 * (bucket + 1) / self._bucket_count)
         rows.segments.close()
         # 4. Chains.
-        findings += self._chain_findings(strays, context)
+        findings += self._chain_findings(orphan_rows, context)
         verification.add(sorted(findings, key=finding_order))
         self._progress(1.0)
         return verification
@@ -207,9 +207,11 @@ class _TableVerification:
         if of_bucket is not None:
             yield from check_segments(of_bucket, context)
 
-    def _chain_findings(self, strays: list[StateRow], context: TableContext) -> Iterator[Finding]:
+    def _chain_findings(self, orphan_rows: list[StateRow], context: TableContext) -> Iterator[Finding]:
         known: set[tuple[str, str, int]] = set()
-        with_strays = {(stray.group_id, stray.topic_id, stray.partition) for stray in strays}
+        with_orphan_rows = {
+            (orphan_row.group_id, orphan_row.topic_id, orphan_row.partition) for orphan_row in orphan_rows
+        }
         for bucket in range(self._bucket_count):
             of_bucket = self._rows.chains.take(bucket)
             if of_bucket is None:
@@ -217,9 +219,9 @@ class _TableVerification:
             ordered = StoredRows(of_bucket).table
             # The sort is stable: the rows of a share-partition stay in fold order.
             ordered = ordered.take(pc.sort_indices(ordered, sort_keys=[(name, "ascending") for name in CHAIN_KEY]))
-            known |= with_strays & set(zip(*(ordered[name].to_pylist() for name in CHAIN_KEY), strict=True))
-            yield from check_chains(decoded(ordered), strays, context)
-        yield from check_unknown(strays, frozenset(known), context)
+            known |= with_orphan_rows & set(zip(*(ordered[name].to_pylist() for name in CHAIN_KEY), strict=True))
+            yield from check_chains(decoded(ordered), orphan_rows, context)
+        yield from check_unknown(orphan_rows, frozenset(known), context)
 
 
 def _rows_of(group_id: str) -> pc.Expression:

@@ -50,9 +50,9 @@ from sharegroup.protocol.internal_messages import ProcessorStarted
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import IMPORTED_FROM
 from sharegroup.protocol.rows import StateRow
+from sharegroup.state.delta_log_repair import repair_tip
 from sharegroup.state.delta_table import translated
 from sharegroup.state.fold import FoldedState
-from sharegroup.state.log_repair import repair_tip
 from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
