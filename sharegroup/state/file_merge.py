@@ -9,8 +9,8 @@ also syncs nothing, and opens the table each time.
 
 The Delta library does not detect that another process has merged the same files meanwhile (delta-rs 1.6): both commits
 succeed, and each row is there twice. So all rewrites are commits of this package, which give up where another one has
-removed one of their files. Rewriters also hold the lock of the table where there is one (`reorganizing`),
-so that nothing is merged in vain, and no vacuum takes the files of a long rewrite. Appends need no lock.
+removed one of their files. Rewriters also hold the lock of the table where there is one (`reorganizing`), so that
+nothing is merged in vain, and no vacuum takes the files of a long rewrite. Appends need no lock.
 """
 
 from __future__ import annotations

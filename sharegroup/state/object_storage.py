@@ -3,9 +3,9 @@
 The fence rests on conditional put: of two requests that create one key, the second is refused. A store that ignores the
 condition would let two processors commit one version, without an error: `check` finds it at the start.
 
-A refusal is not always a rival's: the client repeats a put whose response was lost, and meets its own object. So after a
-refusal the object is read and compared; each commit has an id of its own. A response that never comes leaves the outcome
-unknown; the put is tried again with the same content and the same name, so that it takes effect at most once.
+A refusal is not always a rival's: the client repeats a put whose response was lost, and meets its own object. So after
+a refusal the object is read and compared; each commit has an id of its own. A response that never comes leaves the
+outcome unknown; the put is tried again with the same content and the same name, so that it takes effect at most once.
 """
 
 from __future__ import annotations

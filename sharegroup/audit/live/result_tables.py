@@ -126,5 +126,5 @@ def _translated(path: str) -> Iterator[None]:
         reason = str(error).splitlines()[0].rstrip(".")
         raise EnvironmentNotReadyError(
             f"Table {path} of the live auditor cannot be read or written: {reason}.",
-            "Give this user the right to write the folder, and free space on its disk; or start again with an empty one.",
+            "Give this user the right to write the folder, and free space on its disk, or start with an empty one.",
         ) from error
