@@ -200,7 +200,7 @@ class Ledger:
             cuts = [_NEVER]
         is_draining = self.drains.is_draining(answer.request.group_id, cuts[0], cuts[-1])
         for cut in cuts[:-1]:
-            yield cut, -1, partial(self._acquired_if_possible, answer, is_draining)
+            yield cut, -1, partial(self._acquired_if_possible, answer, cut, is_draining)
         yield cuts[-1], -1, partial(self._acquired_by, answer, is_draining)
 
     def _check_epoch(self, answer: _Answer, leader_epoch: int) -> None:
@@ -270,12 +270,13 @@ class Ledger:
                 f"{delivery} at {answer.copy.stamp_ms}"
             )
 
-    def _acquired_if_possible(self, answer: _Answer, is_draining: bool) -> None:
+    def _acquired_if_possible(self, answer: _Answer, cut_end: int, is_draining: bool) -> None:
         """Take an acquisition in one of several cuts of a millisecond, if its records are free there."""
         start_ms = answer.body["lock_deadline_ms"] - answer.body["acquisition_lock_timeout_ms"]
         for share_key, offset, count in _acquired(answer):
             delivery = self._records[(*share_key, offset)]
-            if delivery.is_finished or self._is_locked(delivery, start_ms) or count != delivery.count + 1:
+            is_locked = self._is_locked(delivery, start_ms, cut_end)
+            if delivery.is_finished or is_locked or count != delivery.count + 1:
                 return
         self._acquired_by(answer, is_draining)
 
@@ -304,11 +305,11 @@ class Ledger:
             delivery.end_ms = delivery.latest_end_ms = deadline_ms
             delivery.may_be_finished = False
 
-    def _is_locked(self, delivery: Delivery, at_ms: int) -> bool:
-        """Return True if nobody else may have a record yet."""
+    def _is_locked(self, delivery: Delivery, at_ms: int, cut_end: int = _NEVER) -> bool:
+        """Return True if nobody else may have a record yet, at the end of a cut of the request log."""
         if not delivery.holder or at_ms >= delivery.end_ms:
             return False
-        if self.requests.may_have_closed(delivery.holder, delivery.start_ms, at_ms):
+        if self.requests.may_have_closed(delivery.holder, delivery.start_ms, at_ms, cut_end):
             return False
         silence_ms = self._member_silence_ms
         return not (silence_ms and self.requests.was_silent(delivery.holder, silence_ms, delivery.start_ms, at_ms))

@@ -120,12 +120,15 @@ class Requests:
         is_final = body.share_session_epoch == FINAL_EPOCH
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)
 
-    def may_have_closed(self, member_id: str, start_ms: int, end_ms: int) -> bool:
-        """Return True if a member's share session may have been closed between two times.
+    def may_have_closed(self, member_id: str, start_ms: int, end_ms: int, end_offset: int) -> bool:
+        """Return True if a member's share session may have been closed between two times, by a message before an offset.
 
         A late repeat may have opened the session again, and one of a close then closes it for a second time.
         """
-        return any(copy.latest_ms >= start_ms and copy.stamp_ms <= end_ms for copy in self._closes[member_id])
+        return any(
+            copy.latest_ms >= start_ms and copy.stamp_ms <= end_ms and copy.offset < end_offset
+            for copy in self._closes[member_id]
+        )
 
     def was_silent(self, member_id: str, silence_ms: int, start_ms: int, end_ms: int) -> bool:
         """Return True if a member had sent nothing for so long at some time between two times."""
