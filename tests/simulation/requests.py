@@ -121,7 +121,7 @@ class Requests:
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)
 
     def may_have_closed(self, member_id: str, start_ms: int, end_ms: int, end_offset: int) -> bool:
-        """Return True if a member's share session may have been closed between two times, by a message before an offset.
+        """Return True if a share session may have been closed between two times, by a message before an offset.
 
         A late repeat may have opened the session again, and one of a close then closes it for a second time.
         """
