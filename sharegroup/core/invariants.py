@@ -48,7 +48,6 @@ class Circumstances:
     """The limits and the time at which a record was made.
 
     Attributes:
-        limits: the group's configuration.
         now_ms: the time at which it was made; epoch ms.
         highest_delivery_count_limit: the highest delivery count limit that applied to any record in flight;
             deliveries made under a higher limit stay counted. None = the one of `limits`.

@@ -72,9 +72,7 @@ class Outcome:
     """Result of a cause in a state.
 
     Attributes:
-        to_state: the new state.
         at_limit: the new state when the delivery count has reached its limit; None = `to_state` then too.
-        delivery_count_change: added to the delivery count.
         resets_delivery_count: True if the delivery count becomes 0.
         dead_letters: an archived record passes through ARCHIVING when the group has a dead-letter queue (KIP-1191).
         other_states: states that a record may reach instead, with any higher count: another system has decided.

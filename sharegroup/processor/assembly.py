@@ -48,10 +48,8 @@ class Assembly:
     """The parts of a processor that has taken over; the host of its loop.
 
     Args:
-        settings: configuration of the processor, of the broker and of groups.
         log: request log, response log and all records; its operations wait while Kafka is away.
         side_log: the same for the threads beside the loop; its operations fail after seconds.
-        takeover: result of the takeover, from which the processor begins.
         fail: called with a part's failure.
         reached: called at each point that a commit passes.
     """
@@ -113,12 +111,7 @@ class Assembly:
         self._topic_check.start()
 
     def feed_metrics(self, server: MetricsServer, load_ms: float) -> None:
-        """Update metrics with each commit from now on.
-
-        Args:
-            server: server of the metrics.
-            load_ms: duration of the takeover.
-        """
+        """Update metrics with each commit from now on."""
         # The groups change the takeover's own state; metrics need a separate one.
         self._metrics = MetricsFeed(
             server.registry,

@@ -97,10 +97,7 @@ class PartitionClocks:
         """Return the time at which a message is applied: that of its partition, which may be ahead of the stamps.
 
         Args:
-            partition: request partition.
             append_ms: the message's append time, made non-decreasing.
-            stamp_ms: its stamp.
-            cut_ms: time of its cut.
         """
         lead_ms = self._leads_ms.get(partition, 0)
         if lead_ms > cut_ms - stamp_ms:

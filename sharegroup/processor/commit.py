@@ -50,12 +50,8 @@ class GroupOutput(NamedTuple):
 
     Attributes:
         group_id: the group; "" for messages that belong to no group.
-        request_partition: partition of the request log.
-        message_count: messages applied.
         oldest_ms: append time of the first of them; epoch ms.
         cut_ms: time of the cut; epoch ms.
-        effects: all effects, in order.
-        rows: rows for the state table.
         responses: for the response log.
         messages: for the request log: group id and the request envelope in JSON.
         unaddressed_count: responses without a valid address; they are dropped.
@@ -78,7 +74,6 @@ class Position:
     """The position of a processor after applied cuts, as a marker records it.
 
     Attributes:
-        leader_epoch: epoch of the processor.
         end_offsets: request partition → offset after the last applied message.
         message_times_ms: request partition → time of the last applied message.
         group_epoch_floor: highest group epoch of any removed group.
@@ -110,7 +105,6 @@ class Commit:
     """Cuts that are committed and published together.
 
     Attributes:
-        position: the position after them.
         cuts: the cuts, in order of application.
         group_cuts: cuts of groups that had been rebuilt.
         outputs: the outputs of the groups, in order of application.

@@ -45,7 +45,6 @@ class TakenCut:
     """Messages of one request partition that are applied together.
 
     Attributes:
-        partition: request partition.
         records: the messages, in offset order.
         times_ms: their append times, made non-decreasing; epoch ms.
         end_offset: offset after the last of them.
@@ -64,8 +63,6 @@ class Rebuild:
     """A group whose actors failed, while it is restored from its rows.
 
     Attributes:
-        group_id: the group.
-        partition: its request partition.
         messages: messages that are not applied yet, in order, from the messages of the cut that failed on.
         bad: index of each message at which the group is quarantined → the actor that failed, and the reason.
         rows: the rows of the group in the state table, once they have been read.
@@ -109,7 +106,6 @@ class Groups:
         beginning: their state, and the term of their processor.
         broker: defaults and bounds of all groups.
         responses: builds the final responses.
-        clocks: times of the request partitions.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ def delete_old_messages(config: ProcessorConfig, now_ms: int, *, is_dry_run: boo
     Args:
         config: where the log and the state table are, and the audit retention.
         now_ms: present time; epoch ms.
-        is_dry_run: delete nothing.
 
     Returns:
         How many messages; 0 when there is no embedded log, since a broker keeps to the retention of its topics itself.
@@ -51,10 +50,6 @@ def delete_expired_records(config: ProcessorConfig, *, is_dry_run: bool = False)
 
     Appends do it now and then; this is for topics without appends.
 
-    Args:
-        config: where the log is.
-        is_dry_run: delete nothing.
-
     Returns:
         How many; 0 when there is no embedded log.
 
@@ -73,8 +68,6 @@ def delete_older_records(
     """Delete the records of a topic whose timestamps are before a time, and all that precede them.
 
     Args:
-        log: the log.
-        topic: the topic.
         before_ms: the oldest timestamp that is kept; epoch ms.
         below: partition → offset from which on all records are kept; of partitions without an offset here nothing is
             deleted. None sets no limit.

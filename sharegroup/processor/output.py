@@ -68,7 +68,6 @@ class ResponseRecords:
 
     Args:
         log: the log of the response topic.
-        config: its name and partition count.
     """
 
     def __init__(self, log: Log, config: ProcessorConfig) -> None:
@@ -127,9 +126,7 @@ def group_listing(message: LoggedRequest, states: Mapping[str, str], leader_epoc
     """Return the response to a ListGroups request.
 
     Args:
-        message: the request.
         states: group → its state, of all groups of the request's partition.
-        leader_epoch: epoch of the processor.
     """
     envelope = message.envelope
     if envelope.reply_partition < 0:
@@ -156,10 +153,7 @@ class LogPublisher:
     """Publishes for one processor; any thread may use it.
 
     Args:
-        log: request and response log.
-        config: names and partition counts of the topics.
         request_topic_id: the request topic that the processor follows.
-        leader_epoch: epoch of the processor.
     """
 
     def __init__(self, log: Log, config: ProcessorConfig, request_topic_id: str, leader_epoch: int) -> None:

@@ -43,7 +43,6 @@ class Processor:
     """Runs all share groups of one request log.
 
     Args:
-        settings: configuration of the processor, of the broker and of groups.
         accepts_older_state: True if the state table may be an older copy than the request log.
         reached: called at each point that a commit passes, on the thread of the commit.
         table: the state table of a standby, which has followed it; the processor opens its own without it.

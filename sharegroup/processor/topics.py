@@ -68,8 +68,6 @@ def check_request_topic(
     One lookup without the topic proves nothing, since brokers' metadata lags: the lookup is repeated for some seconds.
 
     Args:
-        log: the log.
-        config: name of the topic.
         topic_id: id of the topic that the processor reads.
         pause: waits for some seconds before the next lookup.
 

@@ -53,8 +53,6 @@ class LogCommit:
     """One commit of the log, as far as a processor or its upkeep needs it.
 
     Attributes:
-        version: version of the table after it.
-        added: data files that it adds.
         removed: paths of the data files that it removes from the table.
         transactions: application id → version, as of the commit's own transactions.
         changes_table: True if it changes the table's properties, columns or protocol.
@@ -197,7 +195,6 @@ def sync_commits(path: str, commits: Iterable[LogCommit]) -> None:
     """Wait until commits of others are on the disk, with the data files that they add.
 
     Args:
-        path: the table's folder.
         commits: the commits; an iterator that reads them is not even begun where each write is durable by itself.
 
     Raises:
@@ -221,13 +218,8 @@ def try_commit(
     """Commit new data files.
 
     Args:
-        path: the table's folder.
         version: the newest version that the caller knows; it knows the leader epochs of all rows up to it.
-        files: data files to add.
-        leader_epoch: leader epoch of the commit.
         transactions: application id → version.
-        is_prevented_by: see `_commit`.
-        syncs_others: see `_commit`.
 
     Returns:
         The version of the commit; None where it was not made, see `_commit`.
@@ -244,9 +236,7 @@ def try_commit_snapshot(path: str, version: int, file: NewFile, leader_epoch: in
     """Commit a table snapshot beside a processor that appends.
 
     Args:
-        path: the table's folder.
         version: a version in which the snapshot before this one is the last.
-        file: the snapshot's rows.
         leader_epoch: highest leader epoch of the table.
         time_ms: the snapshot's time; epoch ms.
 
@@ -277,10 +267,7 @@ def try_commit_merge(
     """Replace data files by others with the same rows, or with fewer, beside a processor that appends.
 
     Args:
-        path: the table's folder.
         version: a version in which the merged files are in the table.
-        merged: the files to remove.
-        files: the files to add.
         deletes_rows: True if the files do not have all rows of the merged ones.
 
     Returns:
@@ -318,10 +305,7 @@ def _commit(
     """Commit right after a version, or after the commits of others that follow it.
 
     Args:
-        path: the table's folder.
         version: the newest version that the caller knows.
-        actions: the commit's actions.
-        files: the data files that they add.
         is_prevented_by: True for a commit of another process beside which this one must not be made; None if no other
             may come first.
         syncs_others: True for a commit of a processor: the commits of others before it must be on the disk.

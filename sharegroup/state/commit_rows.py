@@ -35,7 +35,6 @@ class TablePosition(NamedTuple):
     """The newest version of the table.
 
     Attributes:
-        version: version of the Delta log.
         commit_id: id of the last commit of a processor; -1 before the first.
     """
 
@@ -60,9 +59,6 @@ class CommitRows:
 
     The open version of the table serves as long as it has the commits that are asked for: to open a newer one takes as
     long as to read a hundred commits. Every call raises StateTableError when there is no table or it cannot be read.
-
-    Args:
-        path: the table's folder.
     """
 
     def __init__(self, path: str) -> None:
@@ -172,7 +168,6 @@ class CommitRows:
 
         Args:
             may_have: tells by its statistics whether a file may have such rows.
-            condition: the condition.
             until: a version with this commit is new enough; None asks for the newest one.
         """
         for tries_left in reversed(range(_TRIES)):

@@ -17,9 +17,7 @@ class DataFile(NamedTuple):
     """A data file of the table.
 
     Attributes:
-        path: its path within the table.
         date: the value of the partition column.
-        size_bytes: its size.
         row_count: number of rows; None when its statistics do not have it.
         bounds: "min." and "max." with the name of a column → its bound; some may be missing.
     """

@@ -77,9 +77,7 @@ class NewFile:
     """A durable data file that no commit names yet.
 
     Attributes:
-        file: the file.
         modified_ms: time at which its write began; epoch ms.
-        content: its bytes.
     """
 
     file: DataFile
@@ -108,7 +106,6 @@ def write_data_files(path: str, rows: pa.Table) -> list[NewFile]:
     """Write the rows of one commit, one file a date.
 
     Args:
-        path: the table's folder or address.
         rows: rows with the columns of `STATE_TABLE_SCHEMA`.
 
     Raises:
@@ -145,10 +142,6 @@ def may_be_deleted(files: Sequence[NewFile]) -> bool:
 def deleted_files(path: str, files: Sequence[NewFile]) -> list[NewFile]:
     """Return those of the files that a vacuum has deleted; only old ones are looked up.
 
-    Args:
-        path: the table's folder or address.
-        files: data files that were written.
-
     Raises:
         OSError: the disk or the store failed.
     """
@@ -162,7 +155,6 @@ def restore_deleted(path: str, files: Sequence[NewFile]) -> None:
     """Write the files of a commit again that a vacuum deleted before the commit; it deletes no committed ones.
 
     Args:
-        path: the table's folder or address.
         files: the data files that the commit names.
 
     Raises:
@@ -178,7 +170,6 @@ def read_data_file(path: str, name: str) -> pa.Table:
     """Read a data file; its columns have the types of its writer.
 
     Args:
-        path: the table's folder or address.
         name: the file's path within the table.
 
     Raises:
@@ -215,7 +206,6 @@ class LargeDataFile:
     """A data file of one date that is written piece by piece; it becomes a file of the table only by `close`.
 
     Args:
-        path: the table's folder or address.
         date: the value of the partition column.
     """
 

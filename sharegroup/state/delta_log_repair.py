@@ -117,7 +117,6 @@ def _examined_commits(path: str, present: Sequence[int]) -> tuple[list[LogCommit
     were on the disk. Examining a commit takes a millisecond.
 
     Args:
-        path: the table's folder.
         present: the versions after the last whole checkpoint.
     """
     earlier = list(present)
@@ -159,8 +158,6 @@ def _examined(path: str, version: int, removed: Set[str]) -> tuple[LogCommit | N
     """Return a commit, or None and its damage.
 
     Args:
-        path: the table's folder.
-        version: the commit's version.
         removed: data files that whole later commits have replaced; they may be deleted.
     """
     try:

@@ -60,7 +60,6 @@ def reorganizing(path: str, patience_s: float = 0.0) -> AbstractContextManager[b
     rewritten files meanwhile.
 
     Args:
-        path: the table's folder.
         patience_s: how long to wait for the lock.
     """
     return storage_of(path).locked(_LOCK_FILE, patience_s)
@@ -73,9 +72,6 @@ class LiveFiles:
         version: the newest version that was read; -1 before the first.
         snapshot_rows: rows of the last table snapshot; 0 without one.
         following_rows: rows that processors have committed since, markers included.
-
-    Args:
-        path: the table's folder.
     """
 
     def __init__(self, path: str) -> None:
@@ -143,7 +139,6 @@ def merge_small_files(path: str, live: LiveFiles) -> int:
     """Merge the files of full tiers, date by date.
 
     Args:
-        path: the table's folder.
         live: its live files; they are followed up to the newest version.
 
     Returns:
@@ -169,7 +164,6 @@ def merge_up_to(path: str, target_bytes: int) -> int:
     """Merge all files below a size, date by date and commit by commit, without a lock.
 
     Args:
-        path: the table's folder or address.
         target_bytes: the size to merge files up to.
 
     Returns:

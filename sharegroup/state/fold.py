@@ -58,9 +58,6 @@ class FoldedPartition:
     """The state of a share-partition after its rows.
 
     Attributes:
-        topic_id: topic id.
-        topic: topic name.
-        partition: partition.
         share_partition: its state machine.
         epochs: the number of its last snapshot, and the ShareUpdate rows since then.
         request_offset: the last message that its last row reflects.
@@ -88,7 +85,6 @@ class FoldedGroup:
     """The state of a group after its rows.
 
     Attributes:
-        group_id: the share group.
         request_partition: the group's partition of the request log; -1 before its first row.
         request_offset: the last message that any row of the group reflects.
         leader_epoch: epoch of the processor that wrote the last row; -1 before the first.

@@ -23,7 +23,6 @@ def listed_files(table: DeltaTable, columns: Collection[str] = STATISTICS_COLUMN
     """Return the data files of a version of the table.
 
     Args:
-        table: the version.
         columns: those whose statistics choose files; all of them take a multiple of the time of a few.
     """
     files = data_files(table)
@@ -39,11 +38,6 @@ def read_listed_files(path: str, files: Iterable[DataFile], condition: pc.Expres
     """Read the rows of data files that fulfil a condition, in no order.
 
     Most files have a commit's few rows: delta-rs, which scans them as one table, takes three times as long.
-
-    Args:
-        path: the table's folder or address.
-        files: the files.
-        condition: the condition.
 
     Raises:
         OSError: a file cannot be read.

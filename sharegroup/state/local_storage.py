@@ -21,11 +21,7 @@ _POLL_INTERVAL_S = 0.05
 
 
 class LocalStorage:
-    """The files of a table in a folder; see `TableStorage`.
-
-    Args:
-        path: the table's folder.
-    """
+    """The files of a table in a folder; see `TableStorage`."""
 
     can_be_torn = True
     charges_requests = False

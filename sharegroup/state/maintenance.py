@@ -37,7 +37,6 @@ class FileCount:
     """Number and size of some files.
 
     Attributes:
-        files: number of files.
         size_bytes: their total size.
     """
 
@@ -50,7 +49,6 @@ class TableSize:
     """Disk usage of a state table.
 
     Attributes:
-        live: data files of the newest version.
         data: all data files, those of earlier versions included.
         log: files of the commit log.
     """
@@ -81,7 +79,6 @@ def take_snapshot(path: str, before_ms: int, *, is_dry_run: bool = False) -> int
     """Take a table snapshot if it is due.
 
     Args:
-        path: the table's folder.
         before_ms: it is due when the last one is older than this, and something was committed since; epoch ms.
         is_dry_run: only return the number of rows that would be written.
 
@@ -119,7 +116,6 @@ def compact(
     """Merge the small files of each date.
 
     Args:
-        path: the table's folder.
         target_bytes: the size to merge files up to.
         patience_s: how long to wait for another process that merges or prunes.
         is_dry_run: only return the number of files that would be merged.
@@ -149,7 +145,6 @@ def vacuum(path: str, *, is_dry_run: bool = False) -> FileCount:
     one.
 
     Args:
-        path: the table's folder.
         is_dry_run: only return the files that would be deleted.
 
     Returns:

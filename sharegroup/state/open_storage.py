@@ -13,9 +13,6 @@ from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, TableStorage
 def storage_of(path: str) -> TableStorage:
     """Return the storage of a table.
 
-    Args:
-        path: the table's folder or address.
-
     Raises:
         ConfigurationError: the library for object stores is not installed, or it refuses an option.
     """

@@ -66,7 +66,6 @@ def prune(path: str, before_ms: int, *, patience_s: float = PATIENCE_S, is_dry_r
     snapshot and all rows after it stay, and the fences of the processor that wrote it. A Pruned row is appended first.
 
     Args:
-        path: the table's folder.
         before_ms: end of the audit retention; younger rows stay. Epoch ms.
         patience_s: how long to wait for another process that rewrites files.
         is_dry_run: only return the rows that would be pruned.

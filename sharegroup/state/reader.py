@@ -95,7 +95,6 @@ class StateTableReader:
     UnsupportedFormatVersionError when another release wrote it in a format unknown here.
 
     Args:
-        path: the table's folder.
         stays_open: open the table once, and follow its log to the newest version with each call, which takes a
             fraction of the time. For callers that read a table several times while nobody replaces it.
     """
@@ -139,7 +138,6 @@ class StateTableReader:
         """Return rows in fold order, as columns: each iteration decodes them.
 
         Args:
-            row_filter: conditions of the rows.
             without: data files that are not read, since they are lost; see `lost_files`.
         """
         pieces = list(self._pieces(row_filter, without, ORDER_COLUMNS))
@@ -361,8 +359,6 @@ def _scanned(table: DeltaTable, row_filter: RowFilter, added: Collection[str]) -
     """Yield the rows that fulfil the conditions in pieces, in any order.
 
     Args:
-        table: the version to read.
-        row_filter: the conditions.
         added: columns that are read in any case.
     """
     schema = _read_schema(row_filter, added)

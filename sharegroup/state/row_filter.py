@@ -46,7 +46,6 @@ class RowFilter:
     """Conditions that a row has to fulfil; None is no condition.
 
     Attributes:
-        record_types: types of rows.
         group_id: the group; "" for rows of no group.
         topic: rows of share-partitions of other topics are left out; rows of no share-partition stay.
         partition: rows of share-partitions of other partitions are left out; rows of no share-partition stay.

@@ -55,9 +55,6 @@ class SpilledRows:
     a group is divided again when one of its buckets is taken. Take the buckets in their order.
 
     Args:
-        folder: the folder for the file.
-        name: its name.
-        bucket_count: number of buckets.
         bucket_of: divides the rows.
         most_buffered_bytes: bytes of rows that stay in memory; None is 96 MiB.
     """
@@ -292,7 +289,6 @@ def by_key(keys: Iterable[str], bucket_count: int) -> BucketOf:
 
     Args:
         keys: columns of the key: text or whole numbers.
-        bucket_count: number of buckets.
     """
     names = tuple(keys)
 
@@ -311,7 +307,6 @@ def by_number(name: str, bucket_count: int, span: int = 1) -> BucketOf:
 
     Args:
         name: the column of the number.
-        bucket_count: number of buckets.
         span: so many numbers in succession count as one.
     """
     return lambda rows: _remainder(pc.divide(pc.abs(_in_one_piece(rows[name])), span), bucket_count)

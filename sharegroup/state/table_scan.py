@@ -30,7 +30,6 @@ class DamagedFile(NamedTuple):
     """A data file that is not as it was written.
 
     Attributes:
-        path: its path within the table.
         reason: how it differs.
     """
 
@@ -40,9 +39,6 @@ class DamagedFile(NamedTuple):
 
 class TableScan:
     """The newest version of the table when it is opened.
-
-    Args:
-        path: the table's folder.
 
     Raises:
         StateTableError: there is no table, or it cannot be read.
@@ -95,12 +91,7 @@ class _DamagedError(Exception):
 
 
 def damage_of(path: str, file: DataFile) -> str:
-    """Return how a file differs from what the Delta log says; empty when it does not.
-
-    Args:
-        path: the table's folder.
-        file: the file.
-    """
+    """Return how a file differs from what the Delta log says; empty when it does not."""
     try:
         for _ in _checked(path, file, FILE_SCHEMA.names):
             pass
@@ -170,9 +161,6 @@ def commits_of(scan: TableScan) -> Iterator[pa.Table]:
 
     Rows that belong to no commit of a processor are left out, except table snapshots, which have the id of the last
     commit in them. Files of one time lie side by side, so only a few of them are in memory together.
-
-    Args:
-        scan: the table.
     """
     following = [file.lowest_commit_id for file in scan.files[1:]]
     waiting: list[pa.Table] = []

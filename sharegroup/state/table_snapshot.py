@@ -72,7 +72,6 @@ def write_table_snapshot(
     """Write the data file of a snapshot of everything up to a commit.
 
     Args:
-        path: the table's folder.
         recovery: all rows that decide the state.
         marker: marker of the last commit in it.
         time_ms: the snapshot's time; epoch ms.
@@ -216,7 +215,6 @@ def _has_entries(rows: pa.Table, name: str) -> pa.Array:
     Only payloads of changes are parsed, so the cost grows with the rows since the last table snapshot.
 
     Args:
-        rows: rows of any type.
         name: one of `_LISTS`.
 
     Raises:

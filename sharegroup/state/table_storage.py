@@ -34,7 +34,6 @@ class StoredFile(NamedTuple):
 
     Attributes:
         name: its path within the table.
-        size_bytes: its size.
         modified_ms: time of its last write by the clock of its storage; epoch ms.
     """
 

@@ -101,10 +101,8 @@ class UpkeepReport:
     """The result of a round of upkeep, or its error.
 
     Attributes:
-        merged_files: files that were merged.
         snapshot_rows: rows of the table snapshot; 0 when none was due.
         deleted_files: data files that no version needs any more.
-        duration_ms: duration of the round.
         error: reason of its failure; "" when it succeeded.
     """
 
@@ -119,7 +117,6 @@ class Upkeep:
     """Runs the upkeep of a table that is due.
 
     Args:
-        path: the table's folder.
         snapshot_interval_ms: age at which a snapshot is due if anything was committed since.
         commits_per_round: commits after which a round is due.
         monotonic_s: a clock for durations, in seconds.
@@ -232,7 +229,6 @@ class UpkeepProcess:
     """Starts the upkeep process, restarts it when it ends, and passes its reports on. It never fails itself.
 
     Args:
-        path: the table's folder.
         snapshot_interval_ms: age at which a table snapshot is due if anything was committed since.
         commits_per_round: commits after which a round is due.
         on_report: called with each report, from a separate thread.

@@ -88,7 +88,6 @@ class StateTableWriter:
         """Take over the table: commit a Fence row with the next leader epoch. Create a missing table.
 
         Args:
-            path: the table's folder.
             identity: additional fields of the Fence row, besides the processor's process id and host; JSON values.
             table: the table, if the caller has it open.
             after_epoch: take over only from the processor with this leader epoch; None takes over from any. Of several

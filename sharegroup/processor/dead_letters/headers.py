@@ -23,10 +23,6 @@ class DeadLetterHeaders(NamedTuple):
     """The record that a group gave up.
 
     Attributes:
-        topic: its topic.
-        partition: its partition.
-        offset: its offset.
-        group_id: the group.
         delivery_count: deliveries before it was given up.
         message: reason why it was given up.
     """

@@ -32,9 +32,6 @@ def dead_letter_records(
     For a source record that no longer exists, key and value are empty; the headers are still written.
 
     Args:
-        log: the log of the source records.
-        group_id: the group that archived the records.
-        dead_letters: the range of source records.
         first_offset: first offset without a dead-letter record.
         copies_records: True to copy key and value of the source records.
 
@@ -79,7 +76,6 @@ def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may
     """Return the topic of a group's dead-letter records; create it when it is missing and creation is allowed.
 
     Args:
-        log: the log.
         name: `errors.deadletterqueue.topic.name` of the group.
         internal_topics: topics that cannot be a dead-letter queue.
         may_create: `errors.deadletterqueue.auto.create.topics.enable` of the broker.

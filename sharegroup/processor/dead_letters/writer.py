@@ -48,10 +48,8 @@ class DeadLetterMetrics:
     """Counts, and the present failures.
 
     Attributes:
-        written_records: dead-letter records that were appended.
         records_without_copy: the appended records that were too large for their topic with the copy of their source.
         appends: appends to a dead-letter topic, each with records of one or more groups.
-        failed_appends: appends that failed.
         waiting_records: source records whose dead-letter records are not written yet.
         failures: group id → reason why its dead-letter records cannot be written, after five failed appends.
     """
@@ -113,9 +111,7 @@ class DeadLetterWriter:
 
     Args:
         log: the record log, which also has the dead-letter topics.
-        send: appends messages to the request log.
         on_failure: called with the error that ended the thread.
-        leader_epoch: epoch of the processor, for the messages.
         internal_topics: topics that cannot be a dead-letter queue.
         may_create_topics: True to create missing dead-letter topics.
         clock_s: a clock in seconds that never goes back.
@@ -158,7 +154,6 @@ class DeadLetterWriter:
 
         Args:
             folded: all groups; only read, and only in this call.
-            broker: defaults of all groups.
         """
         for group in folded.groups.values():
             if ActorRole.LEADER in group.failures:

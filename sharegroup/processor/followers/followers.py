@@ -28,11 +28,7 @@ MAX_QUEUED_COMMITS = 10_000
 
 
 class Followers:
-    """Hands each published commit to all followers, in order.
-
-    Args:
-        figures: counts the followers that failed.
-    """
+    """Hands each published commit to all followers, in order."""
 
     def __init__(self, figures: LoopFigures) -> None:
         self._figures = figures

@@ -61,13 +61,9 @@ class MetricsFeed:
     """Keeps the metrics of one processor up to date while it runs.
 
     Args:
-        registry: registry of the metrics.
         settings: configuration, with the address of the log.
         folded: all groups at the start; this object changes them from now on, so nothing else may use them.
         published_ends: returns request partition → offset after the last message whose effects are published.
-        leader_epoch: epoch of the processor.
-        load_ms: duration of the takeover.
-        figures: the loop's own figures.
         dead_letters: returns the dead-letter writer's own counts.
     """
 
@@ -151,7 +147,6 @@ def server_after_takeover(config: ProcessorConfig, stop: threading.Event) -> Met
     """Return the server as soon as the fenced processor has released the port.
 
     Args:
-        config: host and port.
         stop: ends the wait.
 
     Raises:

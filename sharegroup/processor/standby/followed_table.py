@@ -22,7 +22,6 @@ class FollowedTable(DeltaStateTable):
     """The state table in Delta, with the state of its groups.
 
     Args:
-        path: the table's folder.
         fold_count: states that are kept: `PresentState.fold_again` needs a second one at once if it is called.
     """
 

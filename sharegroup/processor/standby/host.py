@@ -63,10 +63,8 @@ def serve_in_turn(
     """Stand by until there is no active processor, be it, and stand by again when another one has taken over.
 
     Args:
-        settings: configuration of the processor, of the broker and of groups.
         new_processor: makes a processor that has the state table, which was followed.
         serve: starts a processor, works until `stop`, and stops it; it raises the processor's failure.
-        stop: ends the work.
 
     Raises:
         ShareGroupError: the cause of a failure but being fenced, which makes it a standby again.

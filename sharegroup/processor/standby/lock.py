@@ -50,11 +50,7 @@ def hold_lock(config: ProcessorConfig, leader_epoch: int) -> MemberLock | None:
 
 
 class ProcessorLocks:
-    """The lock files of the processors of one request log, for a standby.
-
-    Args:
-        config: the processors' configuration.
-    """
+    """The lock files of the processors of one request log, for a standby."""
 
     def __init__(self, config: ProcessorConfig) -> None:
         self._topic = config.request_topic_name

@@ -35,11 +35,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 class KnownStandbys:
-    """The standbys that a processor has responded to.
-
-    Args:
-        leader_epoch: epoch of the processor.
-    """
+    """The standbys that a processor has responded to."""
 
     def __init__(self, leader_epoch: int) -> None:
         self._leader_epoch = leader_epoch
@@ -68,8 +64,6 @@ def probe_response(probe: LoggedRequest, leader_epoch: int, state: ProcessorStat
     """Return the response to a probe; its refusal if it has another version, its count if it has no address.
 
     Args:
-        probe: the probe.
-        leader_epoch: epoch of the processor.
         state: what the processor does.
     """
     envelope = probe.envelope
@@ -97,12 +91,7 @@ def append_responses(log: Log, config: ProcessorConfig, responses: Iterable[Resp
 
 
 class FoldingResponses:
-    """Responds to probes from the fence of a takeover until its loop does, in a thread of its own.
-
-    Args:
-        log: request and response log.
-        config: names and partition counts of their topics.
-    """
+    """Responds to probes from the fence of a takeover until its loop does, in a thread of its own."""
 
     def __init__(self, log: Log, config: ProcessorConfig) -> None:
         self._log = log

@@ -44,7 +44,6 @@ class Standby:
 
     Attributes:
         leader_epoch: highest leader epoch that it knows; 0 before any.
-        patience_s: the present patience.
     """
 
     def __init__(self) -> None:
@@ -64,11 +63,7 @@ class Standby:
         self._stepped_s: float | None = None
 
     def step(self, now_s: float) -> None:
-        """Note that the standby runs; it is called between any two polls of the log.
-
-        Args:
-            now_s: the time.
-        """
+        """Note that the standby runs; it is called between any two polls of the log."""
         if self._stepped_s is not None and now_s - self._stepped_s > _STANDSTILL_S:
             self._unanswered_s.clear()
         self._stepped_s = now_s
@@ -100,14 +95,7 @@ class Standby:
             self._unanswered_s.setdefault(number, now_s)
 
     def probe_answered(self, number: int, leader_epoch: int, state: ProcessorState, now_s: float) -> None:
-        """Accept the response to a probe; those of earlier processors are ignored.
-
-        Args:
-            number: the probe.
-            leader_epoch: epoch of the processor that responds.
-            state: what it does.
-            now_s: the time.
-        """
+        """Accept the response to a probe; those of earlier processors are ignored."""
         if leader_epoch < self.leader_epoch:
             return
         self.processor_started(leader_epoch)
@@ -167,7 +155,6 @@ class Standby:
 
         Args:
             leader_epoch: the winner's epoch, as far as it is known.
-            now_s: the time.
         """
         self.processor_started(leader_epoch)
         self._double_patience(now_s)
@@ -177,7 +164,6 @@ class Standby:
 
         Args:
             leader_epoch: epoch of the own fence, or of the processor before when there is none.
-            now_s: the time.
         """
         self.processor_started(leader_epoch)
         self._is_over = True

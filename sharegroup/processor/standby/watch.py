@@ -65,9 +65,6 @@ class StandbyWatch:
 
     Args:
         standby: the decision; it outlives this watch.
-        log: request and response log.
-        config: names and partition counts of their topics.
-        table: the state table.
         ended: processors whose process has ended.
         monotonic_s: a clock for durations, in seconds.
         standby_id: id to which responses to probes go; a new one by default.

@@ -22,11 +22,7 @@ ALL_GROUPS = ".*"
 
 
 class ServedGroups:
-    """The border of a domain.
-
-    Args:
-        pattern: regular expression that the whole id of a served group matches.
-    """
+    """The border of a domain."""
 
     def __init__(self, pattern: str = ALL_GROUPS) -> None:
         self.pattern = pattern
@@ -54,11 +50,8 @@ class Beginning:
 
     Attributes:
         folded: all groups of the state table; the live groups change them from now on.
-        leader_epoch: epoch of the processor.
-        request_partition_count: partitions of the request log.
         group_epoch_floor: highest group epoch of any removed group.
         poison: request partition and offset of a message that ended processors: its group is quarantined at it.
-        state_id: id of the state table.
         announced_offsets: request partition → offset of this processor's announcement.
         served: the groups that are served; the others of the state table are left out.
     """

@@ -109,10 +109,6 @@ def checked_state(
     contain all of it.
 
     Args:
-        log: request and response log.
-        config: names of their topics.
-        table: the state table.
-        fence: its last fence.
         accepts_older_state: True to make a new state of an older copy.
 
     Raises:

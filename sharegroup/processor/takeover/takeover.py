@@ -69,17 +69,12 @@ class Takeover:
     """The state from which a processor starts.
 
     Attributes:
-        writer: the fenced state table.
-        publisher: this processor's publisher.
         folded: the groups of the state table that are served; they change with the processor.
         fold_again: returns all groups of the state table at the takeover, of which nothing changes with the processor.
-        position: start position of the loop.
         commit_id: id of the last commit; -1 when there is none.
         marker: payload of the last marker; None when there is none.
-        served: the groups that the processor serves.
         clock_ms: request partition → time at which its clock begins; epoch ms.
         leads_ms: request partition → lead of that time over the stamp of this processor's announcement.
-        state_id: id of the state.
         announced_offsets: request partition → offset of this processor's announcement.
         announced_since_marker: processors that came to apply messages since the last marker, before this one. One that
             ended earlier, for example while it folded the state, has no message that could have ended it.
@@ -137,11 +132,7 @@ class Takeover:
 
 
 class DeltaStateTable(StateTableReader):
-    """The state table in Delta. It is opened once: each call follows its log to the newest version.
-
-    Args:
-        path: the table's folder.
-    """
+    """The state table in Delta. It is opened once: each call follows its log to the newest version."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, stays_open=True)
@@ -151,7 +142,6 @@ class DeltaStateTable(StateTableReader):
         """Return the table after repairing commits that a power failure damaged: a torn commit prevents any read.
 
         Args:
-            path: the table's folder.
             *arguments: further arguments of a class that is derived.
 
         Raises:
@@ -183,8 +173,6 @@ def take_over(
 
     Args:
         log: record, request and response log.
-        table: the state table.
-        config: names and partition counts of the topics.
         accepts_older_state: True if the state table may be an older copy than the request log.
         broker: defaults and bounds of groups, for the fence.
         after_epoch: take over only from the processor with this leader epoch; None takes over from any.

@@ -48,9 +48,6 @@ class GrowthWatch:
     """Responds to log watches; any thread may use it.
 
     Args:
-        log: the record log.
-        send: appends messages to the request log.
-        leader_epoch: epoch of the processor.
         topics: the topics of the log.
     """
 

@@ -37,9 +37,7 @@ class LogWatch:
     """Keeps the groups' watches and responds to them.
 
     Args:
-        log: the record log.
         send: appends messages to the request log; called by two threads.
-        leader_epoch: epoch of the processor, for the messages.
         on_failure: called with the error that ended a thread.
     """
 
@@ -83,9 +81,6 @@ class MemberWatch:
     """Waits for ended members in a separate thread, and reports also those that ended while no processor ran.
 
     Args:
-        locks: the members' locks.
-        send: appends messages to the request log.
-        leader_epoch: epoch of the processor, for the messages.
         on_failure: called with the error that ended the thread.
     """
 

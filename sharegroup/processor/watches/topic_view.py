@@ -112,8 +112,6 @@ class TopicView:
         """Record a failed read, which leaves the topic unchanged; the next read waits, longer each time.
 
         Args:
-            reason: reason of the failure.
-            now_s: present time.
             silent: the partitions that did not respond; None when the whole topic cannot be read.
 
         Returns:

@@ -38,9 +38,6 @@ class TopicWatch:
     """Keeps a view of each watched topic; any thread may use it.
 
     Args:
-        log: the record log.
-        send: appends messages to the request log.
-        leader_epoch: epoch of the processor.
         changed: called with a topic whose identity or available partitions changed.
     """
 
