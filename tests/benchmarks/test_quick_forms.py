@@ -136,6 +136,7 @@ def test_upkeep_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert results["upkeep_cost.table.log_files"] > 0
 
 
+@pytest.mark.long("an S3 server")
 def test_store_commits(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(store_commits.main, "--delay-ms 5 --commits 3", capsys)
     assert results["store_commits.s3.requests"] == 4
