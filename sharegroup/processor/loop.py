@@ -40,7 +40,6 @@ from sharegroup.protocol.messages import constructed
 MAX_PENDING_MESSAGES = 20_000
 """Messages that may be applied and not committed; beyond it the loop waits for the commit under way."""
 
-_WATCHES = (WatchLog, WatchTopics)
 _STAMP_BEHIND_MS = 500
 """Lag of a stamp behind the time of its partition for which a Tick is sent; also the minimum interval of such Ticks."""
 
@@ -50,19 +49,15 @@ class LoopHost(Protocol):
 
     def reached(self, point: str) -> None:
         """Note a point that a commit has passed; also called by the thread of `run`."""
-        ...
 
     def update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
         """Take the watches of a commit once it is published."""
-        ...
 
     def published(self, commit: Commit) -> None:
         """Take a published commit."""
-        ...
 
     def read_rows(self, rebuild: Rebuild) -> None:
         """Read the rows of a group that is rebuilt, all earlier commits included; `Loop.rebuild_is_read` takes them."""
-        ...
 
 
 class Loop:
@@ -84,8 +79,7 @@ class Loop:
         self._follower = follower
         self._groups = groups
         self._clocks = groups.clocks
-        self._monotonic_s = groups.clocks.monotonic_s
-        self._pace = CommitPace(config.processor_commit_interval_ms, self._monotonic_s)
+        self._pace = CommitPace(config.processor_commit_interval_ms, groups.clocks.monotonic_s)
         self._writer = takeover.writer
         self._publisher = takeover.publisher
         self._timers = Timers(lambda group_id: partition_for(group_id, config.request_topic_partitions))
@@ -181,11 +175,7 @@ class Loop:
             raise self._failure
 
     def stop(self, timeout_s: float) -> bool:
-        """Commit and publish all applied cuts, and end the commit thread; `run` must have returned.
-
-        Returns:
-            False if a commit is still on its way after the time.
-        """
+        """Commit and publish all applied cuts once `run` has returned; return False if that takes longer."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -353,7 +343,7 @@ class Loop:
                 if self._is_stopping and not self._has_work():
                     return
                 if not self._has_work():
-                    self._changed.wait(self._unmarked.wait_s(self._monotonic_s()))
+                    self._changed.wait(self._unmarked.wait_s(self._clocks.monotonic_s()))
 
     def _may_begin(self) -> bool:
         """Return True if a commit need not wait for its interval, or there is none to make."""
@@ -362,11 +352,11 @@ class Loop:
     def _has_work(self) -> bool:
         if not self._pending.is_empty:
             return True
-        wait_s = self._unmarked.wait_s(self._monotonic_s())
+        wait_s = self._unmarked.wait_s(self._clocks.monotonic_s())
         return wait_s is not None and (self._is_stopping or wait_s == 0)
 
     def _commit(self, commit: Commit) -> None:
-        self._unmarked.add(commit, self._monotonic_s())
+        self._unmarked.add(commit, self._clocks.monotonic_s())
         if not (commit.needs_commit or self._is_marker_due(commit)):
             return
         started_s = time.perf_counter()
@@ -386,7 +376,7 @@ class Loop:
         self._host.reached(CommitPoint.COMMITTED)
 
     def _is_marker_due(self, commit: Commit) -> bool:
-        wait_s = self._unmarked.wait_s(self._monotonic_s())
+        wait_s = self._unmarked.wait_s(self._clocks.monotonic_s())
         return wait_s is not None and (wait_s == 0 or commit.is_marker_due or self._is_stopping)
 
     def _publish(self, commit: Commit) -> None:
@@ -396,7 +386,7 @@ class Loop:
             self._publisher.publish([*messages, *commit.ticks], responses, self._commit_id)
         self._host.reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
-        self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, _WATCHES))
+        self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, WatchLog | WatchTopics))
         self.figures.answers += len(responses)
         self.figures.unanswerable_responses += sum(output.unaddressed_count for output in commit.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())

@@ -72,7 +72,6 @@ class Takeover:
         folded: the groups of the state table that are served; they change with the processor.
         fold_again: returns all groups of the state table at the takeover, of which nothing changes with the processor.
         commit_id: id of the last commit; -1 when there is none.
-        marker: payload of the last marker; None when there is none.
         clock_ms: request partition → time at which its clock begins; epoch ms.
         leads_ms: request partition → lead of that time over the stamp of this processor's announcement.
         announced_offsets: request partition → offset of this processor's announcement.
@@ -139,10 +138,7 @@ class DeltaStateTable(StateTableReader):
 
     @classmethod
     def repaired(cls, path: str, *arguments: Any) -> Self:
-        """Return the table after repairing commits that a power failure damaged: a torn commit prevents any read.
-
-        Args:
-            *arguments: further arguments of a class that is derived.
+        """Return the table, with further arguments of a derived class, after repairing commits that are torn.
 
         Raises:
             StateTableError: the table cannot be repaired.
