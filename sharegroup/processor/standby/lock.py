@@ -6,7 +6,7 @@ releases it with the process, also after SIGKILL; a process that is only paused 
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,8 +14,12 @@ from pathlib import Path
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import LogUnavailableError
+from sharegroup.event_log import Event
 from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks
 from sharegroup.logs.port import EndedMember, MemberLock
+from sharegroup.processor.part import Part
+
+logger = logging.getLogger("sharegroup.processor")
 
 _FOLDER = "_processors"
 _WAIT_MS = 60_000
@@ -71,22 +75,24 @@ class ProcessorLocks:
         if locks is None:
             yield
             return
-        is_over = threading.Event()
 
         def wait() -> None:
-            while not is_over.is_set():
+            while not part.is_stopping.is_set():
                 locks.wait(_WAIT_MS)
                 wake()
 
-        thread = threading.Thread(target=wait, name="sharegroup-processor-locks", daemon=True)
-        thread.start()
+        part = Part("processor-locks", wait, _log_failure, locks.wake)
+        part.start()
         try:
             yield
         finally:
-            is_over.set()
-            locks.wake()
-            thread.join()
+            part.stop()
             locks.close()
+
+
+def _log_failure(failure: BaseException) -> None:
+    # The standby finds out by its probes.
+    logger.warning(Event("processor_locks_not_watched", reason=str(failure)))
 
 
 def _ended(locks: LocalMemberLocks, topic: str) -> list[tuple[int, EndedMember]]:
