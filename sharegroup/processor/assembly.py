@@ -40,6 +40,8 @@ GroupOverrides = Mapping[str, Mapping[str, str]]
 """Group id → key → value, from the section `groups` of the YAML file."""
 
 _ACTIVITY = "activity"
+_FOLLOWERS_STOP_S = 5.0
+"""Time for the last commits to be logged and counted; a follower may hang, on a full pipe for example."""
 _UPKEEP_AFTER_COMMITS = 50
 """Commits after which the upkeep process is started."""
 
@@ -134,7 +136,7 @@ class Assembly:
         self.dead_letters.stop()
         if self.loop.stop(timeout_s):
             self._notify_standbys()
-        self._followers.stop(timeout_s)
+        self._followers.stop(_FOLLOWERS_STOP_S)
         self._follower.close()
         if self._has_upkeep:
             self._upkeep.stop()
