@@ -45,7 +45,7 @@ def test_processors_and_members_end_with_a_run_that_is_killed(tmp_path: Path) ->
         assert run.poll() is None, (tmp_path / "output").read_text()
         return (tmp_path / "ids").exists()
 
-    eventually(has_started, "the run has started its processes", 120)
+    eventually(has_started, "the run has started its processes")
     sessions = {int(word) for word in (tmp_path / "ids").read_text().split()}
     assert len(sessions) == 4
     assert sessions <= leash.running_sessions()
