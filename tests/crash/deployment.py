@@ -93,7 +93,7 @@ class Deployment:
                 raise AssertionError(f"the processor ended before: {what}\n{self.processor.output[-4_000:]}")
             return seen
 
-        return eventually(checked, what, pause_s)
+        return eventually(checked, what, pause_s=pause_s)
 
     def close(self) -> None:
         """Kill the processor, and close the log."""

@@ -156,7 +156,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     alone = reader.read(ranges[1:2], 100)
     assert (alone.ranges, alone.rest, unreadable(alone)) == ([], (), unreadable(second))
     second_broker.start()
-    eventually(lambda: not leaderless(log, topic), "the partition has a leader again", 60)
+    eventually(lambda: not leaderless(log, topic), "the partition has a leader again")
     assert offsets(reader.read(ranges[1:2], 100)) == [(1, offset) for offset in range(10)]
 
 

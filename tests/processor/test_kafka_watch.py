@@ -139,9 +139,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
         eventually(lambda: any(0 in ends(seen) for seen in watching.topics("late")), "the other partition is sent")
         eventually(lambda: warnings(caplog, topic), "the partition is logged")
         second_broker.start()
-        eventually(
-            lambda: {1: 0} in map(ends, watching.topics("late")), "the partition is sent once it has a leader", 60
-        )
+        eventually(lambda: {1: 0} in map(ends, watching.topics("late")), "the partition is sent once it has a leader")
         produce(log, topic, 1)
-        eventually(lambda: {1: 1} in map(ends, watching.topics("group")), "its growth is sent", 60)
+        eventually(lambda: {1: 1} in map(ends, watching.topics("group")), "its growth is sent")
     assert len(warnings(caplog, topic)) < 6

@@ -37,7 +37,7 @@ DEADLINE_S: Final = 180.0 * SLOWNESS
 """When tests give up; generous, since only failures wait so long."""
 
 
-def eventually(probe: Callable[[], T | None], what: str, pause_s: float = 0.02) -> T:
+def eventually(probe: Callable[[], T | None], what: str, *, pause_s: float = 0.02) -> T:
     """Return the first true value of `probe`; fail with `what` and the last value when the time is over.
 
     Args:

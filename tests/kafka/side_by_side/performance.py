@@ -100,7 +100,7 @@ class _Performance:
                 for offset, name in names.items()
             )
 
-        eventually(is_stored, f"{self._stem}: {counts} is stored", 0.3)
+        eventually(is_stored, f"{self._stem}: {counts} is stored", pause_s=0.3)
         return outcome(self._deliveries, states, offsets)
 
     def _consume(self, step: Consume) -> None:
@@ -123,7 +123,7 @@ class _Performance:
                     member.commit()
             return not any(member.has_unanswered for member in members)
 
-        eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", 0.001)
+        eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", pause_s=0.001)
 
     def _unfinished(self, records: Iterable[str]) -> list[str]:
         finished = {delivery.record for delivery in self._deliveries if delivery.is_finished}
@@ -131,7 +131,7 @@ class _Performance:
 
     def _hold(self, step: Hold) -> None:
         member = self._member(step.member)
-        delivered = eventually(member.polled, f"{self._stem}: {step} is delivered", 0.001)
+        delivered = eventually(member.polled, f"{self._stem}: {step} is delivered", pause_s=0.001)
         self._note_held(step, delivered)
 
     def _kill(self, step: Hold) -> None:
@@ -165,7 +165,7 @@ class _Performance:
                 self._deliveries += member.polled()
             return not member.has_unanswered
 
-        eventually(is_answered, f"{self._stem}: {name} hears of its acknowledgements", 0.001)
+        eventually(is_answered, f"{self._stem}: {name} hears of its acknowledgements", pause_s=0.001)
 
     def _close(self, name: str) -> None:
         self._members[name].close()
@@ -223,7 +223,7 @@ class _Performance:
             member.commit()
             return bool(delivered)
 
-        eventually(has_begun, f"{self._stem}: the group begins", 0.001)
+        eventually(has_begun, f"{self._stem}: the group begins", pause_s=0.001)
 
     def _delete_records(self, first_left: str) -> None:
         for partition, names in self._offsets().items():
