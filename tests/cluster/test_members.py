@@ -72,7 +72,7 @@ channel["bootstrap.servers"] = log["kafka.bootstrap.servers"]
 config = {**channel, "group.id": flights_group, "topics": flights}
 with ThreadPoolExecutor(2) as pool:
     members = [
-        pool.submit(process, spark, {**config, "client.id": name}, flights_handler(sink), once_timeout_s=DEADLINE_S)
+        pool.submit(process, spark, {**config, "client.id": name}, flights_handler(sink), once_timeout_s=300)
         for name in ("spark-worker-1", "spark-worker-2")
     ]
     for member in members:
