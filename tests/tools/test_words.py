@@ -50,7 +50,7 @@ def refused(source: str, path: str = "sharegroup/core/module.py") -> list[str]:
         ("# It looks at the end offsets once a second.", '1: "looks at the end offsets"'),
         ('"""Return the answer to a fetch."""', '1: "the answer"'),
         ('"""Wait.\n\nThe client waits for its\nanswer.\n"""', '3: "its answer"'),
-        ('"""Findings of orphan_rows without a chain."""', '1: "orphan_rows"'),
+        ('"""Findings of strays without a chain."""', '1: "strays"'),
     ],
 )
 def test_refused_words_of_programs(source: str, finding: str) -> None:
