@@ -221,6 +221,7 @@ def grant_all(broker: KafkaBroker, stem: str) -> None:
         grant(broker, f"{name}-{stem}", AclOperation.ALL, is_prefix=True)
 
 
+@pytest.mark.long("a processor that is refused, and starts again")
 def test_a_processor_that_logs_in(
     spark: SparkSession,
     new_site: NewSite,

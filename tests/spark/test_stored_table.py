@@ -57,6 +57,7 @@ def test_an_object_that_is_lost_is_named_and_the_others_are_read(
     assert list(rows.rows(RowFilter())) == list(reader.stored(RowFilter(), reader.lost_files()))
 
 
+@pytest.mark.long("the jars of Hadoop's client for S3")
 @pytest.mark.usefixtures("spark")
 def test_options_become_those_of_hadoops_client() -> None:
     address = spark_address(TableLocation("s3://tables/a/state", s3_options("http://127.0.0.1:1")))
