@@ -242,7 +242,7 @@ class Group:
         self.append_tick()
 
     def _begin(self, folded: FoldedGroup) -> None:
-        """Make the actors anew, from the state that the rows fold to."""
+        """Make the actors again, from the state that the rows fold to."""
         self.coordinator = Coordinator(self.context, folded.metadata)
         self.leader = leader_of(self.context, folded)
         failure = next(iter(folded.failures.values()), "")

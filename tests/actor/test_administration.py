@@ -237,7 +237,7 @@ class TestDeletingOffsets:
         ]
         check_rows(group)
 
-    def test_the_next_member_begins_anew_with_a_higher_state_epoch(self) -> None:
+    def test_the_next_member_starts_again_with_a_higher_state_epoch(self) -> None:
         group = empty_group(20)
         before = state_epochs(group)[ORDERS_0]
         deleted(group, "orders")
@@ -309,7 +309,7 @@ class TestDeletingAGroup:
         assert group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()) == GroupIdNotFoundError.code
         check_rows(group)
 
-    def test_another_one_of_its_name_begins_anew(self) -> None:
+    def test_another_one_of_its_name_starts_again(self) -> None:
         group = empty_group(20)
         group.ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest())
         group.alter_config(share_auto_offset_reset="earliest")

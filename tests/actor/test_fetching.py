@@ -206,7 +206,7 @@ class TestWhatMayBeAcquired:
         group = group_with(LogPartition(end=100, stable=40))
         assert joined(group, "anna")[0].fetch().record_count == 100
 
-    def test_what_the_log_start_passes_is_gone_whoever_holds_it(self) -> None:
+    def test_what_the_log_start_passes_is_gone_whichever_member_holds_it(self) -> None:
         group = group_with(20)
         (anna,) = joined(group, "anna")
         assert anna.fetch(max_records=10).acquired == {ORDERS_0: [(0, 9, 1)]}

@@ -30,7 +30,7 @@ def metadata(group: Group) -> GroupState:
     return group.coordinator.group.state
 
 
-class TestANewGroup:
+class TestNewGroup:
     def test_a_member_has_no_partitions_until_they_are_initialised(self) -> None:
         group = group_with(10, 10)
         anna = Member(group, "anna")

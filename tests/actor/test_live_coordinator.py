@@ -1,4 +1,4 @@
-"""The work of a coordinator from cut to cut: it costs with the changes, and begins anew after a takeover."""
+"""The work of a coordinator from cut to cut: it costs with the changes, and starts again after a takeover."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TestEffects:
 
 
 class TestTakeover:
-    def test_topics_are_watched_anew_and_members_have_fresh_sessions(self) -> None:
+    def test_topics_are_watched_again_and_members_have_fresh_sessions(self) -> None:
         driver = with_orders()
         driver.now_ms += 10 * SESSION_TIMEOUT_MS
         driver.take_over()

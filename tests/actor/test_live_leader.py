@@ -92,7 +92,7 @@ class TestWatches:
         (watch,) = watches(cut(group))
         assert (watch.above_offset, watch.forgotten) == ({}, frozenset({WATCH_0}))
 
-    def test_another_isolation_level_sets_all_of_them_anew(self, group: Group, anna: Member) -> None:
+    def test_another_isolation_level_sets_all_of_them_again(self, group: Group, anna: Member) -> None:
         assert group.alter_config(share_isolation_level="read_committed") == 0
         assert group.watched_level is IsolationLevel.READ_COMMITTED
         assert group.log_watch == {WATCH_0: 0, WATCH_1: 0}

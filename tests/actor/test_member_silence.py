@@ -52,7 +52,7 @@ def test_a_member_that_says_nothing_loses_its_locks_after_the_time(group: Group)
     assert late.acknowledge_errors == {ORDERS_0: InvalidRecordStateError.code}
 
 
-def test_each_message_of_a_member_begins_its_time_anew(group: Group) -> None:
+def test_each_message_of_a_member_restarts_its_time(group: Group) -> None:
     anna, ben, cleo = joined(group, "anna", "ben", "cleo")
     for member in (anna, ben, cleo):
         member.fetch(max_records=2)
@@ -83,7 +83,7 @@ def test_silence_of_a_log_that_was_away_does_not_count(group: Group) -> None:
     assert holders(group) == set()
 
 
-def test_silence_begins_anew_with_a_takeover(group: Group) -> None:
+def test_silence_starts_again_with_a_takeover(group: Group) -> None:
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=10)
     advance(group, 4_000)

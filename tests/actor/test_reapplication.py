@@ -153,7 +153,7 @@ class TestAfterATakeover:
 
 class TestOlderProcessors:
     @pytest.mark.parametrize("api_key", [ApiKey.DLQ_WRITTEN, ApiKey.DLQ_STATUS_CHANGED])
-    def test_what_happened_outside_counts_whoever_reports_it(self, group: Group, api_key: ApiKey) -> None:
+    def test_what_happened_outside_counts_whichever_member_reports_it(self, group: Group, api_key: ApiKey) -> None:
         envelope = request(api_key, group.group_id, DeleteShareGroupState(state_epoch=0, topic_ids=[]), leader_epoch=0)
         assert not is_outdated(group.context, envelope)
 

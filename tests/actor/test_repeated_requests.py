@@ -86,7 +86,15 @@ class TestShareSession:
             ([3, FINAL_EPOCH, FINAL_EPOCH], [0, 0, UNKNOWN]),
             ([0, 3, 1], [0, OLD, 0]),
         ],
-        ids=["in order", "overtaken", "same epoch, other request", "late", "after the end", "end twice", "opened anew"],
+        ids=[
+            "in order",
+            "overtaken",
+            "same epoch, other request",
+            "late",
+            "after the end",
+            "end twice",
+            "opened again",
+        ],
     )
     @pytest.mark.parametrize("is_one_batch", [False, True])
     def test_requests_in_this_order(self, epochs: list[int], codes: list[int], is_one_batch: bool) -> None:

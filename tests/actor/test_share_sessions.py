@@ -170,7 +170,7 @@ class TestTimeout:
         assert group.leader.partitions[ORDERS_0].share_partition.runs.is_held_by("anna")
         assert anna.fetch().error_code == ShareSessionNotFoundError.code
 
-    def test_a_request_begins_it_anew(self, group: Group, anna: Member) -> None:
+    def test_a_request_restarts_it(self, group: Group, anna: Member) -> None:
         anna.fetch(max_records=0)
         for _ in range(3):
             group.advance(TIMEOUT_MS - 1)

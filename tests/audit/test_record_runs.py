@@ -55,7 +55,7 @@ def _delivered_alternately(record_runs: RecordRuns, start_offset: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start_offset", [20_000, 0, 7_001])
 def test_memory_does_not_grow_with_the_runs(start_offset: int) -> None:
-    """Also not after the start offset was moved back, and some of the records were delivered anew."""
+    """Also not after the start offset was moved back, and some of the records were delivered again."""
     tracemalloc.start()
     record_runs = RecordRuns(runs_per_block=64)
     _delivered_alternately(record_runs, 0)

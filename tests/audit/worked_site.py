@@ -25,7 +25,7 @@ _SNAPSHOT_AFTER = "share_coordinator_snapshot_update_records_per_snapshot"
 
 
 def worked_site(folder: Path) -> Site:
-    """A group that acknowledged in most ways, lost locks, was configured anew, and went on after a takeover."""
+    """A group that acknowledged in most ways, lost locks, was configured again, and went on after a takeover."""
     site = Site(folder, broker={_SNAPSHOT_AFTER: 3})
     with site.running():
         topic = site.new_topic(record_count=150)

@@ -164,7 +164,7 @@ class TestFromDeadLetters:
         (_, copy, lineage) = next(entry for entry in records(log) if entry[0] == 8)
         assert (copy.key, copy.value, lineage["offset"], lineage["delivery.count"]) == (b"k0", b"v0", "0", "1")
 
-    def test_of_a_topic_that_was_created_anew_the_dead_letter_records_are_copied(
+    def test_of_a_topic_that_was_created_again_the_dead_letter_records_are_copied(
         self, cli: CommandLine, log: LocalLog
     ) -> None:
         log.delete_topic("orders")

@@ -530,7 +530,7 @@ class TestSignsOfLife:
         driver.now_ms = LOCK_MS + 1
         assert "alive" not in driver.sends()
 
-    def test_whoever_may_return_says_nothing(self) -> None:
+    def test_a_member_that_may_return_says_nothing(self) -> None:
         driver = Driver(settings=replace(SETTINGS, may_return=True)).subscribed("orders")
         driver.sends()
         driver.brings("orders")
@@ -656,7 +656,7 @@ class TestRefusals:
             driver.brings("orders")
             driver.protocol.take(driver.at)
 
-    def test_a_new_subscription_tells_anew(self) -> None:
+    def test_a_new_subscription_is_sent_again(self) -> None:
         driver = Driver()
         for _ in range(2):
             driver.protocol.subscribe(["orders"], driver.at)

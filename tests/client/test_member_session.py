@@ -174,7 +174,7 @@ def test_after_an_error_of_the_session_it_opens_again_and_unanswered_acknowledge
     driver.acknowledge(5, 5, AcknowledgeType.REJECT)
     assert driver.sends() is None
     driver.now_ms = driver.session.next_deadline_ms or 0
-    # The request that opens a session cannot carry them, and must not acquire their records anew before they are sent.
+    # The request that opens a session cannot carry them, and must not acquire their records again before they are sent.
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
     driver.answered()
     assert driver.sends() == ("F", 1, [], [], ["a0:0-4:ACCEPT", "a0:5-5:REJECT", "a0:6-9:ACCEPT"])

@@ -37,7 +37,7 @@ class TestExpiry:
         driver.now_ms = now_ms
         return results(driver.session.expire(now_ms))
 
-    def test_what_is_not_answered_in_time_has_failed_and_the_session_opens_anew(self, driver: Driver) -> None:
+    def test_what_is_not_answered_in_time_has_failed_and_the_session_opens_again(self, driver: Driver) -> None:
         driver.acknowledge(0, 9)
         assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
         sent = driver.last
@@ -65,7 +65,7 @@ class TestExpiry:
         assert self.expired(driver, 69_999) == []
         assert self.expired(driver, 70_000) == [(0, 9, RequestTimedOutError)]
 
-    def test_answers_begin_the_time_of_the_next_ones_anew(self, driver: Driver) -> None:
+    def test_answers_restart_the_time_of_the_next_ones(self, driver: Driver) -> None:
         for now_ms in range(0, 300_000, 30_000):
             driver.acknowledge(0, 9)
             assert self.expired(driver, now_ms) == []

@@ -1,4 +1,4 @@
-"""A member that outlives the state table: it was deleted and created again, so that leader epochs begin anew."""
+"""A member that outlives the state table: it was deleted and created again, so that leader epochs start again."""
 
 from __future__ import annotations
 

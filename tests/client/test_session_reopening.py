@@ -32,15 +32,15 @@ from tests.client.consumers import Consume, got, member_of
 from tests.client.processor_peer import BROKER, RESPONSES, ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 
-ANEW = ApiKey.SHARE_FETCH, ShareFetchRequest(share_session_epoch=INITIAL_EPOCH, max_records=0)
+OPENING = ApiKey.SHARE_FETCH, ShareFetchRequest(share_session_epoch=INITIAL_EPOCH, max_records=0)
 CLOSED = ApiKey.SHARE_ACKNOWLEDGE, ShareAcknowledgeRequest(share_session_epoch=FINAL_EPOCH)
 
 
 @pytest.mark.parametrize(
     ("request_of_another", "refusal", "commit_error", "next_records"),
     [
-        # Opened anew under the same member id, so that the consumer's next epoch is out of turn; it keeps its locks.
-        (ANEW, InvalidShareSessionEpochError, None, "120-124:d1"),
+        # Opened again under the same member id, so that the consumer's next epoch is out of turn; it keeps its locks.
+        (OPENING, InvalidShareSessionEpochError, None, "120-124:d1"),
         # Closed, which releases what the consumer holds.
         (CLOSED, ShareSessionNotFoundError, "INVALID_RECORD_STATE", "0-119:d2"),
     ],
@@ -101,7 +101,7 @@ def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog
         idle_from_ms = log.now_ms() + timeout_ms + 100
         eventually(lambda: log.now_ms() >= idle_from_ms, "an idle session")
         for correlation_id, member_id in ((777_001, "somebody"), (777_002, "somebody else")):
-            ProcessorChannel(log, "g", member_id, "").send([Request(correlation_id, *ANEW)])
+            ProcessorChannel(log, "g", member_id, "").send([Request(correlation_id, *OPENING)])
             eventually(partial(is_accepted, log, correlation_id), "another session")
         polls = [got(messages)]
         while len(polls) < 3:

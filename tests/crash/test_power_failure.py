@@ -2,7 +2,7 @@
 
 The processor ends between its commit and its answers: the commit may be on the disk as a whole, in part, or not at
 all; its data file is on the disk before the commit file is written. The last append to the log was not confirmed to
-whoever made it: the end of the write-ahead log may be torn.
+any writer: the end of the write-ahead log may be torn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A member that does what a member must: it joins, fetches, acknowledges, and begins anew where it is refused."""
+"""A member that does what a member must: it joins, fetches, acknowledges, and starts again where it is refused."""
 
 from __future__ import annotations
 

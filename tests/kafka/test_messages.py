@@ -95,9 +95,9 @@ def test_deleted_records_are_gaps(log: KafkaLog, topic: str) -> None:
     assert seen[-2:] == [200, 201]
     missing = [(ack.first_offset, ack.last_offset, ack.acknowledge_type) for ack in chunk.missing]
     assert missing in ([], [(150, 199, AcknowledgeType.GAP)])
-    anew = RecordReader(log, 50_000_000).read(held(log, topic, (0, 299, 305)), 100)
-    assert offsets(anew) == [(0, 299)]
-    (rest,) = RecordReader(log, 50_000_000).read(anew.rest, 100).missing
+    again = RecordReader(log, 50_000_000).read(held(log, topic, (0, 299, 305)), 100)
+    assert offsets(again) == [(0, 299)]
+    (rest,) = RecordReader(log, 50_000_000).read(again.rest, 100).missing
     assert (rest.first_offset, rest.last_offset, rest.acknowledge_type) == (300, 305, AcknowledgeType.UNREAD)
 
 

@@ -43,7 +43,7 @@ def test_the_start_offset_is_the_first_record_that_is_not_finished(
     assert outcome([], {0: PartitionState(start_offset, records)}, NAMES).start == {0: start}
 
 
-def test_deliveries_are_in_the_order_of_their_counts_whoever_reported_them_first() -> None:
+def test_deliveries_are_in_the_order_of_their_counts_whichever_side_reported_them_first() -> None:
     deliveries = [Delivery("a", 2, "accept", "ok"), Delivery("b", 1), Delivery("deleted", 1, "accept", "ok")]
     deliveries.append(Delivery("a", 1, "release", "INVALID_RECORD_STATE"))
     result = outcome(deliveries, {0: PartitionState(0, {0: (ACKNOWLEDGED, 2)})}, NAMES)

@@ -121,9 +121,9 @@ class LogModel(RuleBasedStateMachine):
         expected = [record for offset, record in self.model[at].records.items() if start <= offset < start + length]
         assert self.log.read(*at, start, start + length, limit) == expected[:limit]
 
-    @rule(max_records=st.integers(1, 6), max_bytes=st.integers(0, 600), begins_anew=st.booleans())
-    def follow(self, max_records: int, max_bytes: int, begins_anew: bool) -> None:
-        if self.follower is None or begins_anew:
+    @rule(max_records=st.integers(1, 6), max_bytes=st.integers(0, 600), starts_again=st.booleans())
+    def follow(self, max_records: int, max_bytes: int, starts_again: bool) -> None:
+        if self.follower is None or starts_again:
             self.close_follower()
             self.follower = self.log.follow("requests", self.positions)
         remaining = {p: self.remaining(p) for p in self.positions}

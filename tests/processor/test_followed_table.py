@@ -57,7 +57,7 @@ def test_the_followed_state_is_the_fold_of_all_rows(new_site: MakeSite) -> None:
     assert table.followed_epoch == 1
 
 
-def test_a_table_that_was_pruned_meanwhile_is_folded_anew(new_site: MakeSite) -> None:
+def test_a_table_that_was_pruned_meanwhile_is_folded_again(new_site: MakeSite) -> None:
     site = new_site()
     with site.running():
         site.new_group()

@@ -90,7 +90,7 @@ def test_a_value_that_is_in_force_needs_no_warning(
     assert warnings(caplog, folded, {"orders": {"share.delivery.count.limit": wanted}}) == []
 
 
-def test_a_removed_group_starts_anew() -> None:
+def test_a_removed_group_starts_again() -> None:
     folded = state(ShareGroupConfig(overrides={"share.delivery.count.limit": "7"}), ShareGroupRemoved(reason="deleted"))
     assert sent(folded) == YAML
 

@@ -215,7 +215,7 @@ def test_messages_that_cannot_be_read_are_counted(site: Site) -> None:
     site.until(lambda: metrics.undecodable_messages - before == len(NOBODY_TO_ANSWER), "all are counted")
 
 
-def test_whoever_can_be_answered_is_answered(site: Site) -> None:
+def test_each_member_that_can_be_answered_is_answered(site: Site) -> None:
     group_id, member_id = site.new_name("group"), site.new_name("member")
     partition = partition_for(group_id, REQUEST_PARTITIONS)
     asked = {"group_id": group_id, "member_id": member_id}

@@ -175,7 +175,7 @@ def test_a_standby_that_stood_still_itself_counts_from_then_on(driver: Driver) -
     assert not driver.is_due
 
 
-def test_the_patience_doubles_with_each_loss_and_begins_anew_after_a_calm_time(driver: Driver) -> None:
+def test_the_patience_doubles_with_each_loss_and_starts_again_after_a_calm_time(driver: Driver) -> None:
     seen = []
     for loss in range(1, 8):
         driver.standby.lost(EPOCH + loss, driver.now_s)

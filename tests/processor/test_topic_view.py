@@ -64,7 +64,7 @@ def test_few_looks_over_a_long_time_do_not_delete_a_topic() -> None:
     assert view.change_for(("old", 2)) == NO_TOPIC
 
 
-def test_a_look_that_sees_the_topic_again_starts_the_count_anew() -> None:
+def test_a_look_that_sees_the_topic_again_starts_the_count_again() -> None:
     missing = [None] * 6
     assert seen(OLD, *missing, OLD, *missing).change_for(("old", 2)) is None
 

@@ -75,7 +75,7 @@ class Administered:
         return [key for key, delivery in self._records.items() if key[0] == group_id and delivery.is_archived]
 
     def begin(self, share_key: ShareKey, row: StateRow) -> None:
-        """Begin the accounts of a share-partition anew, with what was imported."""
+        """Start the accounts of a share-partition again, with what was imported."""
         for record_key in [record_key for record_key in self._records if record_key[:3] == share_key]:
             del self._records[record_key]
         imported: _Imported = {

@@ -274,5 +274,5 @@ class Faults:
         if topic is not None:
             partition = random.randrange(len(topic.end_offsets))
             offset = max(0, topic.end_offsets[partition] + random.randint(-6, 6))
-            self._world.trace("whoever handles", name, partition, offset, "dies")
+            self._world.trace("the member that handles", name, partition, offset, "dies")
             application.deadly.add((name, partition, offset))

@@ -3,7 +3,7 @@
 It knows the protocol and nothing of the engine. Answers are taken publication by publication. Within one, they are
 taken in the order in which they were applied: an acknowledgement where its request is in the log, an acquisition at
 the end of its cut, which is known by the time from which its locks run. Where the state of a share-partition begins
-anew, for an administrator or since its topic is gone, its accounts begin anew.
+again, for an administrator or since its topic is gone, so do its accounts.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Ledger:
         """(Commit id, request offset, share-partition, how to take it in) of what an administrator has decided, or of
         states that ended."""
         self._restarted: set[ShareKey] = set()
-        """Share-partitions whose state begins anew in this publication, before or after what was acknowledged there."""
+        """Share-partitions that start again in this publication, before or after what was acknowledged there."""
         self.published_commit_id = -1
         """The last commit that a response depends on."""
         self._begun_at: dict[ShareKey, int] = {}
-        """Request offset at which the state of a share-partition began anew or ended last."""
+        """Request offset at which the state of a share-partition started again or ended last."""
         self._records: dict[RecordKey, Delivery] = defaultdict(Delivery)
         self.administered = Administered(self._records, self._violated)
         self.drains = Drains()
@@ -152,7 +152,7 @@ class Ledger:
                 self._check_over(answer, record_key, kind)
 
     def committed(self, row: StateRow) -> None:
-        """Note the cuts that a marker has, and where the state of a share-partition begins anew or ends."""
+        """Note the cuts that a marker has, and where the state of a share-partition starts again or ends."""
         if row.record_type is RecordType.COMMIT_MARKER:
             if row.time_ms < START_MS:
                 self._violated(f"the marker of commit {row.commit_id} has time {row.time_ms}")
@@ -177,7 +177,7 @@ class Ledger:
         self._epochs_seen[member_id] = max(self._epochs_seen.get(member_id, 0), leader_epoch)
 
     def _begin(self, share_key: ShareKey, row: StateRow) -> None:
-        """Take in a state that begins anew."""
+        """Take in a state that starts again."""
         self._begun_at[share_key] = row.request_offset
         self._highest_offsets[share_key] = max((entry.last_offset for entry in row.transitions), default=-1)
         self.administered.begin(share_key, row)

@@ -118,7 +118,7 @@ class StoredLog:
 
 
 class SimulatedFollower:
-    """The tail of a topic; `take` never waits, since whoever calls it waits in virtual time."""
+    """The tail of a topic; `take` never waits, since its caller waits in virtual time."""
 
     def __init__(
         self, stored: StoredLog, topic: str, positions: Mapping[int, int], cut_sizes: Callable[[], int]

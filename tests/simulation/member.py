@@ -38,7 +38,7 @@ class Application:
 
     Attributes:
         crashed: called with the id of a group when a member of it has died of a record; a supervisor starts another.
-        deadly: records that end the process of whoever handles them.
+        deadly: records that end the process of the member that handles them.
         sink_away_until_ms: until then nothing can be written, so nothing is accepted; virtual time.
     """
 

@@ -46,7 +46,7 @@ class Crash(BaseException):
 
 
 class SimulatedLoop(Loop):
-    """The loop without its thread: whoever waits for commits makes them, one at a time."""
+    """The loop without its thread: what waits for commits makes them, one at a time."""
 
     is_committing = False
 

@@ -153,17 +153,17 @@ def test_the_table_is_protected_from_other_deletions(hourly_table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "whoever_is_next",
+    "next_process",
     [
         pytest.param(lambda path: StateTableWriter.open(path, {}), id="processor"),
         pytest.param(lambda path: prune(path, BATCH_MS), id="maintenance"),
     ],
 )
 def test_a_table_whose_pruning_was_killed_is_protected_again(
-    hourly_table: str, whoever_is_next: Callable[[str], object]
+    hourly_table: str, next_process: Callable[[str], object]
 ) -> None:
     DeltaTable(hourly_table).alter.set_table_properties({"delta.appendOnly": "false"})
-    whoever_is_next(hourly_table)
+    next_process(hourly_table)
     with pytest.raises(CommitFailedError, match="append-only"):
         DeltaTable(hourly_table).delete("commit_id = 5")
 

@@ -86,7 +86,7 @@ class FaultyProxy:
         most: int = _ANY,
         delay_s: float = 0,
     ) -> None:
-        """Let requests fail from now on; see `Rule`. The requests are counted anew."""
+        """Let requests fail from now on; see `Rule`. The requests are counted from zero."""
         rule = Rule(fault.name, method, part, times, most, delay_s)
         with urlopen(Request(self.endpoint + _CONTROL, json.dumps(asdict(rule)).encode(), method="PUT")):
             return

@@ -42,7 +42,7 @@ _SECOND_NODE = 2
 class KafkaBroker:
     """A node, broker and controller; its log is `broker.log` in its folder.
 
-    Whoever comes by the plain listener may do everything. At the SASL listener the authorizer grants nothing but what
+    A client of the plain listener may do everything. At the SASL listener the authorizer grants nothing but what
     was allowed.
 
     Args:

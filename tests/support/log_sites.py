@@ -19,7 +19,7 @@ class Site:
     """A log that can be opened several times; topics of other tests may be in it.
 
     Attributes:
-        open: opens it anew.
+        open: opens it again.
         opened: open for the whole run, where opening takes its time.
     """
 

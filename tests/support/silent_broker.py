@@ -67,7 +67,7 @@ class SilentBroker(KafkaBroker):
         self._proxy.is_silent.set()
 
     def answer_again(self) -> None:
-        """Answer the clients again: they connect anew."""
+        """Answer the clients again: they connect again."""
         self._proxy.is_silent.clear()
         self._proxy.end_connections()
 

@@ -157,7 +157,7 @@ class KafkaImport:
         if state.value is None:
             return None if known is None else self._tombstone(state.key, record.timestamp_ms)
         is_new = known is None or (
-            isinstance(state.value, ShareSnapshot) and _starts_anew(known.share_partition, state.value)
+            isinstance(state.value, ShareSnapshot) and _starts_again(known.share_partition, state.value)
         )
         if known is None or is_new:
             known = self._begin(state.key, state.value)
@@ -237,7 +237,7 @@ class KafkaImport:
         return name or topic_id
 
 
-def _starts_anew(engine: SharePartition, snapshot: ShareSnapshot) -> bool:
+def _starts_again(engine: SharePartition, snapshot: ShareSnapshot) -> bool:
     """Return True if a snapshot does not continue the state before it: an administrator has reset the offsets.
 
     A reset has a higher state epoch, but not if the group has been empty since an earlier reset.

@@ -30,7 +30,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 NOW_MS = 500
 LIMITS = SharePartitionLimits(delivery_count_limit=5)
 START_OFFSET_MOVES = {Cause.LOG_START, Cause.OFFSET_RESET}
-"""They pass records, whoever holds them."""
+"""They pass records, whichever member holds them."""
 
 
 def legal_in(state: RecordState) -> list[Cause]:

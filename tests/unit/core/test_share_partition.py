@@ -214,7 +214,7 @@ BEFORE_LOG_START = (
     ],
     ids=["backwards", "where it is", "into a lock", "into available records", "onto finished records", "past the end"],
 )
-def test_what_lies_below_the_log_start_is_forgotten_whoever_holds_it(
+def test_what_lies_below_the_log_start_is_forgotten_whichever_member_holds_it(
     log_start_offset: int, records: list[str], expected: list[str]
 ) -> None:
     share_partition = partition(*BEFORE_LOG_START)
