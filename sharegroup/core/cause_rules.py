@@ -29,7 +29,7 @@ class Author(Enum):
     OTHER_SYSTEM = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CauseRule:
     """The columns of the transition table that do not depend on the state. None has a default: a new cause needs each.
 
@@ -55,152 +55,28 @@ class CauseRule:
     backs_off: bool
 
 
-CAUSE_RULES: dict[Cause, CauseRule] = {
-    Cause.ACQUIRE: CauseRule(
-        author=Author.ACQUIRER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=False,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.GAP: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.GAP,
-        is_answer=False,
-        has_record=False,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.ACCEPT: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.ACCEPT,
-        is_answer=True,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.RELEASE: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.RELEASE,
-        is_answer=True,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=True,
-    ),
-    Cause.REJECT: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.REJECT,
-        is_answer=True,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.RENEW: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.RENEW,
-        is_answer=True,
-        has_record=True,
-        is_persisted_by_kafka=False,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.UNREAD: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=AcknowledgeType.UNREAD,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=False,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.LOCK_TIMEOUT: CauseRule(
-        author=Author.LEADER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=True,
-        backs_off=True,
-    ),
-    Cause.SESSION_CLOSE: CauseRule(
-        author=Author.HOLDER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.MEMBER_SILENT: CauseRule(
-        author=Author.LEADER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.MEMBER_ENDED: CauseRule(
-        author=Author.LEADER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.DEAD_LETTER_WRITTEN: CauseRule(
-        author=Author.DEAD_LETTER_WRITER,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.LOG_START: CauseRule(
-        author=Author.LOG,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=False,
-        is_persisted_by_kafka=False,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.OFFSET_RESET: CauseRule(
-        author=Author.ADMINISTRATOR,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=False,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.IMPORTED: CauseRule(
-        author=Author.OTHER_SYSTEM,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-    Cause.REDRIVE: CauseRule(
-        author=Author.ADMINISTRATOR,
-        acknowledge_type=None,
-        is_answer=False,
-        has_record=True,
-        is_persisted_by_kafka=True,
-        needs_deadline=False,
-        backs_off=False,
-    ),
-}
+# fmt: off
+_ROWS: tuple[tuple[Cause, Author, AcknowledgeType | None, bool, bool, bool, bool, bool], ...] = (
+    # cause                     author                     acknowledgement          answer record Kafka  overdue delay
+    (Cause.ACQUIRE,             Author.ACQUIRER,           None,                    False, True,  False, False,  False),
+    (Cause.GAP,                 Author.HOLDER,             AcknowledgeType.GAP,     False, False, True,  False,  False),
+    (Cause.ACCEPT,              Author.HOLDER,             AcknowledgeType.ACCEPT,  True,  True,  True,  False,  False),
+    (Cause.RELEASE,             Author.HOLDER,             AcknowledgeType.RELEASE, True,  True,  True,  False,  True),
+    (Cause.REJECT,              Author.HOLDER,             AcknowledgeType.REJECT,  True,  True,  True,  False,  False),
+    (Cause.RENEW,               Author.HOLDER,             AcknowledgeType.RENEW,   True,  True,  False, False,  False),
+    (Cause.UNREAD,              Author.HOLDER,             AcknowledgeType.UNREAD,  False, True,  False, False,  False),
+    (Cause.LOCK_TIMEOUT,        Author.LEADER,             None,                    False, True,  True,  True,   True),
+    (Cause.SESSION_CLOSE,       Author.HOLDER,             None,                    False, True,  True,  False,  False),
+    (Cause.MEMBER_SILENT,       Author.LEADER,             None,                    False, True,  True,  False,  False),
+    (Cause.MEMBER_ENDED,        Author.LEADER,             None,                    False, True,  True,  False,  False),
+    (Cause.DEAD_LETTER_WRITTEN, Author.DEAD_LETTER_WRITER, None,                    False, True,  True,  False,  False),
+    (Cause.LOG_START,           Author.LOG,                None,                    False, False, False, False,  False),
+    (Cause.OFFSET_RESET,        Author.ADMINISTRATOR,      None,                    False, False, True,  False,  False),
+    (Cause.IMPORTED,            Author.OTHER_SYSTEM,       None,                    False, True,  True,  False,  False),
+    (Cause.REDRIVE,             Author.ADMINISTRATOR,      None,                    False, True,  True,  False,  False),
+)
+# fmt: on
+CAUSE_RULES: dict[Cause, CauseRule] = {row[0]: CauseRule(*row[1:]) for row in _ROWS}
 """Cause → its columns. All sets of causes are derived from this table and from `TRANSITIONS`."""
 
 ACKNOWLEDGE_CAUSE: dict[AcknowledgeType, Cause] = {
