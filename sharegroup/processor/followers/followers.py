@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from sharegroup.event_log import Event
 from sharegroup.metrics.processor_metrics import LoopFigures
@@ -23,8 +23,8 @@ from sharegroup.state.fold import FoldedState
 
 logger = logging.getLogger("sharegroup.processor")
 
-MAX_QUEUED_COMMITS = 10_000
-"""Commits that may wait for the followers; when there are more, all followers are left out."""
+MAX_WAITING_ITEMS = 100_000
+"""Commits, messages and rows that may wait for the followers; when there are more, all followers are left out."""
 
 
 class Followers:
@@ -35,6 +35,7 @@ class Followers:
         self._followers: dict[str, Callable[[Commit], None]] = {}
         self._queue: SimpleQueue[Commit | None] = SimpleQueue()
         self._handed_count = self._handled_count = 0
+        self._too_slow: list[str] = []
         self._part = Part("followers", self._run, self._thread_failed, lambda: self._queue.put(None))
 
     def add(self, name: str, follower: Callable[[Commit], None]) -> None:
@@ -50,11 +51,14 @@ class Followers:
         self._part.stop(timeout_s)
 
     def published(self, commit: Commit) -> None:
-        """Queue a published commit; returns at once."""
-        if self._handed_count - self._handled_count >= MAX_QUEUED_COMMITS:
-            self._leave_out(list(self._followers), f"{MAX_QUEUED_COMMITS} commits wait for the followers")
+        """Queue a published commit; returns at once, and writes no log, since a log that hangs may be the reason."""
+        if not self._followers:
             return
-        self._handed_count += 1
+        if self._handed_count - self._handled_count >= MAX_WAITING_ITEMS:
+            self._too_slow += [name for name in list(self._followers) if self._is_left_out(name)]
+            self._forget_waiting()
+            return
+        self._handed_count += _size(commit)
         self._queue.put(commit)
 
     def follows(self, name: str) -> bool:
@@ -68,21 +72,48 @@ class Followers:
 
     def _run(self) -> None:
         while (commit := self._queue.get()) is not None:
-            for name, follower in list(self._followers.items()):
+            for name in list(self._followers):
+                follower = self._followers.get(name)
                 try:
-                    follower(commit)
+                    if follower is not None:
+                        follower(commit)
                 except Exception as failure:
-                    self._leave_out([name], f"{type(failure).__name__}: {failure}")
-            self._handled_count += 1
+                    self._leave_out(name, f"{type(failure).__name__}: {failure}")
+            self._handled_count += _size(commit)
+            self._log_too_slow()
 
-    def _leave_out(self, names: list[str], reason: str) -> None:
-        for name in names:
-            if self._followers.pop(name, None) is not None:
-                self._figures.failed_followers += 1
-                logger.error(Event("follower_left_out", follower=name, reason=reason))
+    def _leave_out(self, name: str, reason: str) -> None:
+        if self._is_left_out(name):
+            logger.error(Event("follower_left_out", follower=name, reason=reason))
+
+    def _is_left_out(self, name: str) -> bool:
+        """Leave a follower out, and count that; return False if it was left out before."""
+        if self._followers.pop(name, None) is None:
+            return False
+        self._figures.failed_followers += 1
+        return True
+
+    def _forget_waiting(self) -> None:
+        try:
+            while self._queue.get_nowait() is not None:
+                pass
+        except Empty:
+            return
+        # The last one was the stop's.
+        self._queue.put(None)
+
+    def _log_too_slow(self) -> None:
+        while self._too_slow:
+            reason = f"{MAX_WAITING_ITEMS} commits, messages and rows waited for the followers"
+            logger.error(Event("follower_left_out", follower=self._too_slow.pop(0), reason=reason))
 
     def _thread_failed(self, failure: BaseException) -> None:
-        self._leave_out(list(self._followers), f"{type(failure).__name__}: {failure}")
+        for name in list(self._followers):
+            self._leave_out(name, f"{type(failure).__name__}: {failure}")
+
+
+def _size(commit: Commit) -> int:
+    return 1 + commit.message_count + sum(len(output.rows) for output in commit.outputs)
 
 
 class GroupActivity:
