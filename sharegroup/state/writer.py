@@ -39,6 +39,7 @@ from sharegroup.state.delta_table import (
     protect_from_deletion,
     translated,
 )
+from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import rows_to_table
 
@@ -199,12 +200,14 @@ class StateTableWriter:
                 # A clean-up of the log is running.
                 commits, is_complete = [], False
         for commit in commits:
+            if commit.leader_epoch is not None:
+                self._check_fence(commit.leader_epoch)
+        # A fenced processor has nothing to say of what was done before the fence, or after.
+        for commit in commits:
             self._check_own(commit)
         if not is_complete or any(commit.leader_epoch is None or commit.changes_table for commit in commits):
             return self._is_there(commit_id)
-        for commit in commits:
-            self._check_fence(commit.leader_epoch if commit.leader_epoch is not None else NO_COMMIT)
-            self._version = commit.version
+        self._version = commits[-1].version if commits else self._version
         return any(commit.transactions.get(COMMIT_TRANSACTION) == commit_id for commit in commits)
 
     def _is_there_after(self, error: StateTableError, commit_id: int) -> bool:
@@ -212,7 +215,7 @@ class StateTableWriter:
             raise error
         try:
             return self._is_there(commit_id)
-        except FencedProcessorError:
+        except (FencedProcessorError, ForeignCommitError):
             raise
         except StateTableError as unreadable:
             logger.warning("The outcome of commit %d is unknown: %s", commit_id, unreadable)
@@ -225,6 +228,7 @@ class StateTableWriter:
             self._check_fence(highest_leader_epoch(table))
             version = table.version()
             last_commit_id = table.transaction_version(COMMIT_TRANSACTION)
+            self._check_restored(table, last_commit_id)
         with translated(self._path, "written"):
             _sync_all(self._path, self._version, version)
         self._version = version
@@ -245,6 +249,19 @@ class StateTableWriter:
                 f"program that removed {len(commit.removed)} files; this processor's state rests on their rows.",
                 f"Restore version {commit.version - 1}, and start the processor again. Stop the processor before "
                 "another program changes its table.",
+            )
+
+    def _check_restored(self, table: DeltaTable, last_commit_id: int | None) -> None:
+        """Check a version whose earlier commits were not read: a RESTORE keeps the transaction, and not the rows."""
+        if last_commit_id is None:
+            return
+        highest = max((file.highest_commit_id for file in listed_files(table, ["commit_id"])), default=NO_COMMIT)
+        if highest < last_commit_id:
+            raise ForeignCommitError(
+                f"Version {table.version()} of state table {self._path} lacks the rows of commits {highest + 1} to "
+                f"{last_commit_id}: another program removed them; this processor's state rests on them.",
+                "Restore the version before that, which DESCRIBE HISTORY shows, and start the processor again. Stop the "
+                "processor before another program changes its table.",
             )
 
 

@@ -145,6 +145,30 @@ def test_a_writer_stops_when_another_program_has_removed_rows(
     assert DeltaTable(table_path).version() == version
 
 
+def test_a_writer_stops_when_the_log_of_a_restored_version_is_gone(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, IDENTITY)
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id), commit_id)
+    table = DeltaTable(table_path)
+    table.restore(table.version() - 1)
+    compact(table_path)
+    clean_log(table_path)
+    version = DeltaTable(table_path).version()
+    with pytest.raises(ForeignCommitError, match=r"lacks the rows of commits 2 to 2: .*DESCRIBE HISTORY"):
+        writer.append(batch_rows(3), 3)
+    assert DeltaTable(table_path).version() == version
+
+
+def test_a_fenced_writer_does_not_mind_what_was_removed_before_the_fence(table_path: str) -> None:
+    older = StateTableWriter.open(table_path, IDENTITY)
+    older.append(batch_rows(0), 0)
+    table = DeltaTable(table_path)
+    table.restore(table.version() - 1)
+    StateTableWriter.open(table_path, IDENTITY)
+    with pytest.raises(FencedProcessorError):
+        older.append(batch_rows(1), 1)
+
+
 class Clock:
     """A clock that goes on by a step with each look at it."""
 
