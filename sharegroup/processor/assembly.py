@@ -128,7 +128,10 @@ class Assembly:
         self._followers.add("metrics", self._metrics.published)
 
     def stop(self, timeout_s: float) -> None:
-        """Commit and publish all applied cuts, and end all threads; the standbys hear of it once nothing is left."""
+        """Commit and publish all applied cuts, and end all threads.
+
+        The standbys hear of it when nothing is on its way any more.
+        """
         self._topic_check.stop()
         self._watch.stop()
         if self._member_watch is not None:
@@ -138,8 +141,8 @@ class Assembly:
             self._notify_standbys()
         self._followers.stop(_FOLLOWERS_STOP_S)
         self._follower.close()
-        if self._has_upkeep:
-            self._upkeep.stop()
+        # Also when it was not started: a follower that took too long must not start it now.
+        self._upkeep.stop()
         if self._metrics is not None:
             self._metrics.close()
 

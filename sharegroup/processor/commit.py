@@ -143,11 +143,12 @@ class Commit:
         self.group_cuts += later.group_cuts
         self.outputs += later.outputs
         self.message_count += later.message_count
+        self.waiters += later.waiters
 
     @property
     def is_empty(self) -> bool:
-        """Return True while there is nothing to commit, to publish or to call."""
-        return not (self.has_cuts or self.ticks or self.waiters or self.attempted_offset)
+        """Return True while there is nothing to commit or to publish."""
+        return not (self.has_cuts or self.ticks or self.attempted_offset)
 
     @property
     def has_cuts(self) -> bool:

@@ -175,7 +175,7 @@ class Loop:
             raise self._failure
 
     def stop(self, timeout_s: float) -> bool:
-        """Commit and publish all applied cuts once `run` has returned; return False if that takes longer."""
+        """Commit and publish all applied cuts once `run` has returned; return False while a commit is on its way."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
@@ -229,6 +229,8 @@ class Loop:
             # The next processor starts no earlier, even if no cut of the partition is in the last marker.
             self._clocks.reach(partition, cut.times_ms[-1])
             applied.cuts.append(constructed(Cut, partition=partition, end_offset=cut.end_offset, time_ms=cut.cut_ms))
+        # Groups that failed in these cuts are read once all of them are committed.
+        applied.waiters += [partial(self._host.read_rows, rebuild) for rebuild in self._groups.take_new_rebuilds()]
         self._finish_rebuilds(applied)
         for output in applied.outputs:
             self._timers.update(effect for effect in output.effects if isinstance(effect, Wake))
@@ -262,11 +264,7 @@ class Loop:
             applied.group_cuts.append(group_cut(rebuild.group_id, cut))
 
     def _submit(self, applied: Commit) -> None:
-        """Add applied cuts to the pending commit; groups that failed in them are read once all of it is committed."""
-        for rebuild in self._groups.take_new_rebuilds():
-            with self._changed:
-                self._pending.waiters.append(partial(self._host.read_rows, rebuild))
-                self._changed.notify_all()
+        """Add applied cuts to the pending commit."""
         if applied.is_empty:
             return
         self.figures.messages += applied.message_count

@@ -87,14 +87,14 @@ class Processor:
         """Use the log before the start, in a thread: the first uses of Kafka's clients take a second in all.
 
         Args:
-            use: uses the log; its errors are those of the log, and are met again at the start.
+            use: uses the log; what fails here is met again at the start.
         """
 
         def run() -> None:
             with suppress(ShareGroupError):
                 use(self._log)
 
-        Part("warm-up", run, self.fail).start()
+        Part("warm-up", run, _log_warm_up_failure).start()
 
     def start(self) -> None:
         """Take over from older processors, and prepare `run`.
@@ -285,8 +285,11 @@ class Processor:
 
         A commit to the state table is waited for, since it has a deadline of its own, and then its responses leave.
         """
-        while not is_over.wait(_STOP_PATIENCE_S):
-            if self._running is None or not self._running.loop.is_writing:
+        patience_ends_s = time.monotonic() + _STOP_PATIENCE_S
+        while not is_over.wait(_STOP_POLL_S):
+            if self._running is not None and self._running.loop.is_writing:
+                patience_ends_s = time.monotonic() + _STOP_PATIENCE_S
+            elif time.monotonic() >= patience_ends_s:
                 self._close_logs()
                 return
 
@@ -298,3 +301,7 @@ class Processor:
         if self._metrics_server is not None:
             self._metrics_server.stop()
             self._metrics_server = None
+
+
+def _log_warm_up_failure(failure: BaseException) -> None:
+    logger.warning(Event("warm_up_failed", reason=f"{type(failure).__name__}: {failure}"))

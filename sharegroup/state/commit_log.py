@@ -327,8 +327,10 @@ def _commit(
                 return None
             if put(version + 1):
                 return version + 1 if _is_kept(path, version, files) else None
-            others = list(commits_after(path, version)) if is_prevented_by is not None else []
-            if not others or is_prevented_by is None or any(map(is_prevented_by, others)):
+            if is_prevented_by is None:
+                return None
+            others = list(commits_after(path, version))
+            if not others or any(map(is_prevented_by, others)):
                 return None
             if syncs_others:
                 sync_commits(path, others)

@@ -260,8 +260,8 @@ class StateTableWriter:
             raise ForeignCommitError(
                 f"Version {table.version()} of state table {self._path} lacks the rows of commits {highest + 1} to "
                 f"{last_commit_id}: another program removed them; this processor's state rests on them.",
-                "Restore the version before that, which DESCRIBE HISTORY shows, and start the processor again. Stop the "
-                "processor before another program changes its table.",
+                "Restore the version before that, which DESCRIBE HISTORY shows, and start the processor again. Stop "
+                "the processor before another program changes its table.",
             )
 
 
