@@ -35,7 +35,7 @@ def _local_path(value: str) -> str:
 
 
 def _table_path(value: str) -> str:
-    """Return the location of a state table: a path on a local disk, or the address of an object store as it is.
+    """Return where a state table is: a path on a local disk, or the address of an object store as it is.
 
     Raises:
         PydanticCustomError: it is empty, or a URI that is neither.
@@ -45,7 +45,7 @@ def _table_path(value: str) -> str:
             store_address(value)
         except ValueError as error:
             raise invalid_value(str(error)) from None
-        return TableLocation(value.rstrip("/"))
+        return value.rstrip("/")
     return _local_path(value)
 
 
@@ -169,11 +169,12 @@ class ProcessorConfig(Config):
     @model_validator(mode="after")
     def _locate_table(self) -> Self:
         path, options = self.state_table_path, self.state_table_storage
-        if options and not is_in_store(path):
+        location = TableLocation(path, options)
+        if options and location.folder is not None:
             key = f"state.table.storage.{min(options)}"
             raise invalid_relation(f"{key} is set, but state.table.path is on a local disk: {path}", key)
         # The model is frozen for others; here it is being made.
-        self.__dict__["state_table_path"] = TableLocation(path, options)
+        self.__dict__["state_table_path"] = location
         return self
 
     @model_validator(mode="after")

@@ -65,14 +65,19 @@ class TableLocation(str):
     Args:
         address: a path, or an address such as `s3://bucket/table`.
         options: name in lower case → value, as delta-rs has them.
+
+    Attributes:
+        folder: on a local disk; None on an object store.
     """
 
     options: Mapping[str, str]
+    folder: Path | None
 
     def __new__(cls, address: str, options: Mapping[str, str] | None = None) -> TableLocation:
         """Make a location; text is made before `__init__`."""
         location = super().__new__(cls, address)
         location.options = dict(options or {})
+        location.folder = None if is_in_store(address) else Path(address)
         return location
 
 
@@ -82,13 +87,14 @@ def location_of(path: str) -> TableLocation:
 
 
 def is_in_store(path: str) -> bool:
-    """Return True if a table is on an object store, False on a local disk."""
+    """Return True if text is an address of an object store, False if it is a path on a local disk."""
     return "://" in path
 
 
 def absolute_address(path: str) -> str:
     """Return where a table is, for processes with another working directory; an address of a store as it is."""
-    return path if is_in_store(path) else str(Path(path).absolute())
+    folder = location_of(path).folder
+    return path if folder is None else str(folder.absolute())
 
 
 def store_address(path: str) -> StoreAddress:

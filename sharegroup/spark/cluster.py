@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from sharegroup.config.table_location import absolute_address, is_in_store
+from sharegroup.config.table_location import absolute_address, location_of
 from sharegroup.errors import ConfigurationError, EnvironmentNotReadyError
 from sharegroup.event_log import Event
 
@@ -149,7 +149,7 @@ def check_audit_tasks(spark: SparkSession, path: str, name: str) -> str:
             "Install its libraries for the interpreter that PYSPARK_PYTHON names, on every node; docs/cluster.md shows "
             "how to send them.",
         )
-    if not is_in_store(path) and not _all_see(spark, folder):
+    if location_of(path).folder is not None and not _all_see(spark, folder):
         raise EnvironmentNotReadyError(
             f"The {name} {folder} is on the disk of the driver's machine; executors of {master} do not see it.",
             "Put it where all of them see it, on a shared file system, or run this program with --master 'local[*]' on "

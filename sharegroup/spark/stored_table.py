@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrameReader
 
-from sharegroup.config.table_location import S3_SCHEMES, is_in_store, store_address
+from sharegroup.config.table_location import S3_SCHEMES, location_of, store_address
 from sharegroup.errors import ConfigurationError
 from sharegroup.spark.session import check_s3_client
 from sharegroup.state.open_storage import storage_options
@@ -54,7 +54,7 @@ def spark_address(path: str) -> SparkAddress:
         ConfigurationError: Spark knows no such address.
         EnvironmentNotReadyError: Hadoop's client for S3 is on no class path.
     """
-    if not is_in_store(path):
+    if location_of(path).folder is not None:
         return SparkAddress(path, {})
     store = store_address(path)
     if store.scheme == "az":

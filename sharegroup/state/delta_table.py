@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from sharegroup.config.table_location import is_in_store
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.state.commit_log import LOG_FOLDER, has_commit, version_of
 from sharegroup.state.data_files import FILE_RETENTION_MS, STATISTICS_COLUMNS
-from sharegroup.state.open_storage import library_options, storage_of
+from sharegroup.state.open_storage import explanation_of, library_options, storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import reason_of
 
 NO_LEADER_EPOCH = 0
 """Highest leader epoch of a table that no processor has opened; the first processor gets 1."""
@@ -42,35 +40,6 @@ _CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_RETENTION_MS // 1_000} seconds",
     "delta.deletedFileRetentionDuration": f"interval {FILE_RETENTION_MS // 1_000} seconds",
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
-}
-
-_REMEDIES = {
-    "No space left": "Free space on the disk, then start the processor again.",
-    "Permission denied": "Give this user the right to read and write the folder.",
-    "Operation not permitted": "Give this user the right to read and write the folder.",
-    "Read-only file system": "Choose a folder on a disk that can be written.",
-    "Not a directory": "Choose a folder; part of this path is a file.",
-    ".parquet not found": (
-        "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
-        "for what is left. Restore the file from a copy. A reading that takes longer than five minutes needs a copy of "
-        "the table, too: merged files are deleted then."
-    ),
-}
-
-
-_STORE_REMEDIES: Mapping[tuple[str, ...], str] = {
-    ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"): "Create the bucket, or correct state.table.path.",
-    (
-        *("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "AuthorizationFailure"),
-        *("AccessDenied", "403 Forbidden", "401 Unauthorized", "169.254.169.254", "CredentialsNotLoaded"),
-    ): "Check the credentials in state.table.storage.* or in the environment, and that they may read, write, list and "
-    "delete below the table's prefix.",
-    ("500 ", "502 ", "503 ", "SlowDown", "ServerBusy"): "The store fails or is overloaded: start the processor again "
-    "when it has recovered; a greater processor.commit.interval.ms needs fewer requests.",
-    (
-        *("error sending request", "timed out", "deadline", "connect", "HTTP error", "error decoding response"),
-    ): "Check that the store can be reached from here (endpoint, network, proxy), then start the processor again; "
-    "state.table.storage.timeout bounds one request.",
 }
 
 
@@ -219,13 +188,8 @@ def translated(path: str, verb: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, pa.ArrowException, OSError) as error:
-        text = str(error)
-        if is_in_store(path):
-            raise StateTableError(
-                f"State table {path} cannot be {verb}: {reason_of(error)}.", _store_remedy(text)
-            ) from error
-        reason = text.splitlines()[0].rstrip(".")
-        raise StateTableError(f"State table {path} cannot be {verb}: {reason}.", _remedy(text)) from error
+        reason, remedy = explanation_of(path, error)
+        raise StateTableError(f"State table {path} cannot be {verb}: {reason}.", remedy) from error
 
 
 def _check_columns(table: DeltaTable, path: str) -> None:
@@ -246,19 +210,3 @@ def _check_columns(table: DeltaTable, path: str) -> None:
             f"{_WRITER_VERSION}.",
             "Another program has added a table feature to it: restore it from a copy.",
         )
-
-
-def _store_remedy(text: str) -> str:
-    for fragments, remedy in _STORE_REMEDIES.items():
-        if any(fragment in text for fragment in fragments):
-            return remedy
-    return (
-        "Check the store and the table's prefix with the store's own tools; restore the table if objects are missing."
-    )
-
-
-def _remedy(text: str) -> str:
-    for fragment, remedy in _REMEDIES.items():
-        if fragment in text:
-            return remedy
-    return "Check that the folder is whole and its disk healthy; restore it from a copy if it is damaged."

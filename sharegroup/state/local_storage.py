@@ -19,6 +19,19 @@ TEMPORARY_PREFIX = ".unfinished-"
 
 _POLL_INTERVAL_S = 0.05
 
+_REMEDIES = {
+    "No space left": "Free space on the disk, then start the processor again.",
+    "Permission denied": "Give this user the right to read and write the folder.",
+    "Operation not permitted": "Give this user the right to read and write the folder.",
+    "Read-only file system": "Choose a folder on a disk that can be written.",
+    "Not a directory": "Choose a folder; part of this path is a file.",
+    ".parquet not found": (
+        "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
+        "for what is left. Restore the file from a copy. A reading that takes longer than five minutes needs a copy of "
+        "the table, too: merged files are deleted then."
+    ),
+}
+
 
 class LocalStorage:
     """The files of a table in a folder; see `TableStorage`."""
@@ -26,8 +39,8 @@ class LocalStorage:
     can_be_torn = True
     charges_requests = False
 
-    def __init__(self, path: str) -> None:
-        self._folder = Path(path)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     @contextmanager
     def prepared(self, content: bytes) -> Iterator[Callable[[str], bool]]:
@@ -138,6 +151,12 @@ class LocalStorage:
         return time.time_ns() // 1_000_000
 
 
+def disk_explanation(error: Exception) -> tuple[str, str]:
+    """Return the reason of an error of a table on a local disk, in one line, and the remedy."""
+    text = str(error)
+    return text.splitlines()[0].rstrip("."), _remedy(text)
+
+
 def sync_file(path: Path) -> None:
     """Wait until the content of a file is on the disk.
 
@@ -154,6 +173,13 @@ def sync_folder(path: Path) -> None:
         OSError: the folder is missing, or the disk failed.
     """
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _remedy(text: str) -> str:
+    for fragment, remedy in _REMEDIES.items():
+        if fragment in text:
+            return remedy
+    return "Check that the folder is whole and its disk healthy; restore it from a copy if it is damaged."
 
 
 def _is_taken(descriptor: int) -> bool:

@@ -27,7 +27,8 @@ from sharegroup.config.table_location import (
     store_address,
 )
 from sharegroup.errors import ConfigurationError, StateTableError
-from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, StoredFile, StoreError, reason_of
+from sharegroup.state.store_errors import StoreError, reason_of
+from sharegroup.state.table_storage import TIMEOUT_DEFAULTS, StoredFile
 
 try:
     import obstore

@@ -21,7 +21,7 @@ from sharegroup.state.delta_table import open_table, translated
 from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
-from sharegroup.state.table_storage import StoreError
+from sharegroup.state.store_errors import StoreError
 
 _ROWS_AT_ONCE = 16_384
 

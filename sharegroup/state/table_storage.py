@@ -9,7 +9,6 @@ All that this package writes itself goes through it; delta-rs has its own way to
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
@@ -23,10 +22,6 @@ TIMEOUT_DEFAULTS: Mapping[str, str] = {
     "retry_timeout": "10s",
 }
 """Bounds of one request, where no option sets them: below the time limit of a commit, so that it is tried again."""
-
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m|↳")
-_LONGEST_REASON = 600
 
 
 class StoredFile(NamedTuple):
@@ -125,13 +120,3 @@ class TableStorage(Protocol):
 
     def now_ms(self) -> int:
         """Return the time by the clock that `StoredFile.modified_ms` has; epoch ms."""
-
-
-class StoreError(OSError):
-    """A request to an object store failed; after a put, the object may nevertheless be there."""
-
-
-def reason_of(error: Exception) -> str:
-    """Return the text of a store's error in one line, without the colours and structures of the library."""
-    text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
-    return " ".join(text.split())[:_LONGEST_REASON].rstrip(".")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from sharegroup.config.table_location import TableLocation
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut, OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow
@@ -199,3 +200,9 @@ def test_a_damaged_file_is_an_error_that_says_what_to_do(
         path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(StateTableError, match=r"cannot be read: .*restore it from a copy"):
         reader.rows()
+
+
+def test_an_option_that_the_library_refuses_is_named() -> None:
+    address = TableLocation("s3://bucket/state", {"aws_region": "eu-1", "timeout": "soon"})
+    with pytest.raises(StateTableError, match=r'cannot be read: .*"soon".*Check the store'):
+        StateTableReader(address).row_count()

@@ -845,6 +845,7 @@ def test_reference_has_every_key() -> None:
 def test_a_local_path_may_be_a_file_uri(key: str, value: str, path: str) -> None:
     config = ProcessorConfig.from_mapping({"state.table.path": "state", "checkpoint.path": "checkpoint", key: value})
     assert config.value(key) == path
+    assert location_of(config.state_table_path).folder == Path(config.state_table_path)
 
 
 NOT_LOCAL = ["dbfs:/state", "file://server/state", ""]
@@ -857,6 +858,7 @@ def test_the_state_table_may_be_on_an_object_store(value: str) -> None:
     config = ProcessorConfig.from_mapping({"state.table.path": f"{value}/", "checkpoint.path": "c", **options})
     sent = pickle.loads(pickle.dumps(config.state_table_path))
     assert (sent, location_of(sent).options) == (value, {"aws_region": "eu-1", "timeout": "4s"})
+    assert location_of(sent).folder is None
 
 
 @pytest.mark.parametrize(

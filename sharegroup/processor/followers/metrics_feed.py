@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sharegroup.config.loader import Settings
 from sharegroup.config.processor_config import ProcessorConfig
+from sharegroup.config.table_location import location_of
 from sharegroup.errors import ConfigurationError
 from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.open import open_log
@@ -170,8 +171,8 @@ def _server(config: ProcessorConfig) -> MetricsServer:
 
 def _state_table(config: ProcessorConfig) -> str:
     """Return the state table's address in one form for all spellings of its path."""
-    path = config.state_table_path
-    return path if "://" in path else os.path.realpath(path)
+    folder = location_of(config.state_table_path).folder
+    return config.state_table_path if folder is None else os.path.realpath(folder)
 
 
 def _served_table(host: str, port: int) -> str | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sharegroup.config.processor_config import ProcessorConfig
-from sharegroup.config.table_location import is_in_store
+from sharegroup.config.table_location import location_of
 from sharegroup.errors import LogUnavailableError
 from sharegroup.event_log import Event
 from sharegroup.logs.member_locks import LocalMemberLock, LocalMemberLocks
@@ -27,8 +27,9 @@ _WAIT_MS = 60_000
 
 def lock_folder(config: ProcessorConfig) -> Path | None:
     """Return the folder of the lock files; None when neither table nor log is on this machine."""
-    if not is_in_store(config.state_table_path):
-        return Path(config.state_table_path, _FOLDER)
+    table = location_of(config.state_table_path).folder
+    if table is not None:
+        return table / _FOLDER
     if config.log_path is not None:
         return config.log_path.with_name(config.log_path.name + _FOLDER)
     return None
