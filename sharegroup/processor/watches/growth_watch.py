@@ -24,6 +24,7 @@ from sharegroup.actor.effects import WatchLog
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogCorruptedError, ShareGroupError
 from sharegroup.logs.port import EndWatch, Log, PartitionOffsets, TopicIdentity
+from sharegroup.processor.part import Part
 from sharegroup.processor.watches.topic_view import log_offsets_messages, reset_offsets, topic_log_offsets
 from sharegroup.processor.watches.topic_watch import TopicWatch
 from sharegroup.protocol.internal_messages import TopicLogOffsets
@@ -49,6 +50,10 @@ class GrowthWatch:
 
     Args:
         topics: the topics of the log.
+        on_failure: called with the error that ended the thread.
+
+    Attributes:
+        part: the thread that waits for growth.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class GrowthWatch:
         send: Callable[[list[RequestEnvelope]], None],
         leader_epoch: int,
         topics: TopicWatch,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._log = log
         self._send = send
@@ -64,7 +70,7 @@ class GrowthWatch:
         self._topics = topics
         self._inbox: deque[WatchLog | str] = deque()
         self._woken = threading.Event()
-        self._stopped = threading.Event()
+        self.part = Part("growth-watch", self._run, on_failure, self._wake)
         self._watched = WatchedPartitions()
         self._wanted_topics: set[str] = set()
         self._end_watch: EndWatch | None = None
@@ -83,22 +89,16 @@ class GrowthWatch:
         """Handle a change of a topic's identity or available partitions."""
         self._post(topic)
 
-    def run(self) -> None:
-        """Respond to watches until `stop`; the body of the thread."""
+    def _run(self) -> None:
         try:
-            while not self._stopped.is_set():
+            while not self.part.is_stopping.is_set():
                 self._wait()
                 self._take_inbox()
-                if not self._stopped.is_set():
+                if not self.part.is_stopping.is_set():
                     self._poll()
         finally:
             if self._end_watch is not None:
                 self._end_watch.close()
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stopped.set()
-        self._wake()
 
     def _post(self, item: WatchLog | str) -> None:
         self._inbox.append(item)
@@ -117,7 +117,7 @@ class GrowthWatch:
         if self._unstable:
             timeout_s = max(self._next_stable_poll_s - time.monotonic(), 0)
         # A post that came before the end watch was made has not woken it.
-        if self._inbox or self._stopped.is_set():
+        if self._inbox or self.part.is_stopping.is_set():
             pass
         elif not self._ends or self._end_watch is None:
             self._woken.wait(timeout_s)
@@ -190,7 +190,7 @@ class GrowthWatch:
             self._send(messages)
         took_s = time.monotonic() - began_s
         self._stable_interval_s = max(_STABLE_INTERVAL_S, 10 * took_s)
-        self._stopped.wait(min(2 * took_s, _LONGEST_REST_S))
+        self.part.is_stopping.wait(min(2 * took_s, _LONGEST_REST_S))
 
     def _read(
         self,

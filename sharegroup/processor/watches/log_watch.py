@@ -48,12 +48,9 @@ class LogWatch:
         leader_epoch: int,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._topics = TopicWatch(log, send, leader_epoch, lambda topic: self._growth.topic_changed(topic))
-        self._growth = GrowthWatch(log, send, leader_epoch, self._topics)
-        self._parts = (
-            Part("topic-watch", self._topics.run, on_failure, self._topics.stop),
-            Part("growth-watch", self._growth.run, on_failure, self._growth.stop),
-        )
+        self._topics = TopicWatch(log, send, leader_epoch, lambda topic: self._growth.topic_changed(topic), on_failure)
+        self._growth = GrowthWatch(log, send, leader_epoch, self._topics, on_failure)
+        self._parts = (self._topics.part, self._growth.part)
 
     def start(self) -> None:
         """Start the threads."""

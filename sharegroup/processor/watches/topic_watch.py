@@ -17,6 +17,7 @@ from sharegroup.actor.effects import WatchTopics
 from sharegroup.errors import LogCorruptedError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.port import Log, PartitionOffsets, TopicIdentity
+from sharegroup.processor.part import Part
 from sharegroup.processor.watches.topic_view import (
     GroupTopics,
     KnownTopic,
@@ -39,6 +40,10 @@ class TopicWatch:
 
     Args:
         changed: called with a topic whose identity or available partitions changed.
+        on_failure: called with the error that ended the thread.
+
+    Attributes:
+        part: the thread that reads topics.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class TopicWatch:
         send: Callable[[list[RequestEnvelope]], None],
         leader_epoch: int,
         changed: Callable[[str], None],
+        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._log = log
         self._send = send
@@ -54,7 +60,7 @@ class TopicWatch:
         self._changed = changed
         self._inbox: deque[Callable[[], None]] = deque()
         self._woken = threading.Event()
-        self._stopped = threading.Event()
+        self.part = Part("topic-watch", self._run, on_failure, self._woken.set)
         self._groups = GroupTopics()
         self._wanted: set[str] = set()
         self._views: dict[str, TopicView] = {}
@@ -89,9 +95,8 @@ class TopicWatch:
         """Return the duration of a group's `share.auto.offset.reset`, ms; None if it does not reset by duration."""
         return self._groups.reset_duration_ms(group_id)
 
-    def run(self) -> None:
-        """Read topics until `stop`; the body of the thread."""
-        while not self._stopped.is_set():
+    def _run(self) -> None:
+        while not self.part.is_stopping.is_set():
             next_poll_s = min((view.next_poll_s for view in self._views.values()), default=None)
             self._woken.wait(None if next_poll_s is None else max(next_poll_s - time.monotonic(), 0))
             self._woken.clear()
@@ -99,14 +104,9 @@ class TopicWatch:
                 self._inbox.popleft()()
             self._poll()
             for topic in sorted(self._uninformed):
-                if self._stopped.is_set():
+                if self.part.is_stopping.is_set():
                     return
                 self._inform(topic)
-
-    def stop(self) -> None:
-        """End `run`."""
-        self._stopped.set()
-        self._woken.set()
 
     def _post(self, action: Callable[[], None]) -> None:
         self._inbox.append(action)
@@ -145,7 +145,7 @@ class TopicWatch:
     def _poll(self) -> None:
         now_s = time.monotonic()
         due = [topic for topic, view in self._views.items() if view.next_poll_s <= now_s]
-        if not due or self._stopped.is_set():
+        if not due or self.part.is_stopping.is_set():
             return
         self._sequence += 1
         sequence = self._sequence
