@@ -102,14 +102,16 @@ def table_snapshot(rows: StoredRows, marker: CommitMarkerInfo, time_ms: int, lea
     Raises:
         StateTableError: a row contradicts the rows before it.
     """
-    table = rows.table.filter(pc.greater_equal(rows.table["partition"], 0))
+    marked = _with_marks(rows.table)
+    table = marked.filter(pc.greater_equal(marked["partition"], 0))
     # The sort is stable: the rows of a share-partition stay in fold order.
     ordered = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in PARTITION_KEY_COLUMNS]))
     is_final = _is_final(ordered)
     final = ordered.filter(is_final)
     addresses = _last_requests(rows.table)
-    groups = _groups(rows, addresses)
-    folded = _folded_rows(groups, ordered.filter(pc.invert(is_final)), final, marker, time_ms)
+    groups = _groups(marked, addresses)
+    of_partitions = ordered.filter(pc.invert(is_final)).select(STATE_TABLE_SCHEMA.names)
+    folded = _folded_rows(groups, of_partitions, final, marker, time_ms)
     while piece := list(islice(folded, _ROWS_AT_ONCE)):
         yield rows_to_table(piece, marker.commit_id, leader_epoch)
     stamp = {
@@ -169,7 +171,7 @@ def _is_final(ordered: pa.Table) -> pa.ChunkedArray:
     is_single = pc.and_(pa.concat_arrays([edge, is_border]), pa.concat_arrays([is_border, edge]))
     # Rejected records may have been finished since.
     is_share_snapshot = pc.and_not(
-        pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), _has_entries(ordered, "rejected")
+        pc.equal(ordered["record_type"], RecordType.SHARE_SNAPSHOT.value), ordered[_mark("rejected")]
     )
     is_snapshot = pc.or_(pc.equal(ordered["record_type"], RecordType.TABLE_SNAPSHOT.value), is_share_snapshot)
     return pc.and_(is_single, is_snapshot)
@@ -209,13 +211,10 @@ def _json_objects(values: Mapping[str, Any], columns: Mapping[str, pa.ChunkedArr
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def _has_entries(rows: pa.Table, name: str) -> pa.Array:
-    """Return for each row whether it is a change with entries in a list of its payload.
+def _with_marks(rows: pa.Table) -> pa.Table:
+    """Return rows with a column for each of `_LISTS`, which is True for a change with entries in that list.
 
     Only payloads of changes are parsed, so the cost grows with the rows since the last table snapshot.
-
-    Args:
-        name: one of `_LISTS`.
 
     Raises:
         StateTableError: a payload is not the JSON of a change.
@@ -223,27 +222,37 @@ def _has_entries(rows: pa.Table, name: str) -> pa.Array:
     is_change = pc.is_in(rows["record_type"], pa.array([kind.value for kind in _CHANGES]))
     is_parsed = pc.and_(is_change, pc.not_equal(rows["payload"], "{}"))
     payloads = rows["payload"].filter(is_parsed)
-    lengths = [_lengths(payloads.slice(start, _ROWS_AT_ONCE), name) for start in range(0, len(payloads), _ROWS_AT_ONCE)]
-    has_entries = np.zeros(rows.num_rows, np.bool_)
-    has_entries[is_parsed.to_numpy()] = np.concatenate([np.zeros(0), *lengths]) > 0
-    return pa.array(has_entries)
+    lists = pa.concat_tables(
+        [
+            _LISTS.empty_table(),
+            *(_parsed(payloads.slice(start, _ROWS_AT_ONCE)) for start in range(0, len(payloads), _ROWS_AT_ONCE)),
+        ]
+    )
+    for name in _LISTS.names:
+        has_entries = np.zeros(rows.num_rows, np.bool_)
+        has_entries[is_parsed.to_numpy()] = pc.fill_null(pc.list_value_length(lists[name]), 0).to_numpy() > 0
+        rows = rows.append_column(_mark(name), pa.array(has_entries))
+    return rows
 
 
-def _lengths(payloads: pa.ChunkedArray, name: str) -> np.ndarray:
-    """Return the length of one of `_LISTS` in each payload, 0 where it has none."""
+def _mark(name: str) -> str:
+    return f"has_{name}"
+
+
+def _parsed(payloads: pa.ChunkedArray) -> pa.Table:
+    """Return `_LISTS` of payloads; null where one has no such list."""
     lines = "\n".join(payloads.to_pylist()).encode()
     try:
         table = pa_json.read_json(
             pa.BufferReader(lines),
             pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-            pa_json.ParseOptions(pa.schema([_LISTS.field(name)]), unexpected_field_behavior="ignore"),
+            pa_json.ParseOptions(_LISTS, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid as error:
         raise _unreadable(str(error)) from error
     if table.num_rows != len(payloads):
         raise _unreadable(f"{len(payloads)} rows have {table.num_rows} payloads")
-    lengths: np.ndarray = pc.fill_null(pc.list_value_length(table[name]), 0).to_numpy()
-    return lengths
+    return table
 
 
 def _unreadable(detail: str) -> StateTableError:
@@ -260,18 +269,17 @@ def _last_requests(table: pa.Table) -> pa.Table:
     return by_group.aggregate([("request_partition", "max"), ("request_offset", "max")])
 
 
-def _groups(rows: StoredRows, last_requests: pa.Table) -> dict[str, FoldedGroup]:
+def _groups(table: pa.Table, last_requests: pa.Table) -> dict[str, FoldedGroup]:
     """Return all groups without their share-partitions, dead ones included.
 
     Args:
-        rows: all rows that decide the state.
+        table: all rows that decide the state, with their marks.
         last_requests: result of `_last_requests` for them.
     """
-    table = rows.table
     groups = {group_id: FoldedGroup(group_id) for group_id in last_requests["group_id"].to_pylist()}
     is_of_group = pc.less(table["partition"], 0)
-    has_requests = _has_entries(table, "last_requests")
-    for row in decoded(table.select(_GROUP_COLUMNS).filter(pc.or_(is_of_group, has_requests))):
+    is_decoded = pc.or_(is_of_group, table[_mark("last_requests")])
+    for row in decoded(table.select(_GROUP_COLUMNS).filter(is_decoded)):
         if row.partition < 0:
             advance_group(groups[row.group_id], row)
             if row.record_type is RecordType.GROUP_METADATA and groups[row.group_id].is_gone:
