@@ -217,7 +217,11 @@ def _delete(path: str, first_kept: _FirstKept, before_ms: int) -> None:
                 with LargeDataFile(path, file.date) as written:
                     written.write(rest.combine_chunks())
                     rests.append(written.close())
-        if rewritten and not try_commit_merge(path, live.version, rewritten, rests, deletes_rows=True):
+        if not rewritten:
+            return
+        # A clean-up of the log passes the version of the begin while the files are rewritten.
+        live.follow()
+        if not (live.have(rewritten) and try_commit_merge(path, live.version, rewritten, rests, deletes_rows=True)):
             raise CommitFailedError("another process has rewritten the same files")
 
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from sharegroup.state.maintenance import compact, take_snapshot
 from sharegroup.state.reader import StateTableReader
@@ -29,3 +30,12 @@ def table_path(tmp_path: Path) -> str:
 def reader(table_path: str) -> StateTableReader:
     """A reader of the test's table."""
     return StateTableReader(table_path)
+
+
+def lose_log(table_path: str) -> None:
+    """Delete the commits before the newest version, as the library does with those that have expired."""
+    table = DeltaTable(table_path)
+    table.create_checkpoint()
+    for file in Path(table_path, "_delta_log").glob("*.json"):
+        if int(file.stem) < table.version():
+            file.unlink()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from sharegroup.errors import StateTableError
+from sharegroup.state import file_merge
+from sharegroup.state.commit_log import try_commit_merge
 from sharegroup.state.file_merge import reorganizing
 from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import clean_log, compact, vacuum
 from sharegroup.state.pruning import prune
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import lose_log
 from tests.state.state_rows import BATCH_MS, batch_rows
 
 DAY_MS = 86_400_000
@@ -38,6 +42,24 @@ def test_compaction_leaves_one_file_a_day_and_the_same_rows(table_path: str, rea
     assert compact(table_path) == 0
     writer.append(batch_rows(12), 12)
     assert len(reader.rows()) == len(before) + len(batch_rows(12))
+
+
+def test_a_compaction_goes_on_when_the_log_of_its_begin_is_gone(
+    table_path: str, reader: StateTableReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = StateTableWriter.open(table_path, {})
+    for commit_id in range(6):
+        writer.append(batch_rows(commit_id, time_ms=BATCH_MS + (commit_id % 3) * DAY_MS), commit_id)
+    before = reader.rows()
+
+    def merge_and_lose_log(*arguments: Any, **options: Any) -> bool:
+        is_merged = try_commit_merge(*arguments, **options)
+        lose_log(table_path)
+        return is_merged
+
+    monkeypatch.setattr(file_merge, "try_commit_merge", merge_and_lose_log)
+    assert compact(table_path) == 6
+    assert reader.rows() == before
 
 
 def test_files_that_a_reader_may_still_need_outlive_a_vacuum(table_path: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -14,12 +16,14 @@ from hypothesis import strategies as st
 
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.state import pruning
+from sharegroup.state.data_files import read_data_file
 from sharegroup.state.fold import fold
 from sharegroup.state.maintenance import compact, vacuum
 from sharegroup.state.pruning import Pruning, prune
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
-from tests.state.conftest import keep_up
+from tests.state.conftest import keep_up, lose_log
 from tests.state.share_partition_walk import BATCHES, Operation, Walk, folded_positions
 from tests.state.state_rows import BATCH_MS, batch_rows, marker_row
 from tests.support.examples import examples
@@ -166,6 +170,23 @@ def test_a_table_whose_pruning_was_killed_is_protected_again(
     next_process(hourly_table)
     with pytest.raises(CommitFailedError, match="append-only"):
         DeltaTable(hourly_table).delete("commit_id = 5")
+
+
+def test_a_pruning_goes_on_when_the_log_of_its_begin_is_gone(
+    table_path: str, reader: StateTableReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = fill_hourly(table_path)
+    next_ids = count(10)
+
+    def commit_and_read(path: str, name: str) -> pa.Table:
+        commit_id = next(next_ids)
+        writer.append(batch_rows(commit_id, time_ms=EVERYTHING_MS), commit_id)
+        lose_log(path)
+        return read_data_file(path, name)
+
+    monkeypatch.setattr(pruning, "read_data_file", commit_and_read)
+    prune(table_path, EVERYTHING_MS)
+    assert min(kept_batches(reader)) == 7
 
 
 def test_a_writer_goes_on_after_a_pruning(table_path: str, reader: StateTableReader) -> None:

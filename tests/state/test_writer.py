@@ -24,19 +24,12 @@ from sharegroup.state.local_storage import TEMPORARY_PREFIX
 from sharegroup.state.maintenance import compact, take_snapshot, vacuum
 from sharegroup.state.reader import StateTableReader
 from sharegroup.state.writer import StateTableWriter
+from tests.state.conftest import lose_log
 from tests.state.state_rows import ANY_ROWS, BATCH_MS, batch_rows, marker_row
 from tests.support.eventually import DEADLINE_S
 from tests.support.examples import examples
 
 IDENTITY = {"request_topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "request_topic_partitions": 4}
-
-
-def clean_log(table_path: str) -> None:
-    """Clean up expired log files, as the library does."""
-    table = DeltaTable(table_path)
-    table.create_checkpoint()
-    for version in range(table.version()):
-        (Path(table_path) / "_delta_log" / f"{version:020}.json").unlink()
 
 
 def test_opening_takes_the_next_leader_epoch_and_leaves_a_fence(table_path: str, reader: StateTableReader) -> None:
@@ -91,7 +84,7 @@ def test_a_fence_holds_when_the_log_of_its_commit_is_gone(table_path: str, reade
     older = StateTableWriter.open(table_path, IDENTITY)
     newer = StateTableWriter.open(table_path, IDENTITY)
     newer.append(batch_rows(0), 0)
-    clean_log(table_path)
+    lose_log(table_path)
     with pytest.raises(FencedProcessorError):
         older.append(batch_rows(1), 1)
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0]
@@ -152,7 +145,7 @@ def test_a_writer_stops_when_the_log_of_a_restored_version_is_gone(table_path: s
     table = DeltaTable(table_path)
     table.restore(table.version() - 1)
     compact(table_path)
-    clean_log(table_path)
+    lose_log(table_path)
     version = DeltaTable(table_path).version()
     with pytest.raises(ForeignCommitError, match=r"lacks the rows of commits 2 to 2: .*DESCRIBE HISTORY"):
         writer.append(batch_rows(3), 3)
@@ -189,7 +182,7 @@ def test_an_idle_writer_survives_that_the_log_of_its_version_is_cleaned_up(
     for commit_id in range(3):
         writer.append(batch_rows(commit_id), commit_id)
     compact(table_path)
-    clean_log(table_path)
+    lose_log(table_path)
     clock.now_s += 600
     writer.append(batch_rows(3), 3)
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2, 3]
