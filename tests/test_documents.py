@@ -132,7 +132,7 @@ def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFa
     orders = Orders(new_folder(tmp_path_factory))
     orders.produce()
     leash.run(
-        [sys.executable, "notebook.py"], timeout_s=2 * DEADLINE_S, cwd=orders.folder, env=activated()
+        [sys.executable, "notebook.py"], timeout_s=DEADLINE_S, cwd=orders.folder, env=activated()
     ).check_returncode()
     assert orders.are_all_finished()
     assert orders.accepted_count() == 27

@@ -10,11 +10,11 @@ import pytest
 from sharegroup.logs.kafka_end_watch import KafkaEndWatch
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
+from tests.support.eventually import WAIT_MS
 
 pytestmark = pytest.mark.kafka
 
 SETTLING_MS = 3_500
-WAIT_MS = 30_000
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark import acknowledge
 from tests.spark.spark_site import SparkSite
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.site import BROKER
 
 OffsetKey = tuple[int, int]
@@ -281,7 +281,7 @@ def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path)
     def run() -> None:
         frame = records(site, group_id, topic, max_poll_records="40")
         query = written(frame, seen, tmp_path / "checkpoint").trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(round(DEADLINE_S))
 
     run()
     assert seen.places == everything(2, 50)
