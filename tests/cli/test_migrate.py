@@ -77,7 +77,7 @@ def test_a_group_of_a_dump_continues_where_it_was(cli: CommandLine, topic: str, 
             return len(deliveries) >= unfinished
 
         eventually(has_all, "everything else is delivered")
-        own.commit_sync(20)
+        own.commit_sync(DEADLINE_S)
     assert deliveries == {
         (partition, offset): RELEASED[partition].get(offset, 0) + 1
         for partition in (0, 1)

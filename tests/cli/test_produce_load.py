@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 
+from sharegroup.cli import produce_perf
 from tests.cli.conftest import CommandLine
 
 LOAD = ("topics", "produce-perf", "--topic", "orders")
@@ -63,15 +63,29 @@ def test_values_of_a_file(cli: CommandLine) -> None:
     assert "is empty" in cli.error(*LOAD, "--num-records", "1", *payload, "--throughput", "-1", exit_code=2)
 
 
-def test_a_rate_is_kept_to(cli: CommandLine) -> None:
-    started_s = time.monotonic()
-    flags = ("--num-records", "101", "--record-size", "5", "--throughput", "200", "--reporting-interval", "100")
+class Clock:
+    """A clock that only pauses move on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_rate_is_kept_to(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(produce_perf, "time", clock)
+    flags = ("--num-records", "129", "--record-size", "5", "--throughput", "128", "--reporting-interval", "250")
     lines = cli.out(*LOAD, *flags).splitlines()
-    # 101 records at 200 a second: the last one is due after half a second, however fast the machine is.
-    assert time.monotonic() - started_s >= 0.5
+    # The first of 129 records at 128 a second is due at once, and the last one after a second.
+    assert clock.now_s == 1
     counts = [int(summary.group(1)) for line in lines if (summary := SUMMARY.fullmatch(line))]
-    assert counts[-1] == 101
-    assert len(counts) == len(lines) >= 2
+    assert counts == [33, 32, 32, 129]
+    assert len(counts) == len(lines)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord
 from tests.cli.conftest import CommandLine
 from tests.cli.test_documents import DOCUMENTS, shape
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 
 RANGE = ("--group", "packers", "--topic", "orders", "--partition", "0", "--offset")
 BY_DLQ = ("--group", "packers", "--from-dlq", "dlq")
@@ -40,7 +40,7 @@ def worked_off(cli: CommandLine, kinds: Mapping[int, AcknowledgeType]) -> list[i
                 offsets.append(offset)
                 if offset in kinds:
                     member.acknowledge(message, kinds[offset])
-            member.commit_sync(20)
+            member.commit_sync(DEADLINE_S)
             return kinds.keys() <= set(offsets)
 
         eventually(has_all, f"{sorted(kinds)} are delivered")

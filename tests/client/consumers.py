@@ -12,6 +12,7 @@ from sharegroup.client.kafka_exceptions import (
 )
 from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import ShareConsumer
+from tests.support.eventually import WAIT_MS
 
 ERRONEOUS_STATE = "Local: Erroneous state"
 INVALID_ARGUMENT = "Local: Invalid argument or configuration"
@@ -58,4 +59,4 @@ def member_of(consumer: ShareConsumer) -> GroupMember:
 def fetches_ahead(consumer: ShareConsumer) -> bool:
     """Wait as a poll does; return True once records that were fetched ahead wait for it."""
     member = member_of(consumer)
-    return member.wait(20_000, lambda: member.waiting_after(0) is not None)
+    return member.wait(WAIT_MS, lambda: member.waiting_after(0) is not None)

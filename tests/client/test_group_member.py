@@ -30,10 +30,9 @@ from sharegroup.logs.local_follower import LocalFollower
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, WAIT_MS, eventually
 
 ACCEPT, RELEASE, UNREAD = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.UNREAD
-TIMEOUT_MS = 20_000
 SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_records=10, batch_size=10))
 
 Join = Callable[..., GroupMember]
@@ -61,11 +60,11 @@ def join(log: LocalLog, processor: ProcessorPeer) -> Iterator[Join]:
 
     yield joined
     for member in members:
-        member.close(TIMEOUT_MS)
+        member.close(WAIT_MS)
 
 
 def taken(member: GroupMember) -> Acquisition:
-    acquisition = member.next_acquisition(TIMEOUT_MS)
+    acquisition = member.next_acquisition(WAIT_MS)
     assert acquisition is not None
     return acquisition
 
@@ -105,7 +104,7 @@ def test_records_are_acquired_acknowledged_and_not_seen_again(orders: str, join:
     assert span(first) == (0, 9, 1)
     assert first.ranges[0].topic == "orders"
     say(member, first)
-    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 9, None)]
+    assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 9, None)]
     assert member.take_results() == []
     assert span(taken(member)) == (10, 19, 1)
 
@@ -130,7 +129,7 @@ def test_acknowledgements_do_not_wait_for_a_parked_fetch(orders: str, join: Join
     everything = taken(member)
     eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch that is parked")
     say(member, everything, RELEASE)
-    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 49, None)]
+    assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 49, None)]
     assert span(taken(member)) == (0, 49, 2)
 
 
@@ -142,14 +141,14 @@ def test_a_second_member_gets_what_the_first_does_not_hold(orders: str, join: Jo
     assert span(other)[0] > span(held)[1]
     say(first, held)
     say(second, other)
-    assert [settled(m.flush(TIMEOUT_MS))[0][4] for m in (first, second)] == [None, None]
+    assert [settled(m.flush(WAIT_MS))[0][4] for m in (first, second)] == [None, None]
 
 
 def test_an_acknowledgement_of_what_another_member_holds_fails(orders: str, join: Join) -> None:
     held = taken(join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100))))
     other = join()
     say(other, held)
-    assert settled(other.flush(TIMEOUT_MS)) == [("orders", 0, 0, 49, InvalidRecordStateError)]
+    assert settled(other.flush(WAIT_MS)) == [("orders", 0, 0, 49, InvalidRecordStateError)]
 
 
 def test_a_lost_session_costs_no_acknowledgement(orders: str, join: Join, processor: ProcessorPeer) -> None:
@@ -157,7 +156,7 @@ def test_a_lost_session_costs_no_acknowledgement(orders: str, join: Join, proces
     acquisition = taken(member)
     processor.lose_sessions()
     say(member, acquisition)
-    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
 
 
 def test_requests_are_sent_again_until_the_processor_is_back(orders: str, join: Join, processor: ProcessorPeer) -> None:
@@ -168,7 +167,7 @@ def test_requests_are_sent_again_until_the_processor_is_back(orders: str, join: 
         say(member, acquisition)
         assert member.flush(300) == []
         assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
-    assert settled(member.flush(TIMEOUT_MS)) == [("orders", 0, 0, 9, None)]
+    assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 9, None)]
     assert span(taken(member)) == (10, 19, 1)
     assert member.take_results() == []
 
@@ -177,8 +176,8 @@ class TestClose:
     def test_what_was_taken_is_released_and_what_waited_was_never_delivered(self, orders: str, join: Join) -> None:
         first = join()
         assert span(taken(first)) == (0, 9, 1)
-        assert first.wait(TIMEOUT_MS, lambda: first.waiting_after(0) is not None)
-        assert settled(first.close(TIMEOUT_MS)) == [("orders", 0, 10, 19, None)]
+        assert first.wait(WAIT_MS, lambda: first.waiting_after(0) is not None)
+        assert settled(first.close(WAIT_MS)) == [("orders", 0, 10, 19, None)]
         second = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
         ranges = [(held.first_offset, held.last_offset, held.delivery_count) for held in taken(second).ranges]
         assert ranges == [(0, 9, 2), (10, 49, 1)]
@@ -186,7 +185,7 @@ class TestClose:
     def test_the_last_acknowledgements_are_sent(self, orders: str, join: Join) -> None:
         first = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
         acquisition = taken(first)
-        results = first.close(TIMEOUT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
+        results = first.close(WAIT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
         assert settled(results) == [("orders", 0, 0, 49, None)]
         assert join().next_acquisition(100) is None
 
@@ -204,13 +203,13 @@ class TestClose:
         with LocalLog(log_path) as own:
             member = join(log=own)
             acquisition = taken(member)
-        results = member.close(TIMEOUT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
+        results = member.close(WAIT_MS, [held.acknowledgement(ACCEPT) for held in acquisition.ranges])
         assert ("orders", 0, 0, 9, RequestTimedOutError) in settled(results)
 
     def test_afterwards_nothing_works_and_nothing_is_lost_silently(self, orders: str, join: Join) -> None:
         member = join()
         acquisition = taken(member)
-        member.close(TIMEOUT_MS)
+        member.close(WAIT_MS)
         for call in (lambda: member.wait(0, lambda: False), lambda: member.next_acquisition(0)):
             with pytest.raises(ShareGroupError, match="is closed"):
                 call()
@@ -231,13 +230,13 @@ class TestClose:
 
         waiter = threading.Thread(target=wait_for_ever)
         waiter.start()
-        member.close(TIMEOUT_MS)
-        waiter.join(TIMEOUT_MS / 1000)
+        member.close(WAIT_MS)
+        waiter.join(DEADLINE_S)
         assert received == [f"The member {member.member_id} is closed."]
 
 
 def test_a_member_that_never_subscribed_closes(log: LocalLog, processor: ProcessorPeer) -> None:
-    assert GroupMember(log, SETTINGS).close(TIMEOUT_MS) == []
+    assert GroupMember(log, SETTINGS).close(WAIT_MS) == []
     assert processor.requests == []
 
 
@@ -250,10 +249,10 @@ def test_a_full_group_refuses_a_member_once(log: LocalLog) -> None:
         second = GroupMember(log, SETTINGS)
         second.subscribe(["orders"])
         with pytest.raises(GroupMaxSizeReachedError, match="maximum capacity of 1 members"):
-            second.next_acquisition(TIMEOUT_MS)
+            second.next_acquisition(WAIT_MS)
         assert second.next_acquisition(50) is None
-        first.close(TIMEOUT_MS)
-        second.close(TIMEOUT_MS)
+        first.close(WAIT_MS)
+        second.close(WAIT_MS)
 
 
 @pytest.mark.long("a wait beyond the interval of polls")
@@ -282,7 +281,7 @@ def test_an_unsubscribed_member_leaves_and_its_acknowledgements_still_count(
         lambda: any(e.body["member_epoch"] == -1 for e in processor.sent(ApiKey.SHARE_GROUP_HEARTBEAT)), "the leave"
     )
     say(member, acquisition)
-    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
     assert member.next_acquisition(50) is None
     member.subscribe([orders])
     assert span(taken(member)) == (10, 19, 1)
@@ -291,11 +290,11 @@ def test_an_unsubscribed_member_leaves_and_its_acknowledgements_still_count(
 def test_a_process_goes_on_being_a_member_whose_locks_were_kept(join: Join, orders: str) -> None:
     before = join()
     held = taken(before)
-    before.close(TIMEOUT_MS, keeps_locks=True)
+    before.close(WAIT_MS, keeps_locks=True)
     after = join(settings=replace(SETTINGS, member_id=before.member_id, first_correlation_id=1_000))
     assert taken(after).ranges[0].first_offset > held.ranges[0].last_offset
     after.acknowledge([held.ranges[0].acknowledgement(ACCEPT)])
-    assert [result.error for result in after.flush(TIMEOUT_MS)] == [None]
+    assert [result.error for result in after.flush(WAIT_MS)] == [None]
 
 
 def test_an_end_of_the_thread_is_raised_by_every_call(log_path: Path, orders: str, join: Join) -> None:
@@ -307,11 +306,11 @@ def test_an_end_of_the_thread_is_raised_by_every_call(log_path: Path, orders: st
     for call in (
         lambda: member.next_acquisition(0),
         lambda: say(member, acquisition),
-        lambda: member.flush(TIMEOUT_MS),
+        lambda: member.flush(WAIT_MS),
     ):
         with pytest.raises(LogError, match="closed"):
             call()
-    assert settled(member.close(TIMEOUT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
+    assert settled(member.close(WAIT_MS))[-1] == ("orders", 0, 0, 9, RequestTimedOutError)
 
 
 def test_a_response_topic_that_was_deleted_is_read_again_once_it_is_there(
@@ -325,7 +324,7 @@ def test_a_response_topic_that_was_deleted_is_read_again_once_it_is_there(
         say(member, acquisition)
         # The answer to a fetch ahead, which is published meanwhile, creates the topic, too.
         log.create_topic(RESPONSES, 3, {}, if_not_exists=True)
-    assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
+    assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
 
 
 class MoodyLog(LocalLog):
@@ -366,8 +365,8 @@ def test_a_log_that_is_not_available_for_a_while_is_tried_again(
         moody.sulks[call] = 2
         say(member, acquisition)
         eventually(lambda: moody.sulks[call] == 0, "two failures")
-        assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
-        member.close(TIMEOUT_MS)
+        assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
+        member.close(WAIT_MS)
 
 
 class HangingLog(LocalLog):
@@ -403,8 +402,8 @@ class TestLogThatIsAway:
         member.subscribe([orders])
         assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
         hanging.is_here.set()
-        assert ("orders", 0, 0, 9, None) in settled(member.flush(TIMEOUT_MS))
-        member.close(TIMEOUT_MS)
+        assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
+        member.close(WAIT_MS)
 
     @pytest.mark.slow
     def test_an_acknowledgement_fails_in_time(self, hanging: HangingLog, orders: str, join: Join) -> None:
@@ -413,13 +412,13 @@ class TestLogThatIsAway:
         acquisition = taken(member)
         hanging.is_here.clear()
         say(member, acquisition)
-        failed = settled(member.flush(TIMEOUT_MS))
+        failed = settled(member.flush(WAIT_MS))
         assert failed == [("orders", 0, 0, 9, RequestTimedOutError)]
         hanging.is_here.set()
         # The member goes on; a late acknowledgement may have been applied after all.
         say(member, taken(member))
-        assert settled(member.flush(TIMEOUT_MS))[-1][4] is None
-        member.close(TIMEOUT_MS)
+        assert settled(member.flush(WAIT_MS))[-1][4] is None
+        member.close(WAIT_MS)
 
     def test_a_close_does_not_wait_for_ever(
         self, hanging: HangingLog, orders: str, join: Join, monkeypatch: pytest.MonkeyPatch
@@ -475,11 +474,11 @@ def test_a_topic_without_room_for_more_members_is_no_error(log: LocalLog) -> Non
         member = GroupMember(log, SETTINGS)
         member.subscribe(["orders"])
         assert span(taken(member)) == (0, 2, 1)
-        member.close(TIMEOUT_MS)
+        member.close(WAIT_MS)
         again = GroupMember(log, SETTINGS)
         again.subscribe(["orders"])
         assert span(taken(again)) == (0, 2, 2)
-        again.close(TIMEOUT_MS)
+        again.close(WAIT_MS)
 
 
 def test_a_member_that_cannot_be_locked_leaves_nothing_open(log: LocalLog) -> None:

@@ -39,7 +39,7 @@ def member(consume: Consume) -> ShareConsumer:
     for offset in range(1, 5):
         member.acknowledge_offset("cl-1", 0, offset, ACCEPT)
     member.acknowledge_offset("cl-1", 0, 5, AcknowledgeType.RELEASE)
-    member.commit_sync(20)
+    member.commit_sync(DEADLINE_S)
     return member
 
 
@@ -72,11 +72,11 @@ def test_members_finish_what_is_in_flight_and_get_nothing_new(
             held.update(offset for message in member.poll(0.2) if (offset := message.offset()) is not None)
         for offset in held:
             member.acknowledge_offset("cl-1", 0, offset, ACCEPT)
-        member.commit_sync(20)
+        member.commit_sync(DEADLINE_S)
         accepted.update(held)
         held.clear()
 
-    (moved,) = drain(AdminClient(log), "g", read, 60, work)
+    (moved,) = drain(AdminClient(log), "g", read, DEADLINE_S, work)
     assert moved == PartitionHandover("cl-1", 0, len(accepted))
     assert accepted == set(range(moved.start_offset))
     assert len(accepted) < 120

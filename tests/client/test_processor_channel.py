@@ -19,8 +19,8 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
 from sharegroup.protocol.internal_messages import Tick
 from sharegroup.protocol.messages import ResponseEnvelope, decoded_request
+from tests.support.eventually import WAIT_MS
 
-WAIT_MS = 20_000
 TOPICS = ChannelTopics(request_topic_name="requests", response_topic_name="answers")
 
 

@@ -23,14 +23,6 @@ def _folder(text: str) -> Path:
     return Path(text).resolve()
 
 
-_LONG = {
-    "dead_member": "a session ends by time",
-    "late_acknowledgement": "locks end by time",
-    "silent_member": "a session ends by time",
-}
-"""Scenario → why it takes long."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--scenarios", type=_folder, default=OWN_SCENARIOS, metavar="DIR", help="folder of scenarios (*.yaml)"
@@ -51,9 +43,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(
         "scenario",
         [
-            pytest.param(scenario, id=scenario.name, marks=pytest.mark.long(_LONG[scenario.name]))
-            if scenario.name in _LONG
-            else pytest.param(scenario, id=scenario.name)
+            pytest.param(
+                scenario, id=scenario.name, marks=[] if scenario.long is None else pytest.mark.long(scenario.long)
+            )
             for scenario in scenarios
         ],
     )

@@ -208,7 +208,7 @@ def test_each_role_can_do_its_work(domains: tuple[Domain, Domain]) -> None:
         for message in messages:
             is_bad = message.offset() == 3
             consumer.acknowledge(message, AcknowledgeType.REJECT if is_bad else AcknowledgeType.ACCEPT)
-        consumer.commit_sync(20)
+        consumer.commit_sync(DEADLINE_S)
     alice.site.until(lambda: alice.site.is_drained(group_id, alice.orders), "the dead-letter records are written")
     end_offset = alice.log("processor").offsets(alice.dead_letters)[0].end_offset
     written = alice.log("processor").read(alice.dead_letters, 0, end_offset - 2, end_offset)
@@ -354,7 +354,7 @@ def test_no_forged_request_reaches_another_domain(
         assert forged_answers(bob) == {}
         for message in held:
             consumer.acknowledge(message)
-        assert not [error for error in consumer.commit_sync(20).values() if error is not None]
+        assert not [error for error in consumer.commit_sync(DEADLINE_S).values() if error is not None]
     rows = bob.site.rows()
     assert "mallory" not in json.dumps([row.model_dump(mode="json") for row in rows])
     causes = {entry.cause for row in rows for entry in row.transitions}
@@ -380,7 +380,7 @@ def dead_letter_failure(alice: Domain, topic: str, caplog: pytest.LogCaptureFixt
     with alice.consumer(group_id, share_acknowledgement_mode="explicit", max_poll_records=1) as consumer:
         (message, *_) = alice.site.poll(consumer, 1)
         consumer.acknowledge(message, AcknowledgeType.REJECT)
-        consumer.commit_sync(20)
+        consumer.commit_sync(DEADLINE_S)
         mark = f"event=dead_letters_failed group={group_id} "
         return eventually(
             lambda: next((str(r.msg).partition(mark)[2] for r in caplog.records if mark in str(r.msg)), ""),

@@ -12,11 +12,10 @@ from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord, PartitionOffsets
 from tests.kafka.compacted_topic import compacted_topic
 from tests.kafka.conftest import Begin
-from tests.support.eventually import eventually
+from tests.support.eventually import WAIT_MS, eventually
 from tests.support.kafka_broker import KafkaBroker
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-WAIT_MS = 20_000
 
 
 def offsets_of(log: KafkaLog, topic: str, start: int, end: int, isolation_level: IsolationLevel) -> list[int]:

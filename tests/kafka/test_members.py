@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -31,13 +30,16 @@ def processor(log: KafkaLog) -> Iterator[ProcessorPeer]:
 def polled(consumer: ShareConsumer, count: int) -> list[tuple[int | None, int | None]]:
     """Offset and delivery count of the next records."""
     messages: list[tuple[int | None, int | None]] = []
-    deadline = time.monotonic() + DEADLINE_S
-    while len(messages) < count and time.monotonic() < deadline:
+
+    def has_all() -> bool:
         for message in consumer.poll(1):
             messages.append((message.offset(), message.delivery_count()))
             is_first = message.delivery_count() == 1
             consumer.acknowledge(message, AcknowledgeType.RELEASE if is_first else AcknowledgeType.ACCEPT)
         consumer.commit_sync(DEADLINE_S)
+        return len(messages) >= count
+
+    eventually(has_all, f"{count} records are delivered")
     return messages
 
 

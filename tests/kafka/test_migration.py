@@ -20,7 +20,7 @@ from sharegroup.state.reader import StateTableReader
 from tests.cli.conftest import CommandLine
 from tests.kafka.side_by_side.broker_side import BrokerSide
 from tests.kafka.site import KafkaSite
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import ROOT, KafkaBroker
 
 pytestmark = pytest.mark.long("groups of a broker are drained, imported and exported for long")
@@ -168,7 +168,7 @@ def work(
             kind = kind_of(key[1]) if releases or kind_of(key[1]) != RELEASE else ACCEPT
             acknowledge(consumer, topic, key, kind)
             (released if kind == RELEASE else finished)[key] = delivery_count
-        consumer.commit_sync(30)
+        consumer.commit_sync(DEADLINE_S)
         return len(finished) >= count
 
     eventually(has_finished, f"{count} records are finished")
@@ -241,7 +241,7 @@ def test_a_group_is_drained_and_continues_on_a_broker(reader: Reader) -> None:
             for key, count in poll(own).items():
                 own.acknowledge_offset(reader.topic, *key, AcknowledgeType.ACCEPT)
                 finished[key] = count
-            own.commit_sync(30)
+            own.commit_sync(DEADLINE_S)
             return draining.poll() is not None
 
         eventually(has_drained, "the group is drained")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,12 +17,11 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, WAIT_MS, eventually
 from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("brokers that are killed, each a JVM of its own")]
 
-WAIT_MS = 60_000
 MOST_REFUSED = 5_000
 """In the 9 s until a cluster misses a node, tests beside this one included: without pauses some ten thousands."""
 
@@ -101,13 +101,14 @@ def test_a_follower_that_gave_up_goes_on_when_the_broker_is_back(kafka_to_kill: 
             follower.take(10, 1_000, WAIT_MS)
         broker.start()
         log.append("other-events", 0, values("after"))
-        taken: list[LogRecord] = []
-        while not taken:
+
+        def taken() -> list[LogRecord]:
             try:
-                taken = follower.take(10, 1_000, WAIT_MS)
+                return follower.take(10, 1_000, WAIT_MS)
             except LogUnavailableError:
-                continue
-        assert [record.value for record in taken] == [b"after"]
+                return []
+
+        assert [record.value for record in eventually(taken, "the record is taken")] == [b"after"]
         follower.close()
 
 
@@ -122,7 +123,9 @@ def test_a_broker_that_is_gone_is_connected_to_with_pauses(kafka_to_kill: KafkaB
         admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
         # Until the cluster has noticed, its metadata names the killed node: often as the one to ask.
         with ThreadPoolExecutor(len(logs)) as pool:
-            while len(admin.list_topics(timeout=10).brokers) > 1:
+            give_up_s = time.monotonic() + DEADLINE_S
+            while len(admin.list_topics(timeout=DEADLINE_S).brokers) > 1:
+                assert time.monotonic() < give_up_s, "the cluster has not noticed"
                 list(pool.map(lambda log: log.describe_topic(topic), logs))
         assert refused_connections() - before < MOST_REFUSED
         for log in logs:

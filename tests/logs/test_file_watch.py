@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.logs.file_watch import Watch, watch
-
-WAIT_MS = 20_000
+from tests.support.eventually import WAIT_MS
 
 
 @pytest.fixture

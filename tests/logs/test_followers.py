@@ -9,7 +9,8 @@ import pytest
 
 from sharegroup.errors import LogError, UnknownTopicError
 from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
-from tests.support.log_sites import STAMPED, WAIT_MS, Site, values
+from tests.support.eventually import WAIT_MS
+from tests.support.log_sites import STAMPED, Site, values
 
 MANY = 10_000
 """More records, and more bytes, than any test appends but one."""

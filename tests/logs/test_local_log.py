@@ -25,8 +25,8 @@ from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
 from sharegroup.logs.local_partition import MAX_RECORD_BYTES
 from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
+from tests.support.eventually import WAIT_MS
 
-WAIT_MS = 20_000
 """Far longer than any test needs; only a failure takes that long."""
 
 

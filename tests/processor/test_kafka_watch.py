@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -108,10 +109,10 @@ def test_growth_is_reported_of_a_topic_that_may_be_described_and_not_read(
     assert len(warnings(caplog, topic)) == 1
 
 
-@pytest.fixture(scope="module")
-def second_broker(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    folder = tmp_path_factory.mktemp("second") / "broker"
-    with KafkaBroker("4.3.1", folder, joins=kafka_4_3_1) as broker:
+@pytest.fixture
+def second_broker(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A second node, for one test: the topics of another one could be put on it."""
+    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_4_3_1) as broker:
         yield broker
 
 

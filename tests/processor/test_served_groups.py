@@ -14,6 +14,7 @@ from sharegroup.client.kafka_exceptions import KafkaError, KafkaException
 from sharegroup.errors import GroupAuthorizationFailedError, InvalidRequestError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.protocol.api_key import INTERNAL_KEYS, RECIPIENTS, ApiKey
+from tests.support.eventually import DEADLINE_S
 from tests.support.scraping import scraped
 from tests.support.server_process import free_port
 from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
@@ -115,7 +116,7 @@ def test_state_of_groups_that_are_not_served_any_more_rests(new_site: NewSite) -
             site.new_group(group_id)
             with site.consumer(group_id, topic, max_poll_records=10) as consumer:
                 site.poll(consumer, 10)
-                consumer.commit_sync(20)
+                consumer.commit_sync(DEADLINE_S)
     before = len(site.rows("bob-orders"))
     site.config = {**ALICE, "metrics_port": free_port(), "metrics_domain": "alice"}
     with site.running() as running:

@@ -244,7 +244,7 @@ class Ledger:
 
     def _take_in(self, answer: _Answer, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType) -> None:
         copy = answer.copy
-        delivery.may_be_finished = not self._is_locked(delivery, copy.latest_ms)
+        delivery.may_be_finished = not self._is_locked(delivery, copy.latest_ms, copy.offset)
         if not delivery.may_be_finished and record_key[:3] not in self._restarted:
             self._succeeded.add((*record_key, *answer.key, ACKNOWLEDGE_CAUSE[kind]))
         if kind in _FINISHING:

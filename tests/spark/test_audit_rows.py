@@ -35,6 +35,7 @@ from sharegroup.state.maintenance import take_snapshot
 from sharegroup.state.row_filter import RowFilter
 from sharegroup.state.writer import StateTableWriter
 from tests.spark.spark_site import SparkSite
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def worked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
                     member.acknowledge(first, AcknowledgeType.RELEASE)
                     for message in others:
                         member.acknowledge(message)
-                    member.commit_sync(20)
+                    member.commit_sync(DEADLINE_S)
                 take_snapshot(str(site.state_path), 4_102_444_800_000)
         yield Worked(spark, str(site.state_path), group_id, topic)
     finally:

@@ -113,7 +113,25 @@ def test_records_that_were_given_up_are_not_acknowledged() -> None:
     assert sent.take_all() == []
 
 
-def test_a_renewal_does_not_replace_the_final_acknowledgement_of_a_handler_that_ends_meanwhile() -> None:
+class WatchedLock:
+    """A lock that says once somebody had to wait for it."""
+
+    def __init__(self) -> None:
+        self.was_awaited = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.was_awaited = True
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_renewal_does_not_replace_the_final_acknowledgement_of_a_handler_that_ends_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class EndsMeanwhile(Sent):
         """The handler ends when its renewal is about to be sent."""
 
@@ -121,12 +139,14 @@ def test_a_renewal_does_not_replace_the_final_acknowledgement_of_a_handler_that_
             acks = list(acknowledgements)
             if acks[0].acknowledge_type is RENEW:
                 handler.start()
-                # It has to wait; this is time for one that does not.
-                handler.join(0.2)
+                # One that does not have to wait is over.
+                eventually(lambda: lock.was_awaited or not handler.is_alive(), "the handler waits")
             super().acknowledge(acks)
 
     sent = EndsMeanwhile()
     renewals = LockRenewals(RENEW_MAX_MS, sent.acknowledge)
+    lock = WatchedLock()
+    monkeypatch.setattr(renewals, "_lock", lock)
     active = renewals.begin(acquired(held(0, 9)), "tag", NOW_MS)
     accepted = [held(0, 9).acknowledgement(ACCEPT)]
     handler = threading.Thread(target=renewals.end, args=(active, accepted, NOW_MS + HALF_MS))

@@ -179,7 +179,7 @@ def test_a_query_that_somebody_else_stops_is_a_failure(spark: SparkSession, site
         drain(site)
         streaming_query(spark, query).stop()
         with pytest.raises(ProcessorStoppedError, match="was stopped"):
-            query.await_termination(60)
+            query.await_termination(DEADLINE_S)
 
 
 def test_two_processors_in_one_session(spark: SparkSession, site: Site, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_older_query_ends_when_another_one_takes_over(spark: SparkSession, si
         drain(site)
         with hosted(spark, site):
             with pytest.raises(FencedProcessorError):
-                older.await_termination(60)
+                older.await_termination(DEADLINE_S)
             drain(site)
 
 

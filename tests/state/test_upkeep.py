@@ -27,8 +27,6 @@ from tests.state.share_partition_walk import folded_positions
 from tests.state.state_rows import batch_rows
 from tests.support.eventually import DEADLINE_S, eventually
 
-"""Far longer than any test needs; only a failure takes that long."""
-
 
 class Clock:
     """A clock that stands still."""
@@ -357,10 +355,11 @@ def test_upkeep_starts_again_after_a_start_that_failed(
 def test_the_process_ends_with_its_parent(table_path: str) -> None:
     StateTableWriter.open(table_path, {})
     code = (
-        "import sys; from sharegroup.state.upkeep import UpkeepProcess\n"
+        "import sys\n"
+        "from sharegroup.state.upkeep import UpkeepProcess\n"
+        "from tests.support.eventually import eventually\n"
         f"upkeep = UpkeepProcess({table_path!r}); upkeep.start()\n"
-        "while not upkeep.process_id: pass\n"
-        "print(upkeep.process_id, flush=True)\n"
+        "print(eventually(lambda: upkeep.process_id, 'the process is there'), flush=True)\n"
         "sys.stdin.read()"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -35,6 +35,7 @@ def _slowness() -> float:
 SLOWNESS: Final = _slowness()
 DEADLINE_S: Final = 180.0 * SLOWNESS
 """When tests give up; generous, since only failures wait so long."""
+WAIT_MS: Final = round(1_000 * DEADLINE_S)
 
 
 def eventually(probe: Callable[[], T | None], what: str, *, pause_s: float = 0.02) -> T:

@@ -8,9 +8,6 @@ from uuid import uuid4
 
 from sharegroup.logs.port import Log, NewRecord
 
-WAIT_MS = 20_000
-"""Far longer than any test needs; only a failure takes that long."""
-
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support import leash
+from tests.support.eventually import DEADLINE_S
 from tests.support.wheel import build_wheel, install, new_environment, packages_of
 
 pytestmark = pytest.mark.long("builds the wheel and installs it in an environment of its own")
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 300
 
 CONFIG = """
 log.path: log.db
@@ -52,6 +52,7 @@ print(sharegroup.__file__)
 """
 
 SPARK_HOST_AND_WORKER = """
+import sys
 from pathlib import Path
 
 from sharegroup import load_settings
@@ -65,7 +66,8 @@ def handle(records):
 spark = build_session("wheel")
 processor = ProcessorQuery(spark, load_settings(Path("share.yaml"), {}))
 processor.start()
-process(spark, {"log.path": "log.db", "group.id": "orders", "topics": "orders"}, handle, once_timeout_s=60)
+options = {"log.path": "log.db", "group.id": "orders", "topics": "orders"}
+process(spark, options, handle, once_timeout_s=float(sys.argv[1]))
 processor.stop()
 spark.stop()
 """
@@ -84,11 +86,11 @@ class Installation:
         self.packages = packages_of(python)
         install(python, wheel)
 
-    def run(self, program: str) -> str:
+    def run(self, program: str, *arguments: str) -> str:
         """Return the output of a Python program."""
         path = self.folder / "program.py"
         path.write_text(program, encoding="utf-8")
-        return self._output(str(path))
+        return self._output(str(path), *arguments)
 
     def cli(self, *arguments: str) -> str:
         """Return the output of the command line."""
@@ -99,7 +101,7 @@ class Installation:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         result = leash.run(
             [str(self.folder / "bin" / "python"), *arguments],
-            timeout_s=TIMEOUT_S,
+            timeout_s=DEADLINE_S,
             cwd=self.folder,
             env={**environment, "PYSPARK_PYTHON": str(self.folder / "bin" / "python")},
         )
@@ -133,7 +135,7 @@ def test_the_programs_run_from_the_wheel(installation: Installation) -> None:
     values, origin = installation.run(HOST_WITHOUT_SPARK).splitlines()
     assert values == "['lamp', 'chair']"
     assert Path(origin).is_relative_to(installation.packages)
-    assert installation.run(SPARK_HOST_AND_WORKER).splitlines() == ["['table']"]
+    assert installation.run(SPARK_HOST_AND_WORKER, str(DEADLINE_S)).splitlines() == ["['table']"]
 
     assert "0 findings" in installation.cli("audit", "verify", "--config", "share.yaml")
 

@@ -47,7 +47,7 @@ def work(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
             offset = message.offset() or 0
             kind = AcknowledgeType.REJECT if offset == 7 else AcknowledgeType.ACCEPT
             member.acknowledge(message, AcknowledgeType.RELEASE if offset >= 8 else kind)
-        member.commit_sync(20)
+        member.commit_sync(DEADLINE_S)
         returned = {8, 9}
         # Records that were read ahead may come before those that were released.
         while returned:
@@ -55,6 +55,6 @@ def work(cli: CommandLine, log: LocalLog, admin: AdminClient) -> None:
                 kind = AcknowledgeType.RELEASE if message.offset() == 8 else AcknowledgeType.ACCEPT
                 member.acknowledge(message, kind)
                 returned.discard(message.offset() or 0)
-            member.commit_sync(20)
+            member.commit_sync(DEADLINE_S)
     log.append("orders", 1, [NewRecord(None, b"v")] * 5)
     eventually(lambda: cli.json("groups", "list")[0]["member_count"] == 0, "the member has left")

@@ -16,6 +16,7 @@ A file is YAML (`tests/kafka/scenarios` has examples):
       final: {a: acknowledged 1, b: archived 3, c: acknowledged 1}
       start: {0: end}
     differs: []                                 # where the two sides differ on purpose, see Difference
+    long: locks end by time                     # optional: why it takes more than 5 s
 
 A record has a name, which is its value, too.
 """
@@ -199,6 +200,7 @@ class Scenario(_Part):
     steps: list[Step]
     expect: Expectation | None = None
     differs: list[Difference] = []
+    long: str | None = Field(None, min_length=1)
 
     @model_validator(mode="after")
     def _has_all_members(self) -> Scenario:

@@ -20,7 +20,7 @@ from sharegroup.errors import InvalidRequestError
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.spark import acknowledge
 from tests.spark.spark_site import SparkSite
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S
 from tests.support.site import BROKER
 
 OffsetKey = tuple[int, int]
@@ -69,20 +69,10 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
 def drain(site: SparkSite, group_id: str, topic: str, *writers: DataStreamWriter) -> None:
     """Run queries until every record of the topic is finished."""
     if not writers:
-        until(site, lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
+        site.until(lambda: site.is_drained(group_id, topic), f"group {group_id} is done")
         return
     with running(writers[0]):
         drain(site, group_id, topic, *writers[1:])
-
-
-def until(site: SparkSite, condition: Callable[[], bool], what: str) -> None:
-    """As `SparkSite.until`, with time enough for a first query that Spark has to load its classes for."""
-
-    def holds() -> bool:
-        site.running_processor().raise_failure()
-        return condition()
-
-    eventually(holds, what)
 
 
 def everything(partition_count: int, record_count: int) -> list[OffsetKey]:
@@ -123,7 +113,7 @@ def test_a_query_writes_each_record_once_to_a_delta_table(site: SparkSite, tmp_p
     rows = site.spark.read.format("delta").load(sink).select("partition", "offset", "delivery_count").collect()
     assert sorted((row.partition, row.offset) for row in rows) == everything(2, 300)
     assert {row.delivery_count for row in rows} == {1}
-    until(site, lambda: leaves(site, group_id) == 1, "the member of the stopped query leaves")
+    site.until(lambda: leaves(site, group_id) == 1, "the member of the stopped query leaves")
 
 
 def test_two_queries_of_a_group_share_its_records(site: SparkSite, tmp_path: Path) -> None:
@@ -169,7 +159,7 @@ def test_a_query_whose_locks_ended_while_it_was_down_goes_on(site: SparkSite, tm
     query = written(frame, fail, tmp_path / "checkpoint").start()
     with pytest.raises(StreamingQueryException, match="not this one"):
         query.awaitTermination()
-    until(site, lambda: set(offsets(site, group_id, Cause.LOCK_TIMEOUT)) == set(range(30)), "its locks end")
+    site.until(lambda: set(offsets(site, group_id, Cause.LOCK_TIMEOUT)) == set(range(30)), "its locks end")
     drain(site, group_id, topic, written(frame, seen, tmp_path / "checkpoint"))
     counts = [count for batch in seen.batches.values() for count in batch.values()]
     assert counts.count(1) == 30, "the batch of the checkpoint is read once more"
@@ -192,10 +182,10 @@ def test_records_are_acknowledged_one_by_one(site: SparkSite, tmp_path: Path) ->
     frame = records(site, group_id, topic, share_acknowledgement_mode="explicit")
     with running(written(frame, judge, tmp_path / "checkpoint")):
         redelivered = {(0, offset): 2 for offset in (1, 6, 11, 19)}
-        until(
-            site, lambda: redelivered.items() <= merged(seen).items(), "what was released or not mentioned comes again"
+        site.until(
+            lambda: redelivered.items() <= merged(seen).items(), "what was released or not mentioned comes again"
         )
-        until(site, lambda: offsets(site, group_id, Cause.REJECT) == [0, 5, 10], "rejections")
+        site.until(lambda: offsets(site, group_id, Cause.REJECT) == [0, 5, 10], "rejections")
     released = offsets(site, group_id, Cause.RELEASE)
     assert [offset for offset in released if offset != 19] == [1, 6, 11]
     assert set(offsets(site, group_id, Cause.ACCEPT)) >= {2, 3, 4, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18}
@@ -281,7 +271,7 @@ def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path)
     def run() -> None:
         frame = records(site, group_id, topic, max_poll_records="40")
         query = written(frame, seen, tmp_path / "checkpoint").trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(round(DEADLINE_S))
 
     run()
     assert seen.places == everything(2, 50)

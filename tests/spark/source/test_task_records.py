@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import pytest
 from sharegroup.client.held_records import HeldRange
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.local import LocalLog
-from sharegroup.logs.port import NewRecord
+from sharegroup.logs.port import NewRecord, TopicDescription
 from sharegroup.spark.source.task_records import TaskPartition, read_task
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -59,13 +60,20 @@ def test_records_of_a_topic_that_was_created_again_are_others(log: LocalLog) -> 
     assert values(log, former, present) == [b"orders"] * 2
 
 
-def test_a_topic_that_one_look_misses_is_read(log: LocalLog) -> None:
+def test_a_topic_that_one_look_misses_is_read(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
+    looks: list[str] = []
+    describe = LocalLog.describe_topic
+
+    def described(log: LocalLog, name: str) -> TopicDescription:
+        looks.append(name)
+        return describe(log, name)
+
+    monkeypatch.setattr(LocalLog, "describe_topic", described)
     rename(log, "orders", "unknown-for-now")
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(values, log, *ranges)
-        # A task that gave up after its first look would be done by then.
-        wait([reading], timeout=0.5)
+        eventually(lambda: looks.count("orders") > 1 or reading.done(), "the task looks again")
         rename(log, "unknown-for-now", "orders")
         assert reading.result() == [b"orders"] * 3 + [b"payments"] * 3
 
