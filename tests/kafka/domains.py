@@ -66,8 +66,8 @@ class Domain:
 
     def __init__(self, name: str, broker: KafkaBroker, folder: Path) -> None:
         self.name = name
-        self.requests, self.responses = f"{name}.sharegroup.requests", f"{name}.sharegroup.responses"
-        self.orders, self.dead_letters = f"{name}.orders", f"{name}.dead-letters"
+        self.requests, self.responses = (f"{name}.sharegroup.{kind}" for kind in ("requests", "responses"))
+        self.orders, self.dead_letters = (f"{name}.{kind}" for kind in ("orders", "dead-letters"))
         self.group_id = f"{name}.packers"
         self._broker = broker
         self._logs: dict[str, KafkaLog] = {}
@@ -91,14 +91,19 @@ class Domain:
         return self._logs[role]
 
     def start(self, cluster: KafkaLog) -> None:
-        """Grant all roles their rights, create the record topics, and start the processor."""
+        """Grant all roles their rights, create the record topics with something to read, and start the processor."""
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         granted = [b for role in ROLES for arguments in commands(role, self.name) for b in bindings(arguments)]
         for future in admin.create_acls(granted).values():
             future.result()
         cluster.create_topic(self.orders, 2)
         cluster.create_topic(self.dead_letters, 1)
+        for partition in range(2):
+            cluster.append(self.orders, partition, [NewRecord(None, f"of {self.name}".encode())] * 20)
+        cluster.append(self.dead_letters, 0, [NewRecord(None, b"dead before")])
         self.site.start()
+        config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
+        self.admin.alter_group_config(self.group_id, config)
 
     def close(self) -> None:
         self.site.close()

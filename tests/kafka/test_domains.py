@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,25 +53,29 @@ FIRST_FORGED = 7_000_000
 NO_TOPIC_ID = "AAAAAAAAQACAAAAAAAAAAA"
 
 
+@contextmanager
+def started_domains(
+    names: tuple[str, str], broker: KafkaBroker, cluster: KafkaLog, folder: Path
+) -> Iterator[tuple[Domain, Domain]]:
+    """Two domains; each has a group, and 20 records in each partition."""
+    first, second = (Domain(name, broker, folder / name) for name in names)
+    try:
+        first.start(cluster)
+        second.start(cluster)
+        yield first, second
+    finally:
+        first.close()
+        second.close()
+
+
 @pytest.fixture(scope="module")
 def domains(
     kafka_4_3_1: KafkaBroker, kafka_log_4_3_1: KafkaLog, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Domain, Domain]]:
-    """Alice's and Bob's domain; each has a group, and 20 records in each partition."""
+    """Alice's and Bob's domain, for all tests that leave both processors running."""
     folder = tmp_path_factory.mktemp("domains")
-    alice, bob = (Domain(name, kafka_4_3_1, folder / name) for name in ("alice", "bob"))
-    try:
-        for domain in (alice, bob):
-            domain.start(kafka_log_4_3_1)
-            for partition in range(2):
-                records = [NewRecord(None, f"of {domain.name}".encode())] * 20
-                kafka_log_4_3_1.append(domain.orders, partition, records)
-            config = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
-            domain.admin.alter_group_config(domain.group_id, config)
-        yield alice, bob
-    finally:
-        alice.close()
-        bob.close()
+    with started_domains(("alice", "bob"), kafka_4_3_1, kafka_log_4_3_1, folder) as domains:
+        yield domains
 
 
 # --- What each role may do ---
@@ -388,13 +393,12 @@ def dead_letter_failure(alice: Domain, topic: str, caplog: pytest.LogCaptureFixt
         )
 
 
-def test_an_announcement_ends_the_processor_of_its_own_domain_only(domains: tuple[Domain, Domain]) -> None:
-    alice, bob = domains
-    announcement = envelope(900, ApiKey.PROCESSOR_STARTED, "", "", leader_epoch=1_000_000, reply_partition=-1)
-    alice.send(announcement)
-    with pytest.raises(FencedProcessorError):
-        alice.site.running_processor().await_failure()
-    alice.site.stop()
-    bob.admin.alter_group_config("bob.afterwards", {"share.auto.offset.reset": "earliest"})
-    with bob.consumer("bob.afterwards") as consumer:
-        assert len(bob.site.poll(consumer, 40)) == 40
+def test_an_announcement_ends_the_processor_of_its_own_domain_only(
+    kafka_4_3_1: KafkaBroker, kafka_log_4_3_1: KafkaLog, tmp_path: Path
+) -> None:
+    with started_domains(("carol", "dave"), kafka_4_3_1, kafka_log_4_3_1, tmp_path) as (carol, dave):
+        carol.send(envelope(900, ApiKey.PROCESSOR_STARTED, "", "", leader_epoch=1_000_000, reply_partition=-1))
+        with pytest.raises(FencedProcessorError):
+            carol.site.running_processor().await_failure()
+        with dave.consumer() as consumer:
+            assert len(dave.site.poll(consumer, 40)) == 40

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 USERS = {"admin": "admin-secret-Zq7", "alice": "alice-secret-Xw4"}
 """Users of the SASL listener, with passwords; `admin` may do everything, `alice` what she is granted."""
 
-DOMAINS = ("alice", "bob")
+DOMAINS = ("alice", "bob", "carol", "dave")
 ROLES = ("processor", "member", "operator", "auditor")
 DOMAIN_USERS = {f"{domain}-{role}": f"{domain}-{role}-secret-Qm5" for domain in DOMAINS for role in ROLES}
 """Users of two domains, with passwords, who log in by PLAIN; they may do what they are granted."""
