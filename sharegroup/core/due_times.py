@@ -41,8 +41,8 @@ class DueTimes(Generic[Key]):
             if queued_ms is None or due_ms < queued_ms:
                 self._queued_ms[key] = due_ms
                 heappush(self._heap, (due_ms, key))
-        if len(self._heap) > 2 * len(self._due_ms) + 64:
-            self._fill_heap()
+                if len(self._heap) > 2 * len(self._due_ms) + 64:
+                    self._fill_heap()
 
     @property
     def earliest_ms(self) -> int | None:

@@ -114,9 +114,9 @@ class PartitionClocks:
         """Measure the lead of the partition's time by a Tick: the time when it was sent, and its stamp."""
         self._leads_ms[partition] = max(0, sent_ms - stamp_ms)
 
-    def lag_ms(self, partition: int, stamp_ms: int) -> int:
+    def lag_ms(self, partition: int, now_ms: int, stamp_ms: int) -> int:
         """Return how far a stamp is behind the partition's time, beyond the known lead."""
-        return self.now_ms(partition) - stamp_ms - self._leads_ms.get(partition, 0)
+        return now_ms - stamp_ms - self._leads_ms.get(partition, 0)
 
 
 def _time_ms(clock: _Clock, now_s: float) -> int:

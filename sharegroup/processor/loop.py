@@ -241,14 +241,13 @@ class Loop:
 
     def _cut(self, partition: int, records: Sequence[LogRecord]) -> TakenCut:
         times_ms = self._clocks.append_times_ms(partition, records)
-        self._clocks.observe(partition, times_ms[-1])
-        self._measure_lead(partition, records[-1])
-        return TakenCut(partition, records, times_ms, records[-1].offset + 1, self._clocks.now_ms(partition))
+        now_ms = self._clocks.observe(partition, times_ms[-1])
+        self._measure_lead(partition, records[-1], now_ms)
+        return TakenCut(partition, records, times_ms, records[-1].offset + 1, now_ms)
 
-    def _measure_lead(self, partition: int, last: LogRecord) -> None:
+    def _measure_lead(self, partition: int, last: LogRecord, now_ms: int) -> None:
         """Send a Tick when a stamp is far behind: its message waited long, or the broker's clock was set back."""
-        now_ms = self._clocks.now_ms(partition)
-        is_behind = self._clocks.lag_ms(partition, last.timestamp_ms) > _STAMP_BEHIND_MS
+        is_behind = self._clocks.lag_ms(partition, now_ms, last.timestamp_ms) > _STAMP_BEHIND_MS
         if last.key and is_behind and now_ms >= self._next_measurement_ms.get(partition, 0):
             self._next_measurement_ms[partition] = now_ms + _STAMP_BEHIND_MS
             with self._changed:

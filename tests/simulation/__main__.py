@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -44,7 +45,10 @@ def _run_all(seeds: range, jobs: int) -> int:
     started_s = time.perf_counter()
     failed_count = message_count = 0
     faults: Counter[str] = Counter()
-    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
+    with (
+        Progress(*columns, console=console, refresh_per_second=1) as progress,
+        ProcessPoolExecutor(jobs, initializer=_use_one_core) as pool,
+    ):
         task = progress.add_task("", total=len(seeds))
         for completed in as_completed([pool.submit(_run, portion) for portion in _portions(seeds)]):
             for result in completed.result():
@@ -63,6 +67,11 @@ def _run_all(seeds: range, jobs: int) -> int:
 
 def _portions(seeds: range) -> Iterator[range]:
     return (seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE))
+
+
+def _use_one_core() -> None:
+    """Compute in the process's own thread: each core has a process."""
+    pa.set_cpu_count(1)
 
 
 def _run(seeds: range) -> list[Result]:

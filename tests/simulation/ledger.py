@@ -8,12 +8,13 @@ again, for an administrator or since its topic is gone, so do its accounts.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE
 from sharegroup.core.record_state import AcknowledgeType, Cause
@@ -106,7 +107,7 @@ class Ledger:
             self.published_commit_id = max(
                 int(value) for key, value in record.headers if key == COMMIT_ID_HEADER and value is not None
             )
-            self._unread.append(json.loads(record.value))
+            self._unread.append(from_json(record.value))
 
     def may_have(self, delivery_count_limit: int | None, lock_duration_ms: int | None) -> None:
         """Note other limits that may be in force from now on, for some groups."""

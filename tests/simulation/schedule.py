@@ -17,6 +17,7 @@ from sharegroup.core.record_state import RecordState
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
+from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import FoldedGroup, FoldedState, advance, fold, fold_order
 from tests.simulation.administrator import DEAD_LETTER_TOPICS, Administrator
 from tests.simulation.drains import DRAIN
@@ -144,8 +145,8 @@ class Schedule:
             self._start_another,
             self._wake_all,
         )
-        self._folded: FoldedState
-        """The state by the first rows of the table, once the schedule is calm."""
+        self._folded = FoldedState()
+        """The state by the first rows of the table, from when the schedule is calm: then no row is taken back."""
         self._folded_row_count = 0
         self._message_count = 0
         self._takeover_is_due = False
@@ -341,8 +342,6 @@ class Schedule:
         for member in self._members:
             member.is_good = True
         self._wake_all()
-        self._folded = fold(self._table.recovery().rows)
-        self._folded_row_count = len(self._table.rows)
         self._settle(5)
         for group_id in self._groups:
             self._join(group_id).is_good = True
@@ -367,19 +366,19 @@ class Schedule:
             self._world.at(self._world.now_ms + 7_000, lambda: self._settle(times - 1))
 
     def _present_state(self) -> FoldedState:
-        """Return the state by all rows; of those that were taken in before, only the state is looked at."""
-        new = [row for row in self._table.rows[self._folded_row_count :] if row.group_id]
+        """Return the state by all rows but those of table snapshots; takes in those that are new."""
+        new = self._table.rows[self._folded_row_count :]
         self._folded_row_count = len(self._table.rows)
         for row in sorted(new, key=fold_order):
-            advance(self._folded, row)
+            if row.group_id and row.record_type is not RecordType.TABLE_SNAPSHOT:
+                advance(self._folded, row)
         return self._folded
 
     def _is_drained(self) -> bool:
         # The answers of the last commits may be left to a processor that is still to come.
-        if self._message_count < LEAST_MESSAGES or self._takeover_is_due or self._undrained(self._present_state()):
+        if self._message_count < LEAST_MESSAGES or self._takeover_is_due:
             return False
-        # The audit goes by the rows as a recovery reads them, so this does, too.
-        return not self._undrained(fold(self._table.recovery().rows))
+        return not self._undrained(self._present_state())
 
     def _audit(self, is_drained: bool) -> list[str]:
         findings = [str(finding) for finding in verify(self._table.rows, self._broker).findings]
@@ -396,7 +395,7 @@ class Schedule:
         folded = fold(self._table.recovery().rows)
         if not is_drained:
             findings += self._undrained(folded)
-        if shown(folded) != shown(fold(row for row in self._table.rows if row.record_type != "TableSnapshot")):
+        if shown(folded) != shown(self._present_state()):
             findings.append("the fold of the recovery's rows differs from that of all rows")
         return findings
 

@@ -49,9 +49,11 @@ class World:
 
     def run_until(self, time_ms: int, is_over: Callable[[], bool] = lambda: False) -> None:
         """Let time pass."""
-        while self._events and self._events[0][0] <= time_ms and not is_over():
-            at_ms, _, action = heapq.heappop(self._events)
-            self.now_ms = max(self.now_ms, at_ms)
+        events = self._events
+        while events and events[0][0] <= time_ms and not is_over():
+            at_ms, _, action = heapq.heappop(events)
+            if at_ms > self.now_ms:
+                self.now_ms = at_ms
             action()
         if not is_over():
             self.now_ms = max(self.now_ms, time_ms)
