@@ -104,17 +104,17 @@ format: setup ## Rewrite the code in the project's format
 	$(BIN)/ruff format .
 
 .PHONY: schemas
-schemas: setup ## Write the JSON Schemas of messages and rows anew from the models
+schemas: setup ## Write the JSON Schemas of messages and rows from the models
 	$(BIN)/python -m tools.schemas schemas
 
 .PHONY: docs
-docs: setup ## Write the generated documents anew from the code
+docs: setup ## Write the generated documents from the code
 	$(BIN)/python -m tools.configuration_reference docs/configuration.md
 	$(BIN)/python -m tools.metrics_reference docs/metrics.md
 	$(BIN)/python -m tools.state_diagram docs/state_machine.md
 
 .PHONY: lock
-lock: ## Write the lock anew from pyproject.toml (newest releases: ARGS=--upgrade)
+lock: ## Write the lock from pyproject.toml (newest releases: ARGS=--upgrade)
 	$(preflight)
 	"$(PYTHON)" -m venv --clear build/lock
 	build/lock/bin/pip install --quiet uv==$(UV_VERSION)

@@ -1,7 +1,7 @@
 """Add compiled modules to the archive from which Spark starts its Python processes: compile_pyspark.py SPARK_HOME.
 
 A stream of a Python source runs in a process of its own, which imports PySpark from the archive. Python keeps nothing
-of what it compiles from an archive, so each such process would compile PySpark anew, for more than a second of
+of what it compiles from an archive, so each such process would compile PySpark again, for more than a second of
 processor time; and Spark gives up on a process that has not connected after ten seconds.
 """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.capacity --rate 2000 3000 4000 --duration 60
 
 Half of the requests have a durable effect. With several rates each is offered for the duration, one after the other.
-A rate is sustained if nearly all requests of its time are answered in it, the backlog of its last tenth is that of its
+A rate is sustained if nearly all requests of its time are completed in it, the backlog of its last tenth is that of its
 first tenth or small, and p99 is under 0.5 s.
 """
 
@@ -32,13 +32,13 @@ class Sustained:
 
     Attributes:
         offered_per_s: requests that fell due in a second.
-        answered_per_s: responses seen in a second, before the end.
+        completed_per_s: responses seen in a second, before the end.
         first_backlog: mean backlog in the first tenth of the time.
         last_backlog: mean backlog in the last tenth.
     """
 
     offered_per_s: float
-    answered_per_s: float
+    completed_per_s: float
     first_backlog: float
     last_backlog: float
     p50_ms: float
@@ -49,7 +49,7 @@ class Sustained:
         """True if the backlog does not grow and responses come in time."""
         # A tenth of a second's requests is what lies on the way to and from the processor.
         bound = 1.5 * self.first_backlog + 0.1 * self.offered_per_s
-        is_level = self.last_backlog <= bound and self.answered_per_s >= 0.98 * self.offered_per_s
+        is_level = self.last_backlog <= bound and self.completed_per_s >= 0.98 * self.offered_per_s
         return is_level and self.p99_ms < P99_TARGET_MS
 
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
             ):
                 windows.append(window)
                 print(
-                    f"{rate:g}/s window {window.index}: offered {window.offered}, answered {window.answered}, "
+                    f"{rate:g}/s window {window.index}: offered {window.offered}, completed {window.completed}, "
                     f"backlog {window.backlog}, p99 {percentile(window.latencies_ms, 99):.1f} ms",
                     flush=True,
                 )
@@ -111,7 +111,7 @@ def outcome_of(windows: Sequence[Window], duration_s: float) -> Sustained:
     latencies_ms = merged(windows).latencies_ms
     return Sustained(
         offered_per_s=sum(window.offered for window in in_time) / duration_s,
-        answered_per_s=sum(window.answered for window in in_time) / duration_s,
+        completed_per_s=sum(window.completed for window in in_time) / duration_s,
         first_backlog=statistics.fmean(window.backlog for window in in_time[:tenth]),
         last_backlog=statistics.fmean(window.backlog for window in in_time[-tenth:]),
         p50_ms=percentile(latencies_ms, 50),
@@ -123,7 +123,7 @@ def figures_of(name: str, outcome: Sustained) -> list[Figure]:
     """The figures of one rate."""
     return [
         Figure(f"{name}.offered", outcome.offered_per_s, "requests/s"),
-        Figure(f"{name}.answered", outcome.answered_per_s, "requests/s"),
+        Figure(f"{name}.completed", outcome.completed_per_s, "requests/s"),
         Figure(f"{name}.backlog_start", outcome.first_backlog, "requests"),
         Figure(f"{name}.backlog_end", outcome.last_backlog, "requests"),
         Figure(f"{name}.p50", outcome.p50_ms, "ms"),

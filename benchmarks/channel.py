@@ -44,7 +44,7 @@ class NewRequest:
 
     Attributes:
         correlation_id: repeated in the response.
-        member_id: the member that asks, and is answered.
+        member_id: the member that sends it, and gets the response.
     """
 
     correlation_id: int
@@ -136,7 +136,7 @@ class Channel:
         """Send requests and wait for the responses to all of them, by correlation id.
 
         Raises:
-            TimeoutError: some were not answered in time.
+            TimeoutError: some got no response in time.
         """
         awaited = {new.correlation_id for new in requests}
         responses: dict[int, SeenResponse] = {}

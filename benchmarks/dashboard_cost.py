@@ -108,8 +108,8 @@ def _figures(name: str, results: dict[bool, Measured]) -> Iterator[Figure]:
     for has_dashboard, result in results.items():
         part = f"{name}.{'with' if has_dashboard else 'without'}"
         yield Figure(f"{part}.processor", 100 * result.processor_s / result.wall_s, "% of a core")
-        yield Figure(f"{part}.answers_p50", percentile(result.latencies_ms, 50), "ms")
-        yield Figure(f"{part}.answers_p99", percentile(result.latencies_ms, 99), "ms")
+        yield Figure(f"{part}.responses_p50", percentile(result.latencies_ms, 50), "ms")
+        yield Figure(f"{part}.responses_p99", percentile(result.latencies_ms, 99), "ms")
     with_it = results[True]
     yield Figure(f"{name}.with.dashboard", 100 * with_it.dashboard_s / with_it.wall_s, "% of a core")
 

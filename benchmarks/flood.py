@@ -89,9 +89,9 @@ def _offer(options: argparse.Namespace, others: Loaders, one: Loaders, one_per_s
 
     with ThreadPoolExecutor(2) as threads:
         beside = threads.submit(offer, one, one_per_s)
-        answered = offer(others, share_per_s * (options.groups - 1))
+        completed = offer(others, share_per_s * (options.groups - 1))
         beside.result()
-    return answered
+    return completed
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def step_text(figures: dict[str, Any]) -> str:
     commits, cuts = max(figures["commits"], 1), max(figures["cuts"], 1)
     return (
         f"loop: {figures['messages']:,} messages in {figures['cuts']:,} cuts and {figures['commits']:,} commits, "
-        f"{figures['answers']:,} answers; ms a cut: take {figures['take_ms'] / cuts:.2f}, apply "
+        f"{figures['responses']:,} responses; ms a cut: take {figures['take_ms'] / cuts:.2f}, apply "
         f"{figures['apply_ms'] / cuts:.2f}; ms a commit: {figures['commit_ms'] / commits:.2f}, publish "
         f"{figures['publish_ms'] / commits:.2f}"
     )

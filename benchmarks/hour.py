@@ -100,9 +100,9 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
     name = f"hour.{options.log}"
     sixth = max(1, len(windows) // 6)
     if not first_ms or not last_ms:
-        answered = [window for window in windows if window.durable_latencies_ms]
-        first_ms = merged(answered[:sixth]).durable_latencies_ms
-        last_ms = merged(answered[-sixth:]).durable_latencies_ms
+        completed = [window for window in windows if window.durable_latencies_ms]
+        first_ms = merged(completed[:sixth]).durable_latencies_ms
+        last_ms = merged(completed[-sixth:]).durable_latencies_ms
     first, last = percentile(first_ms, 50), percentile(last_ms, 50)
     return [
         *latency_figures(name, merged(windows).latencies_ms),

@@ -3,8 +3,8 @@
     python -m benchmarks.large_state --duration 600
 
 100 groups with 1,000 share-partitions each get requests at random times while the table's upkeep runs. Then the
-processor is killed and started again. A silence is a time in which requests wait and nobody is answered; recovery is
-from the new process's first step, after its imports, to the first response.
+processor is killed and started again. A silence is a time in which requests wait and nobody gets a response; recovery
+is from the new process's first step, after its imports, to the first response.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def measured_recovery(host: ProcessorHost, site: Site) -> Recovery:
                 begun_s = next((e.time_s for e in reversed(host.events()) if e.event == "begun"), None)
                 print(f"recovery: {response.seen_s - launched_s:.2f} s from the launch", flush=True)
                 return Recovery(response.seen_s - launched_s, None if begun_s is None else response.seen_s - begun_s)
-    raise TimeoutError(f"The restarted processor did not answer within {_RESPONSE_TIMEOUT_S} s.")
+    raise TimeoutError(f"The restarted processor did not respond within {_RESPONSE_TIMEOUT_S} s.")
 
 
 @dataclass
@@ -177,8 +177,8 @@ def print_window(window: Window, host: ProcessorHost, seconds: float = 10) -> No
     """Print a line for one window."""
     now_s = time.monotonic()
     print(
-        f"window {window.index}: {_latency_text(window.latencies_ms)}, offered {window.offered}, answered "
-        f"{window.answered}, backlog {window.backlog}, {commit_text(host.commit_times_ms(now_s - seconds, now_s))}",
+        f"window {window.index}: {_latency_text(window.latencies_ms)}, offered {window.offered}, completed "
+        f"{window.completed}, backlog {window.backlog}, {commit_text(host.commit_times_ms(now_s - seconds, now_s))}",
         flush=True,
     )
 

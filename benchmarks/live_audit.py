@@ -110,8 +110,8 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
         Figure(f"{name}.findings", max(sample.finding_count for sample in samples), "findings", 0),
         Figure(f"{name}.commits", samples[-1].commit_id - samples[0].commit_id, "commits"),
         Figure(f"{name}.cpu", 100 * cpu_s / wall_s, "% of a core"),
-        Figure(f"{name}.answers_p50", percentile(latencies_ms, 50), "ms"),
-        Figure(f"{name}.answers_p99", percentile(latencies_ms, 99), "ms"),
+        Figure(f"{name}.responses_p50", percentile(latencies_ms, 50), "ms"),
+        Figure(f"{name}.responses_p99", percentile(latencies_ms, 99), "ms"),
     ]
 
 
@@ -170,7 +170,7 @@ def _await_first(auditor: subprocess.Popen[bytes]) -> None:
 
 
 def _sample() -> Sample | None:
-    """The auditor's metrics; None when it does not answer."""
+    """The auditor's metrics; None when it does not respond."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/metrics", timeout=5) as response:
             text = response.read().decode()

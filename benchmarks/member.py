@@ -40,7 +40,7 @@ class MemberRequest:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The effect of an answered request.
+    """The effect of a completed request.
 
     Attributes:
         is_durable: records were acquired or acknowledged.

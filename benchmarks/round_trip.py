@@ -95,9 +95,9 @@ def figures(name: str, window: Window, targets_ms: tuple[float, float]) -> list[
 
 
 def print_load(window: Window) -> None:
-    """Print how much of the load was answered, and how."""
+    """Print how much of the load was completed, and how."""
     print(
-        f"requests: {window.offered:,} offered, {window.answered:,} answered, {sum(window.durable):,} with a durable "
+        f"requests: {window.offered:,} offered, {window.completed:,} completed, {sum(window.durable):,} with a durable "
         f"effect, {window.lost} lost, errors {dict(window.errors) or 'none'}"
     )
 

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
             times_s = []
             for _ in range(options.rounds):
                 _await_standing_by(standby)
-                # So that a probe was answered, and the next one comes at a random moment.
+                # So that a probe got its response, and the next one comes at a random moment.
                 time.sleep((1 + chance.random()) * PROBE_INTERVAL_S)
                 times_s.append(_takeover_s(log, site, active, hides_lock=way == "probes"))
                 active, standby = standby, active

@@ -79,7 +79,7 @@ def _measured(options: argparse.Namespace, site: Site, name: str, domains: tuple
             for domain, window in zip(DOMAINS, windows, strict=True)
             for figure in latency_figures(f"{name}.{domain}", window.latencies_ms)
         ),
-        Figure(f"{name}.answered", together.answered / options.duration, "requests/s", is_lower_better=False),
+        Figure(f"{name}.completed", together.completed / options.duration, "requests/s", is_lower_better=False),
         Figure(f"{name}.processor_cpu", used / seconds, "cores"),
     ]
 

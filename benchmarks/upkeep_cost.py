@@ -102,7 +102,7 @@ def commits() -> Iterator[list[StateRow]]:
             rows.append(_row(led[turn % len(led)], turn, now_ms))
             turn += 1
         responses = [OutboxResponse(partition=0, member_id="member", value=_RESPONSE) for _ in rows]
-        marker = CommitMarkerPayload(end_offsets={0: turn}, answers=responses)
+        marker = CommitMarkerPayload(end_offsets={0: turn}, responses=responses)
         yield [
             StateRow(record_type=RecordType.COMMIT_MARKER, time_ms=now_ms, payload=marker.model_dump(mode="json")),
             *rows,

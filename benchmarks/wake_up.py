@@ -85,7 +85,7 @@ class WaitingMembers:
         self._send_fetches(self._members)
 
     def pause(self, duration_s: float) -> None:
-        """Keep the members in their groups, and fetch again for those that were answered without a record."""
+        """Keep the members in their groups, and fetch again for those that got a response without a record."""
         ends_s = time.monotonic() + duration_s
         while (remaining_s := ends_s - time.monotonic()) > 0:
             if time.monotonic() >= self._heartbeat_due_s:
@@ -98,7 +98,7 @@ class WaitingMembers:
         """Append a record, and return the milliseconds until each member has it; then accept it and fetch again.
 
         Raises:
-            TimeoutError: some members were not answered in time.
+            TimeoutError: some members got no response in time.
         """
         started_s = time.monotonic()
         self._channel.log.append(RECORDS_TOPIC, partition, [NewRecord(None, b"x")])

@@ -17,8 +17,8 @@ class Window:
     Attributes:
         index: number of the window; -1 is the warm-up.
         offered: requests that fell due.
-        backlog: requests that are due and not answered at the window's end.
-        due_s: when each answered request was due.
+        backlog: requests that are due and not completed at the window's end.
+        due_s: when each completed request was due.
         seen_s: when its response was seen.
         durable: 1 for each that had a durable effect.
         errors: error code → how many responses had it.
@@ -41,7 +41,7 @@ class Window:
         self.durable.append(is_durable)
 
     @property
-    def answered(self) -> int:
+    def completed(self) -> int:
         """Responses that were seen."""
         return len(self.seen_s)
 

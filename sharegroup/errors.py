@@ -48,7 +48,7 @@ class LogCorruptedError(LogError):
 
 
 class LogUnavailableError(LogError):
-    """The log did not answer in time; trying again may help."""
+    """The log did not respond in time; trying again may help."""
 
 
 class LogLockedError(LogUnavailableError):

@@ -29,7 +29,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.FAILED: "failed while running",
     ExitCode.USAGE: "wrong flags, configuration or environment; to start it again does not help",
     ExitCode.FENCED: "another processor has taken over; to start it again would fence that one",
-    ExitCode.TRY_AGAIN: "something did not answer or was busy; to start it again later may help",
+    ExitCode.TRY_AGAIN: "something did not respond or was busy; to start it again later may help",
 }
 """Exit code → its meaning; 128 + n is the end by signal n, before the start was complete or by a second signal."""
 

@@ -26,10 +26,10 @@ show them: a bean's type and name in small letters, `_total` in place of `PerSec
 whose names begin with `sharegroup_` are not in Kafka.
 
 **Values.** Counters begin at 0 when a processor starts; `rate()` gives what Kafka's meters give as rates. Averages,
-maxima, rates and quantiles look back {WINDOW_S:.0f} s, maxima and quantiles over at most 1,024 values; without a value
-they are NaN, as in Kafka. A summary has the last 1,024 values, however old. The actions of a group are counted once,
-after their commit. `sharegroup metrics` counts the last 60 minutes, or as many as `--minutes` says: for `rate()`, let
-Prometheus ask the processor.
+maxima, rates and quantiles cover the last {WINDOW_S:.0f} s, maxima and quantiles over at most 1,024 values; without a
+value they are NaN, as in Kafka. A summary has the last 1,024 values, however old. The actions of a group are counted
+once, after their commit. `sharegroup metrics` counts the last 60 minutes, or as many as `--minutes` says: for
+`rate()`, let Prometheus ask the processor.
 
 **Number of series.** A metric is shown with at most `metrics.max.series` label sets. When there are more, labels are
 left out from the last to the first and the values added up: share-partitions become topics, topics groups.

@@ -100,7 +100,7 @@ BODIES: dict[ApiKey, type[Message]] = {
 }
 """Kind of message → body of the request, or of the internal message."""
 
-ANSWERS: dict[ApiKey, type[Message]] = {
+RESPONSES: dict[ApiKey, type[Message]] = {
     ApiKey.LIST_GROUPS: ListGroupsResponse,
     ApiKey.DESCRIBE_CONFIGS: DescribeConfigsResponse,
     ApiKey.SHARE_GROUP_DESCRIBE: ShareGroupDescribeResponse,
@@ -148,7 +148,7 @@ def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         is_internal = api_key in INTERNAL_KEYS
         name, folder = (_name(api_key), "internal") if is_internal else (f"{_name(api_key)}Request", "requests")
         yield f"{folder}/{name}.json", _schema(body, name, api_key)
-    for api_key, body in ANSWERS.items():
+    for api_key, body in RESPONSES.items():
         name = f"{_name(api_key)}Response"
         yield f"responses/{name}.json", _schema(body, name, api_key)
     for record_type, payloads in PAYLOADS.items():

@@ -1,7 +1,7 @@
 """Administrators' requests to a group: altering and deleting start offsets, and deleting the group.
 
 Each takes several cuts: the watcher reports the topics, the coordinator records the changes, the leader applies them,
-and only then the request is answered. A waiting request is part of the group's records, so it continues after a
+and only then the request gets its response. A waiting request is part of the group's records, so it continues after a
 takeover. Recorded changes are applied even if the requester no longer waits.
 """
 
@@ -32,18 +32,18 @@ from sharegroup.protocol.group_administration import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
-from sharegroup.protocol.group_records import GroupRecord, ShareGroupRequestAnswered, ShareGroupRequestWaiting
+from sharegroup.protocol.group_records import GroupRecord, ShareGroupRequestCompleted, ShareGroupRequestWaiting
 from sharegroup.protocol.messages import ErrorResponse, Message, RequestEnvelope, parsed
 
 _NO_TOPIC = ("", 0)
 MAX_WAITING_REQUESTS = 10
 """Requests of one group that may wait at once: each may be as large as a request can be."""
 MAX_WAIT_MS = 300_000
-"""A request that waits longer is answered that it timed out; its sender waits no longer."""
+"""A request that waits longer gets the error that it timed out; its sender waits no longer."""
 SeenTopics = Mapping[str, tuple[str, int]]
 """Topic name → (topic id, or "" when there is none; partition count), as the watcher reports."""
 Response = tuple[ShareGroupRequestWaiting, ErrorResponse]
-"""A request, and the body that answers it."""
+"""A request, and the body of its response."""
 
 _BODIES: dict[int, type[Message]] = {
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: AlterShareGroupOffsetsRequest,
@@ -57,7 +57,7 @@ _RESPONSES: dict[int, type[ErrorResponse]] = {
 
 
 class Administration:
-    """Handler of the administrators' requests that a group has not answered yet; the group's state holds them."""
+    """Handler of the administrators' requests that wait for their response; the group's state holds them."""
 
     def __init__(self, group_id: str, group: GroupCoordinator) -> None:
         self._group_id = group_id
@@ -125,17 +125,17 @@ class Administration:
         responses: list[Response] = []
         for key, waiting in list(self._waiting.items()):
             try:
-                response = self._answer(key, seen, now_ms, records)
+                response = self._response(key, seen, now_ms, records)
             except ApiError as error:
                 response = ErrorResponse(error_code=error.code, error_message=str(error))
             if response is not None:
                 del self._topic_names[key]
-                answered = ShareGroupRequestAnswered(member_id=key[0], correlation_id=key[1])
-                records += self._group.record_request(answered)
+                completed = ShareGroupRequestCompleted(member_id=key[0], correlation_id=key[1])
+                records += self._group.record_request(completed)
                 responses.append((waiting, response))
         return records, responses
 
-    def _answer(
+    def _response(
         self, key: RequestKey, seen: SeenTopics, now_ms: int, records: list[GroupRecord]
     ) -> ErrorResponse | None:
         """Advance one request and return its response, None while it has to wait; records are added to `records`."""

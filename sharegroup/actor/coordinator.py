@@ -4,9 +4,9 @@ It lives in memory as long as its processor does. After a takeover it is built f
 get fresh sessions, requests to the leader are sent again, topics are observed again, and waiting requests of
 administrators continue. `protocol/internal_messages.py` lists the sender of each internal message after a takeover.
 
-A message is applied at its append time. Heartbeats are answered at the end of the cut, when the cut's assignment is
-made; members whose assignment changed without a heartbeat in the cut get it without a request. The cost of a cut grows
-with its changes: heartbeats without a change produce responses only.
+A message is applied at its append time. The responses to heartbeats are made at the end of the cut, with the cut's
+assignment; members whose assignment changed without a heartbeat in the cut get it without a request. The cost of a cut
+grows with its changes: heartbeats without a change produce responses only.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Coordinator:
         self._is_wake_spent = False
         self._is_changed = True
         self._records: list[GroupRecord] = []
-        self._unanswered: list[tuple[RequestEnvelope, int]] = []
+        self._heartbeats: list[tuple[RequestEnvelope, int]] = []
         self._effects: list[Effect] = []
         self._receivers: dict[int, Callable[[LoggedRequest], None]] = {
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
@@ -112,7 +112,7 @@ class Coordinator:
         """Apply one message at its append time; sessions that ended by then end first.
 
         Raises:
-            ApiError: the message is refused; the caller answers it.
+            ApiError: the message is refused; the caller responds.
         """
         self._group.open_missing_sessions(message.time_ms)
         self._add_records(self._group.expire_sessions(message.time_ms))
@@ -137,7 +137,7 @@ class Coordinator:
         return described_group(self._group.state, self._group.assignor_name)
 
     def finish(self, last_offset: int, time: CutTime) -> list[Effect]:
-        """End the cut: make its assignment and answer its heartbeats.
+        """End the cut: make its assignment and respond to its heartbeats.
 
         Returns:
             The effects, rows first.
@@ -146,7 +146,7 @@ class Coordinator:
         self._add_records(self._group.expire(time.last_message_ms))
         assigned = self._group.reassign(time.last_message_ms)
         self._add_records(assigned)
-        self._answer_heartbeats()
+        self._respond_to_heartbeats()
         if assigned:
             self._push(record for record in assigned if isinstance(record, ShareGroupCurrentMemberAssignment))
         self._send_config(last_offset)
@@ -155,7 +155,7 @@ class Coordinator:
             self._watch_topics()
         self._schedule_wake()
         effects = [*self._rows(last_offset, time), *self._effects]
-        self._records, self._effects, self._unanswered, self._is_changed = [], [], [], False
+        self._records, self._effects, self._heartbeats, self._is_changed = [], [], [], False
         return effects
 
     def _add_records(self, records: Sequence[GroupRecord]) -> None:
@@ -173,10 +173,10 @@ class Coordinator:
         body = parsed(ShareGroupHeartbeatRequest, envelope.body)
         self._add_records(self._group.heartbeat(envelope.member_id, envelope.client_id, body, message.time_ms))
         if body.member_epoch == LEAVE_EPOCH:
-            self._answer(envelope, ShareGroupHeartbeatResponse(member_epoch=LEAVE_EPOCH))
+            self._respond_to(envelope, ShareGroupHeartbeatResponse(member_epoch=LEAVE_EPOCH))
             return
         self._reply_partitions[envelope.member_id] = envelope.reply_partition
-        self._unanswered.append((envelope, body.member_epoch))
+        self._heartbeats.append((envelope, body.member_epoch))
 
     def _member_ended(self, message: LoggedRequest) -> None:
         self._add_records(self._group.member_ended(parsed(MemberEnded, message.envelope.body).member_id))
@@ -216,13 +216,13 @@ class Coordinator:
 
     def _alter_config(self, message: LoggedRequest) -> None:
         self._add_records(self._group.alter_config(parsed(AlterGroupConfigRequest, message.envelope.body)))
-        self._answer(message.envelope, ErrorResponse())
+        self._respond_to(message.envelope, ErrorResponse())
 
     def _pause(self, message: LoggedRequest) -> None:
         envelope = message.envelope
         reason = parsed(PauseShareGroupRequest, envelope.body).reason
         self._add_records(self._group.pause(envelope.client_id, reason))
-        self._answer(envelope, ErrorResponse())
+        self._respond_to(envelope, ErrorResponse())
 
     def _resume(self, message: LoggedRequest) -> None:
         self._add_records(self._group.resume(message.envelope.client_id))
@@ -232,10 +232,10 @@ class Coordinator:
         self._observed_topics.watch_again()
         self._is_wake_spent = True
         self._is_changed = True
-        self._answer(message.envelope, ErrorResponse())
+        self._respond_to(message.envelope, ErrorResponse())
 
     def _check_redrive(self, message: LoggedRequest) -> None:
-        """Refuse a redrive if there is no such group; the leader answers it otherwise."""
+        """Refuse a redrive if there is no such group; the leader responds otherwise."""
         parsed(RedriveShareGroupRecordsRequest, message.envelope.body)
         if self._group.state.is_dead:
             raise GroupIdNotFoundError(f"Group {self._context.group_id} not found.")
@@ -244,20 +244,20 @@ class Coordinator:
         # The timer has fired, even if no work is due yet because the log's clock and the timer's differ.
         self._is_wake_spent = True
 
-    def _answer_heartbeats(self) -> None:
-        for envelope, epoch in self._unanswered:
+    def _respond_to_heartbeats(self) -> None:
+        for envelope, epoch in self._heartbeats:
             member = self._group.state.members.get(envelope.member_id)
             if member is None:
                 error = UnknownMemberIdError(f"Member {envelope.member_id} is no longer a member of the group.")
-                self._answer(envelope, ErrorResponse(error_code=error.code, error_message=str(error)))
+                self._respond_to(envelope, ErrorResponse(error_code=error.code, error_message=str(error)))
             else:
                 is_news = epoch == JOIN_EPOCH or epoch != member.member_epoch
-                self._answer(envelope, self._heartbeat_response(member, is_news))
+                self._respond_to(envelope, self._heartbeat_response(member, is_news))
 
     def _push(self, assignments: Iterable[ShareGroupCurrentMemberAssignment]) -> None:
-        answered = {envelope.member_id for envelope, _ in self._unanswered}
+        senders = {envelope.member_id for envelope, _ in self._heartbeats}
         for record in assignments:
-            if record.member_id not in answered:
+            if record.member_id not in senders:
                 body = self._heartbeat_response(self._group.state.members[record.member_id], has_assignment=True)
                 reply_partition = self._reply_partitions.get(record.member_id, -1)
                 self._respond(reply_partition, ApiKey.SHARE_GROUP_HEARTBEAT, _PUSHED, record.member_id, body)
@@ -331,7 +331,7 @@ class Coordinator:
         leader_epoch = self._context.leader_epoch
         self._effects.append(Send(request(api_key, self._context.group_id, body, leader_epoch=leader_epoch)))
 
-    def _answer(self, envelope: RequestEnvelope, body: Message) -> None:
+    def _respond_to(self, envelope: RequestEnvelope, body: Message) -> None:
         self._respond(envelope.reply_partition, envelope.api_key, envelope.correlation_id, envelope.member_id, body)
 
     def _respond(self, reply_partition: int, api_key: int, correlation_id: int, member_id: str, body: Message) -> None:

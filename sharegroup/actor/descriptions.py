@@ -1,7 +1,7 @@
 """Responses to requests that only read: a group with its members, its configuration, its share-partitions.
 
 They are made from the state at the time when the request is applied, and do not change it: no session or lock begins
-or ends. So a quarantined group also answers them.
+or ends. So a quarantined group also responds to them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Persist(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Address of a response, and of the request that it answers.
+    """Address of a response, and of the request that it belongs to.
 
     Attributes:
         partition: of the response log; negative when no response is asked for.
@@ -65,7 +65,7 @@ def address_of(envelope: RequestEnvelope) -> Address:
 
 
 def response_to(address: Address, body: Message, leader_epoch: int) -> Respond:
-    """Return the effect that answers a request."""
+    """Return the effect that responds to a request."""
     _, api_key, correlation_id, group_id, member_id = address
     return Respond(address, body, encoded_response(api_key, correlation_id, group_id, member_id, leader_epoch, body))
 
@@ -93,7 +93,7 @@ class WatchTopics:
 class WatchLog(NamedTuple):
     """Effect: notify the group once when a partition's log has grown above an offset.
 
-    It holds the changes since the group's last watch; an answered watch ends by itself and is not listed here.
+    It holds the changes since the group's last watch; a reported watch ends by itself and is not listed here.
 
     Attributes:
         above_offset: (topic name, topic id, partition) → offset that the group knows to be the end: new or changed.
@@ -182,7 +182,7 @@ class ShareSessionsCounted(NamedTuple):
     Attributes:
         share_partition_count: their share-partitions, counted in each session.
         eviction_count: sessions that ended in this cut because their member was silent for too long.
-        expired_fetch_count: fetches that had waited long enough in this cut, and were answered without records.
+        expired_fetch_count: fetches that had waited long enough in this cut, and got a response without records.
     """
 
     group_id: str

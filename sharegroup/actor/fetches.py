@@ -19,7 +19,7 @@ from sharegroup.core.runs import Run
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 
-MAX_RANGES_PER_ANSWER = 10_000
+MAX_RANGES_PER_RESPONSE = 10_000
 """Ranges of one response, about a megabyte; those of the share-partition that exceeds it are all in."""
 
 ServedFetch = tuple[ShareSession, ShareFetchResponse]
@@ -61,9 +61,9 @@ class FetchService:
         *,
         is_paused: bool = False,
     ) -> list[ServedFetch]:
-        """Acquire records for waiting fetches, and return those that are answered now.
+        """Acquire records for waiting fetches, and return those that get a response now.
 
-        A fetch is answered when it got records, carried acknowledgements, met an error, or has waited long enough.
+        A fetch is complete when it got records, carried acknowledgements, met an error, or has waited long enough.
         """
         terms = _Terms(limits, isolation_level, time.lock_start_ms, is_paused)
         changed = self._partitions.take_changed(terms.now_ms)
@@ -133,7 +133,7 @@ class FetchService:
                 yield key, runs
             wanted -= sum(run.size for run in runs)
             range_count += len(runs)
-            if wanted <= 0 or range_count >= MAX_RANGES_PER_ANSWER:
+            if wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
                 break
 
 
@@ -164,7 +164,7 @@ class _Claims:
 def _refuse_unknown(
     session: ShareSession, partitions: LedPartitions, responses: dict[PartitionKey, PartitionResponse]
 ) -> None:
-    """Answer the partitions that are not led here with an error, whose text comes once for each topic."""
+    """Respond with an error for the partitions that are not led here, whose text comes once for each topic."""
     topic_id = None
     for key in sorted(session.unknown):
         error = partitions.not_led_error(key)

@@ -149,7 +149,7 @@ class Leader:
         is_paused = self._paused_at_offset is not None
         served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=is_paused)
         for session, body in served:
-            self._requests.answer_fetch(session, body, time.lock_start_ms)
+            self._requests.respond_to_fetch(session, body, time.lock_start_ms)
         # 2. Watches, of holders and of the log.
         self._silence.watch(self._partitions.take_new_holders(), time.lock_start_ms)
         self._watches.settle(new_fetches, self._isolation_level)
@@ -267,7 +267,7 @@ class Leader:
         """Apply the known log offsets of some partitions."""
         self._start(keys, message)
         for key in keys:
-            self._watches.answered(key)
+            self._watches.reported(key)
             led = self._partitions.get(key)
             if led is None:
                 continue
@@ -353,7 +353,7 @@ class Leader:
         """Release all records of a member that is gone, and acquire no more for it."""
         session = self._sessions.get(member_id)
         if session is not None:
-            self._requests.answer_without_records(session, message.time_ms)
+            self._requests.respond_without_records(session, message.time_ms)
         for led in self._partitions.held_by(member_id):
             released = led.share_partition.release_member(member_id, self._limits, message.time_ms, cause)
             self._partitions.record(led, released, message.time_ms, message.offset)
@@ -368,7 +368,7 @@ class Leader:
             # If the member has crashed, its fetch would lock the records once more; a live one sends another fetch.
             session = self._sessions.get(member_id)
             if session is not None:
-                self._requests.answer_without_records(session, message.time_ms)
+                self._requests.respond_without_records(session, message.time_ms)
 
     def _rows(self, last_offset: int) -> list[tuple[int, StateRow]]:
         rows = (self._row(led) for led in self._partitions.take_touched())

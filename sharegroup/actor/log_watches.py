@@ -1,7 +1,7 @@
 """The watches of the record log that a leader has set; only their changes are sent.
 
 A share-partition is watched above the end of its acquirable records while a fetch waits there, and above everything
-while it waits for its first state. A watch stays until it is answered or no session has the partition any more, even
+while it waits for its first state. A watch stays until it is reported or no session has the partition any more, even
 while no fetch waits there: most often the next one will.
 """
 
@@ -21,7 +21,7 @@ _BELOW_ALL_OFFSETS = -1
 
 
 class LogWatches:
-    """The partitions that the processor watches for the group, each above an offset; each watch is answered once.
+    """The partitions that the processor watches for the group, each above an offset; each watch is reported once.
 
     Attributes:
         unsettled: partitions whose watch may have to change at the end of the cut.
@@ -43,7 +43,7 @@ class LogWatches:
         self._new: dict[PartitionKey, tuple[str, int]] = {}
         self._forgotten: dict[PartitionKey, str] = {}
 
-    def answered(self, key: PartitionKey) -> None:
+    def reported(self, key: PartitionKey) -> None:
         """Remove the watch, if there is one, of a partition whose log offsets arrived."""
         self._set.pop(key, None)
         self._new.pop(key, None)

@@ -175,7 +175,7 @@ class GroupActors:
         self._effects += _refused(message, self._quarantine_error(), self._context.leader_epoch)
 
     def _describe(self, message: LoggedRequest) -> None:
-        """Answer a request that only reads, from the actors' current state; apply nothing."""
+        """Respond to a request that only reads, from the actors' current state; apply nothing."""
         envelope = message.envelope
         role = RECIPIENTS[ApiKey(envelope.api_key)][0]
         try:

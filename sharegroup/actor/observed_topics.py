@@ -15,7 +15,7 @@ from sharegroup.protocol.internal_messages import TopicLogOffsets
 TopicIdentity = tuple[str, int]
 """Topic id, or "" when there is no such topic, and partition count."""
 _NOT_OBSERVED: TopicIdentity = ("", -1)
-"""An identity that no topic has, so that the watcher answers for it, existing or not."""
+"""An identity that no topic has, so that the watcher reports the topic, existing or not."""
 _NO_TOPIC: TopicIdentity = ("", 0)
 
 
@@ -43,7 +43,7 @@ class ObservedTopics:
             return False
         self._last_observations[topic.topic] = (topic.sequence, identity)
         if self._watched.get(topic.topic) not in (None, identity):
-            # The watch on this topic is answered; if the group still does not know the topic, it must watch it again.
+            # The watch on this topic was reported; if the group still does not know the topic, it must watch it again.
             del self._watched[topic.topic]
         is_new = self.seen.get(topic.topic) != identity
         self.seen[topic.topic] = identity

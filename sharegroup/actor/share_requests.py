@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from sharegroup.actor.acknowledgements import acknowledge, acknowledged_before, grouped_by_topic
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.effects import Address, Respond, address_of, response_to
-from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
+from sharegroup.actor.fetches import MAX_RANGES_PER_RESPONSE
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.share_session import PendingFetch, ShareSession
@@ -52,7 +52,7 @@ class ShareRequests:
         return responses
 
     def fetch(self, message: LoggedRequest, limits: SharePartitionLimits, longest_wait_ms: int) -> None:
-        """Apply a ShareFetch; it is answered at the end of the cut or later.
+        """Apply a ShareFetch; the response comes at the end of the cut or later.
 
         Raises:
             ApiError: the request is refused, and changed nothing.
@@ -69,7 +69,7 @@ class ShareRequests:
         wait_ms = 0 if acknowledged or not body.max_records else min(body.max_wait_ms, longest_wait_ms)
         fetch = PendingFetch(
             address_of(message.envelope),
-            min(body.max_records, MAX_RANGES_PER_ANSWER * body.batch_size),
+            min(body.max_records, MAX_RANGES_PER_RESPONSE * body.batch_size),
             body.batch_size,
             body.acquire_mode,
             message.time_ms + wait_ms,
@@ -80,7 +80,7 @@ class ShareRequests:
         self._sessions.park(session, fetch)
 
     def acknowledge(self, message: LoggedRequest, limits: SharePartitionLimits) -> None:
-        """Apply a ShareAcknowledge, and answer it.
+        """Apply a ShareAcknowledge, and respond to it.
 
         Raises:
             ApiError: the request is refused, and changed nothing.
@@ -90,19 +90,19 @@ class ShareRequests:
         if session is None:
             return
         acknowledged = self._acknowledged(message, session.epoch, body.topics, limits)
-        self._answer_acknowledgements(session, message.envelope, acknowledged)
+        self._respond_to_acknowledgements(session, message.envelope, acknowledged)
 
-    def answer_fetch(self, session: ShareSession, body: ShareFetchResponse, now_ms: int) -> None:
-        """Answer the parked fetch of a session, if there is one."""
+    def respond_to_fetch(self, session: ShareSession, body: ShareFetchResponse, now_ms: int) -> None:
+        """Respond to the parked fetch of a session, if there is one."""
         fetch = self._sessions.unpark(session, now_ms)
         if fetch is not None:
-            self._answer(session, fetch.address, body)
+            self._respond_in_session(session, fetch.address, body)
 
-    def answer_without_records(self, session: ShareSession, now_ms: int) -> None:
-        """Answer the parked fetch of a session, if there is one, before it is served."""
+    def respond_without_records(self, session: ShareSession, now_ms: int) -> None:
+        """Respond to the parked fetch of a session, if there is one, before it is served."""
         if session.pending is not None:
             responses = grouped_by_topic(session.pending.acknowledged)
-            self.answer_fetch(
+            self.respond_to_fetch(
                 session, constructed(ShareFetchResponse, share_session_epoch=session.epoch, responses=responses), now_ms
             )
 
@@ -123,12 +123,12 @@ class ShareRequests:
         envelope, epoch, topics = message.envelope, body.share_session_epoch, body.topics
         before = self._sessions.get(envelope.member_id)
         if before is not None and before.is_repeat(envelope, epoch):
-            if before.kept_answer is not None:
-                self._repeat_response(envelope, before.kept_answer)
+            if before.kept_response is not None:
+                self._repeat_response(envelope, before.kept_response)
             return None
         repeated = None if epoch == INITIAL_EPOCH else self._last_requests.repeated_by(envelope, epoch)
         if repeated is not None:
-            self._answer_without_session(envelope, epoch, acknowledged_before(topics, repeated.refused))
+            self._respond_without_session(envelope, epoch, acknowledged_before(topics, repeated.refused))
             return None
         if before is None and epoch != INITIAL_EPOCH and self._applied_without_session(message, epoch, topics, limits):
             return None
@@ -138,7 +138,7 @@ class ShareRequests:
             forgotten = body.forgotten_topics_data if isinstance(body, ShareFetchRequest) else ()
             self._sessions.checked(message, epoch, topics, forgotten)
         if before is not None:
-            self.answer_without_records(before, message.time_ms)
+            self.respond_without_records(before, message.time_ms)
         session = before
         if session is None or epoch == INITIAL_EPOCH:
             session = self._sessions.open(envelope.member_id)
@@ -165,7 +165,7 @@ class ShareRequests:
         acknowledged = self._acknowledged(message, epoch, topics, limits)
         if epoch == FINAL_EPOCH:
             self._release(message, epoch, limits, acknowledged)
-        self._answer_without_session(envelope, epoch, acknowledged)
+        self._respond_without_session(envelope, epoch, acknowledged)
         return True
 
     def _close(
@@ -174,7 +174,7 @@ class ShareRequests:
         acknowledged = self._acknowledged(message, FINAL_EPOCH, topics, limits)
         self._release(message, FINAL_EPOCH, limits, acknowledged)
         self._sessions.close(session)
-        self._answer_without_session(message.envelope, FINAL_EPOCH, acknowledged)
+        self._respond_without_session(message.envelope, FINAL_EPOCH, acknowledged)
 
     def _release(
         self,
@@ -198,23 +198,23 @@ class ShareRequests:
             self._last_requests.note(message.envelope, epoch, responses)
         return responses
 
-    def _answer_acknowledgements(
+    def _respond_to_acknowledgements(
         self, session: ShareSession, envelope: RequestEnvelope, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
         body = constructed(
             ShareFetchResponse, share_session_epoch=session.epoch, responses=grouped_by_topic(acknowledged)
         )
-        self._answer(session, address_of(envelope), body)
+        self._respond_in_session(session, address_of(envelope), body)
 
-    def _answer_without_session(
+    def _respond_without_session(
         self, envelope: RequestEnvelope, epoch: int, acknowledged: Mapping[PartitionKey, PartitionResponse]
     ) -> None:
         body = constructed(ShareFetchResponse, share_session_epoch=epoch, responses=grouped_by_topic(acknowledged))
         self._respond(response_to(address_of(envelope), body, self._leader_epoch))
 
-    def _answer(self, session: ShareSession, address: Address, body: ShareFetchResponse) -> None:
+    def _respond_in_session(self, session: ShareSession, address: Address, body: ShareFetchResponse) -> None:
         response = response_to(address, body, self._leader_epoch)
-        session.kept_answer = _kept_response(response, body, self._leader_epoch)
+        session.kept_response = _kept_response(response, body, self._leader_epoch)
         self._respond(response)
 
     def _repeat_response(self, envelope: RequestEnvelope, response: str) -> None:

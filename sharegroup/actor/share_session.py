@@ -24,10 +24,10 @@ class PendingFetch(NamedTuple):
     Attributes:
         max_records: records wanted; 0 only acknowledges.
         batch_size: most records in one acquired range.
-        deadline_ms: the time at which it is answered even without records.
+        deadline_ms: the time at which it gets its response even without records.
         acquires_until_ms: the time from which it acquires nothing, because its member no longer waits for it.
-        acknowledged: partition → response to the acknowledgements that it carried. A fetch with some is answered in its
-            own cut, so one that is parked has none.
+        acknowledged: partition → response to the acknowledgements that it carried. A fetch with some is completed in
+            its own cut, so one that is parked has none.
     """
 
     address: Address
@@ -50,11 +50,11 @@ class ShareSession:
     Attributes:
         correlation_id: of the last request.
         epoch: of the last request.
-        silent_since_ms: the time at which the member last sent a request or was answered.
+        silent_since_ms: the time at which the member last sent a request or got a response.
         partitions: the session's partitions, in the order in which they were added.
         unknown: those of them that are not led here.
         pending: the fetch that waits; `ShareSessions` sets it.
-        kept_answer: the response to the last request, JSON, for a repeat; None while that is pending.
+        kept_response: the response to the last request, JSON, for a repeat; None while that is pending.
     """
 
     def __init__(self, member_id: str) -> None:
@@ -65,7 +65,7 @@ class ShareSession:
         self.partitions: list[PartitionKey] = []
         self.unknown: set[PartitionKey] = set()
         self.pending: PendingFetch | None = None
-        self.kept_answer: str | None = None
+        self.kept_response: str | None = None
         self._position: dict[PartitionKey, int] = {}
         self._first_partition = 0
 
@@ -109,7 +109,7 @@ class ShareSession:
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
         self.silent_since_ms = now_ms
-        self.kept_answer = None
+        self.kept_response = None
 
     def change_partitions(self, added: Iterable[PartitionKey], forgotten: Iterable[PartitionKey]) -> None:
         """Add partitions to the session and remove others; the cost grows with the added ones when none is removed."""

@@ -32,7 +32,7 @@ class ShareSessions:
         timeout_ms: `share.session.timeout.ms`: the session of a member that is silent for this time ends.
 
     Attributes:
-        fetch_deadlines: the time at which each parked fetch is answered even without records, by member.
+        fetch_deadlines: the time at which each parked fetch is completed even without records, by member.
         new_fetches: members whose fetch came in this cut.
         unwatched: led partitions of sessions that are to be watched as soon as a fetch waits there.
         left: partitions that were taken from a session in this cut.
@@ -61,7 +61,7 @@ class ShareSessions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Time at which the next parked fetch is to be answered, or the next session ends."""
+        """Time at which the next parked fetch is to be completed, or the next session ends."""
         deadlines_ms = (self.fetch_deadlines.earliest_ms, self._timeouts.earliest_ms)
         return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
 
@@ -193,7 +193,7 @@ class ShareSessions:
         self.heard(session)
 
     def unpark(self, session: ShareSession, now_ms: int) -> PendingFetch | None:
-        """Remove and return the parked fetch, which is about to be answered; None when there is none."""
+        """Remove and return the parked fetch, which is about to be completed; None when there is none."""
         fetch, session.pending = session.pending, None
         if fetch is not None:
             self.new_fetches.discard(session.member_id)

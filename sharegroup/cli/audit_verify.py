@@ -35,7 +35,7 @@ def verify_command(
     """Check the state table against its own history, and against the request log.
 
     Each data file, commit, transition, start offset and snapshot is checked. Then the requests that are still in the
-    request log are applied again, and must give the same rows and answers. The exit code is 1 when something does not
+    request log are applied again, and must give the same rows and responses. The exit code is 1 when something does not
     add up. A group whose dead-letter records cannot be written is reported, too; it is no error of the table.
 
     The settings must be those of the processor: limits, and names of topics.
@@ -103,7 +103,7 @@ def _document(verification: Verification, replay: RequestVerification | None) ->
             "commit_count": replay.commit_count,
             "message_count": replay.message_count,
             "row_count": replay.row_count,
-            "answer_count": replay.answer_count,
+            "response_count": replay.response_count,
             "not_replayed": [
                 {
                     "first_commit_id": gap.first_commit_id,
@@ -124,7 +124,7 @@ def _print(verification: Verification, replay: RequestVerification | None) -> No
     if replay is not None:
         print_text(
             f"Applied {counted(replay.message_count, 'request')} of {counted(replay.commit_count, 'commit')} again, "
-            f"and compared {counted(replay.row_count, 'row')} and {counted(replay.answer_count, 'answer')}: "
+            f"and compared {counted(replay.row_count, 'row')} and {counted(replay.response_count, 'response')}: "
             f"{counted(replay.finding_count, 'finding')}."
         )
         _print_findings(replay.findings, replay.finding_count)

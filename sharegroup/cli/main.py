@@ -45,7 +45,7 @@ Exit codes:
   0    done
   1    failed: the error says why
   2    wrong flags or settings
-  75   something did not answer or was busy: trying again later may help
+  75   something did not respond or was busy: trying again later may help
   130  interrupted by Ctrl-C (143: by SIGTERM)
 """
 

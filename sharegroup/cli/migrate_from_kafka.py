@@ -4,8 +4,8 @@ The import has an order that leaves nothing half-applied when it is refused:
 
 1. The states of the share-partitions are imported: a group with members is refused here.
 2. The configuration is set, if any state was imported. The processor may refuse it, if its limits are not those of the
-   check, or may not answer. The error is reported, and the whole import can be repeated, since a state replaces the one
-   before.
+   check, or may not respond. The error is reported, and the whole import can be repeated, since a state replaces the
+   one before.
 """
 
 from __future__ import annotations

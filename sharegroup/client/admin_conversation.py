@@ -103,7 +103,7 @@ class Conversation:
         # Leader epochs restart with a state table that is created again: the next conversation accepts any.
         self._administrator.forget_processor()
         raise RequestTimedOutError(
-            f"{self._name} did not answer {next(iter(missing.values())).name} within {self._timeout_s} s.",
+            f"{self._name} did not respond to {next(iter(missing.values())).name} within {self._timeout_s} s.",
             "Check that a processor is running on this log; the request stays there, and may still be carried out.",
         )
 

@@ -60,18 +60,18 @@ def check_acknowledgement(what: str, ack_type: int, redelivery_delay_ms: int | N
 
 
 def commit_outcome(
-    sent: Iterable[Acknowledgement], results: Iterable[Acknowledged], unanswered: Collection[PartitionKey]
+    sent: Iterable[Acknowledgement], results: Iterable[Acknowledged], unconfirmed: Collection[PartitionKey]
 ) -> dict[TopicPartition, KafkaException | None]:
     """Return the result for each partition that the application acknowledged; None is success.
 
     Args:
         results: responses that arrived meanwhile, to earlier acknowledgements too.
-        unanswered: partitions without a response in time.
+        unconfirmed: partitions without a response in time.
     """
     outcome: dict[TopicPartition, KafkaException | None] = {}
     for acknowledgement in sent:
         if acknowledgement.acknowledge_type in ANSWER_CAUSE:
-            is_timeout = acknowledgement.key in unanswered
+            is_timeout = acknowledgement.key in unconfirmed
             partition = TopicPartition(acknowledgement.topic, acknowledgement.partition, 0)
             outcome[partition] = KafkaException(KafkaError(KafkaError._TIMED_OUT)) if is_timeout else None
     for result in results:

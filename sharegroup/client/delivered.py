@@ -60,9 +60,9 @@ class Renewals:
                 continue
             if took_effect:
                 self._renewed.append(common)
-            answered = [(common.held.first_offset, common.held.last_offset)]
-            rest = (read_range.between(h.first_offset, h.last_offset) for h in subtract(read_range.held, answered))
-            self._asked += [unanswered for unanswered in rest if unanswered.records]
+            settled = [(common.held.first_offset, common.held.last_offset)]
+            rest = (read_range.between(h.first_offset, h.last_offset) for h in subtract(read_range.held, settled))
+            self._asked += [waiting for waiting in rest if waiting.records]
 
 
 def _common(read_range: ReadRange, renewal: Acknowledgement) -> ReadRange | None:

@@ -190,18 +190,18 @@ class GroupMember:
             return self._protocol.take_results()
 
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
-        """Block until all acknowledgements are answered or the timeout (None: endless); return the results so far."""
+        """Block until all acknowledgements have responses or the timeout (None: endless); return the results so far."""
         with self._changed:
             at = self._instant()
             self._protocol.pace.polled(at.now_ms)
             self._notify_sender(at)
-            self._wait_for(lambda: not self._protocol.session.unanswered_partitions, timeout_ms)
+            self._wait_for(lambda: not self._protocol.session.unconfirmed_partitions, timeout_ms)
             return self._protocol.take_results()
 
-    def unanswered_partitions(self) -> set[PartitionKey]:
-        """Partitions with acknowledgements that wait to be sent or answered."""
+    def unconfirmed_partitions(self) -> set[PartitionKey]:
+        """Partitions with acknowledgements that wait to be sent, or for the response."""
         with self._changed:
-            return self._protocol.session.unanswered_partitions
+            return self._protocol.session.unconfirmed_partitions
 
     @property
     def is_ended(self) -> bool:
@@ -312,7 +312,7 @@ class GroupMember:
             return
         with self._changed:
             for response in responses:
-                self._measurements.answered(response.correlation_id, time.monotonic())
+                self._measurements.received(response.correlation_id, time.monotonic())
                 try:
                     self._protocol.receive(response, self._instant())
                 except InvalidRequestError as error:

@@ -17,8 +17,8 @@ from sharegroup.protocol.messages import Message
 CONSUMER_GROUP = "consumer-share-metrics"
 FETCH_GROUP = "consumer-share-fetch-manager-metrics"
 COORDINATOR_GROUP = "consumer-share-coordinator-metrics"
-_UNANSWERED_KEPT = 64
-"""Maximum number of unanswered requests kept: a parked fetch that the next request overtook is never answered."""
+_PENDING_KEPT = 64
+"""Maximum number of requests kept that wait for responses: a parked fetch that the next request overtook gets none."""
 _WINDOW_S = 30.0
 """`metrics.sample.window.ms`; with `metrics.num.samples`, 2, these are the Java client's defaults."""
 _WINDOW_COUNT = 2
@@ -151,7 +151,7 @@ class RequestMeasurements:
     def __init__(self) -> None:
         self._sent = {ApiKey.SHARE_FETCH: WindowedValues(), ApiKey.SHARE_GROUP_HEARTBEAT: WindowedValues()}
         self._latencies_ms = {api_key: WindowedValues() for api_key in self._sent}
-        self._unanswered: dict[int, tuple[ApiKey, float]] = {}
+        self._pending: dict[int, tuple[ApiKey, float]] = {}
         self._last_heartbeat_s: float | None = None
 
     def sent(self, requests: Iterable[Request[Message]], now_s: float) -> None:
@@ -159,16 +159,16 @@ class RequestMeasurements:
         for correlation_id, api_key, _ in requests:
             if api_key in self._sent:
                 self._sent[api_key].add(1, now_s)
-                self._unanswered.setdefault(correlation_id, (api_key, now_s))
+                self._pending.setdefault(correlation_id, (api_key, now_s))
             if api_key is ApiKey.SHARE_GROUP_HEARTBEAT:
                 self._last_heartbeat_s = now_s
-        while len(self._unanswered) > _UNANSWERED_KEPT:
-            del self._unanswered[next(iter(self._unanswered))]
+        while len(self._pending) > _PENDING_KEPT:
+            del self._pending[next(iter(self._pending))]
 
-    def answered(self, correlation_id: int, now_s: float) -> None:
+    def received(self, correlation_id: int, now_s: float) -> None:
         """Record a response."""
-        if correlation_id in self._unanswered:
-            api_key, sent_s = self._unanswered.pop(correlation_id)
+        if correlation_id in self._pending:
+            api_key, sent_s = self._pending.pop(correlation_id)
             self._latencies_ms[api_key].add((now_s - sent_s) * 1000, now_s)
 
     def metrics(self, now_s: float) -> dict[MetricName, float]:

@@ -17,7 +17,7 @@ from sharegroup.client.member_session import MemberSession
 from sharegroup.client.membership import Membership, MemberState
 from sharegroup.client.pace import Pace
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
-from sharegroup.client.refusals import FetchAnswered, Refusals
+from sharegroup.client.refusals import FetchCompleted, Refusals
 from sharegroup.client.settings import MemberSettings
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 from sharegroup.event_log import Event
@@ -42,14 +42,14 @@ class Standing:
         is_stable: True if the coordinator has accepted the member.
         member_epoch: its epoch; 0 before it has joined.
         partition_count: number of share-partitions that it may fetch from.
-        answer_count: number of responses so far.
+        response_count: number of responses so far.
         empty_fetch_count: number of fetches so far without records and without an error.
     """
 
     is_stable: bool
     member_epoch: int
     partition_count: int
-    answer_count: int
+    response_count: int
     empty_fetch_count: int
 
 
@@ -87,7 +87,7 @@ class MemberProtocol:
         self._sent_ms = now_ms
         self._results: list[Acknowledged] = []
         self._processor = FollowedProcessor()
-        self._answer_count = 0
+        self._response_count = 0
         self._empty_fetch_count = 0
         self._last_poll_ms = now_ms
         self._has_lapsed = False
@@ -110,7 +110,7 @@ class MemberProtocol:
         """The member's membership and fetch counts."""
         member = self.membership
         is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
-        return Standing(is_stable, member.epoch, count, self._answer_count, self._empty_fetch_count)
+        return Standing(is_stable, member.epoch, count, self._response_count, self._empty_fetch_count)
 
     def subscribe(self, topics: Iterable[str], at: Instant) -> None:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
@@ -217,7 +217,7 @@ class MemberProtocol:
         return requests
 
     def give_up(self) -> None:
-        """Close without responses: unanswered acknowledgements have failed."""
+        """Close without responses: unconfirmed acknowledgements have failed."""
         self._settle(self.session.give_up())
 
     def next_requests(self, at: Instant) -> list[Request[Message]]:
@@ -273,7 +273,7 @@ class MemberProtocol:
             return
         if self._processor.follow(envelope):
             self.session.reopen(at.now_ms)
-        self._answer_count += 1
+        self._response_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
             if (error := self.membership.receive(envelope.correlation_id, heartbeat, at.now_ms)) is not None:
@@ -283,9 +283,9 @@ class MemberProtocol:
             for event in self.session.receive(envelope.correlation_id, response, at.now_ms):
                 if isinstance(event, Acquisition):
                     self._acquired(event, at)
-                elif isinstance(event, FetchAnswered):
+                elif isinstance(event, FetchCompleted):
                     self._empty_fetch_count += event.is_empty
-                    self.refusals.answered(event)
+                    self.refusals.completed(event)
                 else:
                     self._settle([event])
 

@@ -1,12 +1,12 @@
 """The member's side of its share session (KIP-932): requests and their responses. No I/O, no clock.
 
 One request is outstanding at a time, with one exception: a fetch that may be parked can be overtaken by the next
-request, which makes the leader answer the parked fetch first. A request without a response is sent again unchanged, so
-the leader recognises it. After an error of the whole request the session is opened again.
+request, which makes the leader complete the parked fetch first. A request without a response is sent again unchanged,
+so the leader recognises it. After an error of the whole request the session is opened again.
 
 When another processor has taken over, the sessions and the parked fetches of the one before are lost: the session is
-opened again at once. Unanswered acknowledgements are repeated first, unchanged: the processor has kept the last request
-of each member that had a durable effect, and answers its repetition without applying it again.
+opened again at once. Unconfirmed acknowledgements are repeated first, unchanged: the processor has kept the last
+request of each member that had a durable effect, and responds to its repetition without applying it again.
 
 Every acknowledgement ends in exactly one `Acknowledged`: with the leader's response, by `expire`, or by `give_up`.
 Acknowledgements that were not applied, because of an error of the session or a loading leader, are sent again.
@@ -29,7 +29,7 @@ from sharegroup.client.pending_acknowledgements import (
     failed,
     topics_with,
 )
-from sharegroup.client.refusals import FetchAnswered, fetch_answered
+from sharegroup.client.refusals import FetchCompleted, fetch_completed
 from sharegroup.client.settings import FetchSettings
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
@@ -50,13 +50,13 @@ MAX_RANGES_PER_REQUEST = 5_000
 _ABANDONED_KEPT = 64
 
 
-SessionEvent = Acquisition | Acknowledged | FetchAnswered
+SessionEvent = Acquisition | Acknowledged | FetchCompleted
 """A response of the leader is one or more of these."""
 
 
 @dataclass(slots=True, eq=False)
 class SessionRequest:
-    """A request of the session that is not answered yet; a repetition is the same object.
+    """A request of the session that has no response yet; a repetition is the same object.
 
     Attributes:
         resend_at_ms: time at which it is sent again.
@@ -75,7 +75,7 @@ class SessionRequest:
 
     @property
     def may_be_parked(self) -> bool:
-        """True if the leader may let it wait for records; one with acknowledgements is answered at once."""
+        """True if the leader may let it wait for records; one with acknowledgements is completed at once."""
         body = self.request.body
         return isinstance(body, ShareFetchRequest) and body.max_wait_ms > 0 and not self.acknowledgements
 
@@ -104,11 +104,11 @@ class MemberSession:
         self._backoff = Backoff()
         self._is_closing = False
         self._keeps_locks = False
-        self._closes_answered = False
+        self._waits_for_responses = False
 
     @property
-    def unanswered_partitions(self) -> set[PartitionKey]:
-        """Partitions with acknowledgements that wait to be sent or answered."""
+    def unconfirmed_partitions(self) -> set[PartitionKey]:
+        """Partitions with acknowledgements that wait to be sent, or for the response."""
         sent = {ack.key for outstanding in self._outstanding for ack in outstanding.acknowledgements}
         return sent.union(self.pending.partitions)
 
@@ -133,16 +133,16 @@ class MemberSession:
             return self._backoff.until_ms
         return self._outstanding[-1].resend_at_ms if self._outstanding else None
 
-    def close(self, keeps_locks: bool = False, closes_answered: bool = False) -> None:
+    def close(self, keeps_locks: bool = False, waits_for_responses: bool = False) -> None:
         """Send no further fetch, send pending acknowledgements, and close: the leader releases the records still held.
 
         Args:
             keeps_locks: send no close: held records stay locked until their locks end.
-            closes_answered: close when all acknowledgements are answered: those that are refused can be sent again.
+            waits_for_responses: close when all acknowledgements have responses: refused ones can be sent again.
         """
         self._is_closing = True
         self._keeps_locks = keeps_locks
-        self._closes_answered = closes_answered
+        self._waits_for_responses = waits_for_responses
 
     def last_request(self) -> SessionRequest | None:
         """Return a request that closes the session without waiting for earlier responses, or for its own.
@@ -156,13 +156,13 @@ class MemberSession:
         return request
 
     def give_up(self) -> list[Acknowledged]:
-        """Close without the leader: unanswered acknowledgements have failed."""
-        unanswered = [ack for outstanding in self._outstanding for ack in outstanding.acknowledgements]
-        unanswered += self.pending
+        """Close without the leader: unconfirmed acknowledgements have failed."""
+        unconfirmed = [ack for outstanding in self._outstanding for ack in outstanding.acknowledgements]
+        unconfirmed += self.pending
         self._outstanding = []
         self.pending = PendingAcknowledgements()
         self.is_closed = True
-        return failed(unanswered, RequestTimedOutError("The acknowledgement was not answered before the close."))
+        return failed(unconfirmed, RequestTimedOutError("The acknowledgement got no response before the close."))
 
     def next_request(self, now_ms: int, max_records: int, is_urgent: bool = True) -> SessionRequest | None:
         """Return the request to send now; None if there is none before the next response or deadline.
@@ -188,7 +188,7 @@ class MemberSession:
         return request
 
     def expire(self, now_ms: int) -> list[Acknowledged]:
-        """Give up acknowledgements that have waited too long to be sent or to be answered; call it regularly.
+        """Give up acknowledgements that have waited too long to be sent, or for the response; call it regularly.
 
         Those that were sent may have been applied. The session is opened again, since the leader may not know an
         epoch without a response.
@@ -210,7 +210,7 @@ class MemberSession:
             self._abandoned.extend(outstanding.request.correlation_id for outstanding in self._outstanding)
             self._outstanding = []
             self._epoch = INITIAL_EPOCH
-        return failed(expired, RequestTimedOutError(f"The acknowledgement was not answered within {timeout_ms} ms."))
+        return failed(expired, RequestTimedOutError(f"The acknowledgement got no response within {timeout_ms} ms."))
 
     def send_failed(self, now_ms: int) -> None:
         """Send the latest request again after a pause: it did not reach the log."""
@@ -221,8 +221,8 @@ class MemberSession:
     def reopen(self, now_ms: int) -> None:
         """Open the session again: another processor has taken over, which does not know it.
 
-        An unanswered fetch is lost; records that it acquires after all are returned unread. Unanswered acknowledgements
-        and a close are sent again at once, and the session is opened when they are answered.
+        A parked fetch is lost; records that it acquires after all are returned unread. Unconfirmed acknowledgements and
+        a close are sent again at once, and the session is opened when they have their responses.
         """
         kept: list[SessionRequest] = []
         for outstanding in self._outstanding:
@@ -247,16 +247,16 @@ class MemberSession:
         position = ids.index(correlation_id)
         # The response to the later request also ends the parked fetch before it, which carried no acknowledgements.
         self._abandoned.extend(ids[:position])
-        answered = self._outstanding[position]
+        completed = self._outstanding[position]
         del self._outstanding[: position + 1]
         events: list[SessionEvent] = []
-        if answered.request.api_key is ApiKey.SHARE_FETCH:
-            events.append(fetch_answered(response))
+        if completed.request.api_key is ApiKey.SHARE_FETCH:
+            events.append(fetch_completed(response))
         if response.error_code:
-            return events + self._refused(answered, api_error(response.error_code, response.error_message), now_ms)
-        if answered.is_final:
+            return events + self._refused(completed, api_error(response.error_code, response.error_message), now_ms)
+        if completed.is_final:
             self.is_closed = True
-        return events + self._answered(answered, response, now_ms)
+        return events + self._completed(completed, response, now_ms)
 
     def _running_request(self, max_records: int, is_urgent: bool) -> SessionRequest | None:
         fetches = max_records > 0 and bool(self.partitions)
@@ -284,7 +284,7 @@ class MemberSession:
             return None
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
-        waits = self._closes_answered and len(self.pending) > 0
+        waits = self._waits_for_responses and len(self.pending) > 0
         stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_RANGES_PER_REQUEST)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
@@ -317,10 +317,10 @@ class MemberSession:
         self._pending_since_ms = None
         return tuple(self.pending.take(MAX_RANGES_PER_REQUEST))
 
-    def _refused(self, answered: SessionRequest, error: ApiError, now_ms: int) -> list[Acknowledged]:
+    def _refused(self, completed: SessionRequest, error: ApiError, now_ms: int) -> list[Acknowledged]:
         """Begin a new session; the leader applied nothing of this request.
 
-        It may apply the acknowledgements of the next one, so the session is opened when that one is answered.
+        It may apply the acknowledgements of the next one, so the session is opened when that one has its response.
         """
         self._epoch = INITIAL_EPOCH
         later, self._outstanding = self._outstanding, []
@@ -332,11 +332,11 @@ class MemberSession:
         if not self._outstanding:
             self._backoff.failed(now_ms)
         if not error.retriable:
-            return failed(answered.acknowledgements, error)
-        self.pending.put_back(answered.acknowledgements)
+            return failed(completed.acknowledgements, error)
+        self.pending.put_back(completed.acknowledgements)
         return []
 
-    def _answered(self, answered: SessionRequest, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
+    def _completed(self, completed: SessionRequest, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
         responses = {
             (topic.topic_id, partition.partition_index): partition
             for topic in response.responses
@@ -344,15 +344,15 @@ class MemberSession:
         }
         events: list[SessionEvent] = []
         is_loading = False
-        for key, acknowledgements in by_partition(answered.acknowledgements).items():
+        for key, acknowledgements in by_partition(completed.acknowledgements).items():
             error = acknowledge_error(responses.get(key))
-            if isinstance(error, CoordinatorLoadInProgressError) and not answered.is_final:
+            if isinstance(error, CoordinatorLoadInProgressError) and not completed.is_final:
                 self.pending.put_back(acknowledgements)
                 is_loading = True
             else:
                 events.append(Acknowledged(tuple(acknowledgements), error))
         if ranges := acquired_ranges(response, self._topic_names):
-            body = answered.request.body
+            body = completed.request.body
             requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
             deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
             events.append(Acquisition(ranges, deadline_ms, timeout_ms, requested_count))

@@ -1,7 +1,7 @@
 """Membership of a share group: heartbeats, member epochs, the assignment (KIP-932). No I/O, no clock.
 
 A member joins with epoch 0 and all its fields, continues with the epoch that it last received and only the changed
-fields, and leaves with epoch -1. The coordinator answers, and may also push a new assignment.
+fields, and leaves with epoch -1. The coordinator responds, and may also push a new assignment.
 """
 
 from __future__ import annotations

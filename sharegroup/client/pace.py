@@ -107,7 +107,7 @@ class Pace:
         self._fetch_records = self._least
 
     def is_due(self, waiting_count: int) -> bool:
-        """Return True if the next fetch should be sent early: the waiting records would not last until it is answered.
+        """Return True if the next fetch should be sent early: the waiting records would not last until its response.
 
         Records that were acquired up to the group's limit must be acknowledged before there are more.
         """

@@ -83,7 +83,7 @@ class ProcessorChannel:
             for correlation_id, api_key, body in requests
         ]
         try:
-            # A repeated request is answered, not applied.
+            # A repeated request gets its response again, and is not applied.
             to_partition = self._request_partition if partition is None else partition
             self._log.append(self._request_topic, to_partition, records, may_repeat=True)
         except UnknownTopicError as error:

@@ -31,7 +31,7 @@ MISSING_REASONS = {
 NO_TOPIC = "the topic does not exist, or was created again"
 """Reason why ranges are returned unread."""
 _NO_LEADER = "the partition has no leader"
-_NO_RESPONSE = "the leader of the partition does not answer"
+_NO_RESPONSE = "the leader of the partition does not respond"
 
 _LARGEST_HOLE = 1_000
 """Offsets between two ranges that are read with them and dropped: other members hold them."""
@@ -44,7 +44,7 @@ class Chunk:
     Attributes:
         rest: ranges for the next read.
         unreadable: ranges to be returned unread: their topic is missing now, or the leader of their partition
-            is missing or does not answer.
+            is missing or does not respond.
     """
 
     ranges: list[ReadRange]
@@ -101,18 +101,18 @@ class RecordReader:
         self._max_bytes = max_bytes
         self._max_partition_bytes = max_bytes if max_partition_bytes is None else max_partition_bytes
         self._silent: set[PartitionKey] = set()
-        """Partitions that did not answer the last read of them."""
+        """Partitions that did not respond to the last read of them."""
 
     def read(self, ranges: Iterable[HeldRange], max_records: int) -> Chunk:
         """Read the first ranges, `max_records` offsets at most, all of their partitions at once.
 
-        Partitions that do not answer while others do are left to the next read. From then on they are read without
-        others, until they answer.
+        Partitions that do not respond while others do are left to the next read. From then on they are read without
+        others, until they respond.
         """
         first, rest = split_after(ranges, max_records)
-        if self._silent and (answering := [held for held in first if held.key not in self._silent]):
+        if self._silent and (responding := [held for held in first if held.key not in self._silent]):
             rest += [held for held in first if held.key in self._silent]
-            first = answering
+            first = responding
         by_topic: dict[tuple[str, str, IsolationLevel], dict[int, list[HeldRange]]] = {}
         for held in first:
             key = held.topic_id, held.topic, held.isolation_level
@@ -171,7 +171,7 @@ class RecordReader:
     def _read_spans(
         self, topic: str, topic_id: str, spans: dict[int, _Span], max_bytes: int, isolation_level: IsolationLevel
     ) -> tuple[dict[int, _SpanMessages], set[int]]:
-        """Return the messages of each partition that has some, or has none for sure; and those that do not answer."""
+        """Return the messages of each partition that has some, or has none for sure; and those that do not respond."""
         wanted = {partition: OffsetSpan(span.start_offset, span.end_offset) for partition, span in spans.items()}
         first = self._log.read_messages(topic, topic_id, wanted, max_bytes, isolation_level)
         read_spans = {partition: _seen(messages) for partition, messages in first.items() if messages}

@@ -12,7 +12,7 @@ from sharegroup.protocol.share_fetch import ShareFetchResponse
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAnswered:
+class FetchCompleted:
     """The response to a fetch, apart from its acknowledgements.
 
     Attributes:
@@ -42,7 +42,7 @@ class Refusals:
             self._reported.add((key, error.code))
             self._waiting.append(error)
 
-    def answered(self, fetch: FetchAnswered) -> None:
+    def completed(self, fetch: FetchCompleted) -> None:
         """Handle the response to a fetch."""
         accepted = {*fetch.served, None} - fetch.refusals.keys()
         self._reported = {(key, code) for key, code in self._reported if key not in accepted}
@@ -59,11 +59,11 @@ class Refusals:
         self._reported.clear()
 
 
-def fetch_answered(response: ShareFetchResponse) -> FetchAnswered:
+def fetch_completed(response: ShareFetchResponse) -> FetchCompleted:
     """Return the event of the fetch itself."""
     if response.error_code:
         error = api_error(response.error_code, response.error_message)
-        return FetchAnswered({} if _is_resolved(error) else {None: error})
+        return FetchCompleted({} if _is_resolved(error) else {None: error})
     refusals: dict[PartitionKey | None, ApiError] = {}
     served: set[PartitionKey] = set()
     is_empty = True
@@ -78,7 +78,7 @@ def fetch_answered(response: ShareFetchResponse) -> FetchAnswered:
                 error = api_error(partition.error_code, partition.error_message)
                 if not _is_resolved(error):
                     refusals[key] = error
-    return FetchAnswered(refusals, frozenset(served), is_empty)
+    return FetchCompleted(refusals, frozenset(served), is_empty)
 
 
 def _is_resolved(error: ApiError) -> bool:

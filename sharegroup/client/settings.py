@@ -71,7 +71,7 @@ class MemberSettings:
         may_return: True if the member has a checkpoint and may return after any time: its locks end by time only.
         member_id: an earlier member id, whose locks this member takes over; "" creates a new one.
         first_correlation_id: number of the first request. A member that takes over an earlier id begins at a random
-            one, or the leader could mistake its first request for one that it has answered.
+            one, or the leader could mistake its first request for one that it has handled.
     """
 
     group_id: str

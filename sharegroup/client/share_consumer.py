@@ -116,8 +116,8 @@ class ShareConsumer:
     def poll(self, timeout: float = -1) -> Messages:
         """Return the next records; block until there are some.
 
-        A poll that sends renewals ends without records once they are answered; the next one returns only the renewed
-        records.
+        A poll that sends renewals ends without records once they have their responses; the next one returns only the
+        renewed records.
 
         Args:
             timeout: seconds to block; negative is endless.
@@ -201,14 +201,14 @@ class ShareConsumer:
                 return {}
             self._member.acknowledge(sent)
             results = self._member.flush(timeout_ms)
-            # In this order no response is missed: what is answered now, or while the callback runs, is no success yet.
-            unanswered = self._member.unanswered_partitions()
+            # In this order no response is missed: one that comes now, or while the callback runs, is no success yet.
+            unconfirmed = self._member.unconfirmed_partitions()
             results += self._member.take_results()
             self._settle(results)
             if sent:
                 self._raise_if_woken()
             self._callback.serve()
-            return commit_outcome(sent, results, unanswered)
+            return commit_outcome(sent, results, unconfirmed)
 
     def commit_async(self) -> None:
         """Send the acknowledgements; the callback receives the results."""
@@ -219,7 +219,7 @@ class ShareConsumer:
                 self._serve_callback(self._member)
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
-        """Set `callback(offsets, exception)`, called for each partition whose acknowledgements were answered.
+        """Set `callback(offsets, exception)`, called for each partition with responses to acknowledgements.
 
         It is called on the application's thread, inside poll, commit_sync, commit_async and close; None clears it.
         """
@@ -239,7 +239,7 @@ class ShareConsumer:
         """Return measurements of this consumer, named as the Java client's, over the last minute.
 
         A value is NaN without data. `records-per-request` and `fetch-size` are of a poll, since polls read
-        records; acknowledgements count when they are answered.
+        records; acknowledgements count when the response comes.
         """
         with self._entered():
             of_member = self._member.metrics() if self._member is not None else {}

@@ -45,7 +45,7 @@ CONSUMER_WITHOUT_EFFECT: Mapping[str, str] = {
     "connections.max.idle.ms": _CONNECTIONS,
     "enable.metrics.push": _METRICS,
     "exclude.internal.topics": "A pattern never matches internal topics, as by default.",
-    "fetch.min.bytes": "A fetch is answered as soon as a record can be acquired, as with the default of 1.",
+    "fetch.min.bytes": "A fetch is completed as soon as a record can be acquired, as with the default of 1.",
     "internal.throw.on.fetch.stable.offset.unsupported": "It is internal to Kafka's Java client.",
     "metadata.recovery.rebootstrap.trigger.ms": _CONNECTIONS,
     "metadata.recovery.strategy": _CONNECTIONS,
@@ -69,7 +69,7 @@ class ShareConsumerConfig(Config):
     """Configuration of a share consumer (KIP-932, ShareConsumerConfig of Kafka 4.3).
 
     `fetch.max.wait.ms` is 15,000 where Kafka has 500: a parked fetch is a row of state and costs nothing while it
-    waits, but each fetch that is sent is a message for the processor. A fetch must be answered before its request
+    waits, but each fetch that is sent is a message for the processor. A fetch must be completed before its request
     times out, so `request.timeout.ms` is greater than `fetch.max.wait.ms`.
 
     The records of the next poll may be acquired and read while the application works. If no poll comes for three times

@@ -37,7 +37,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMetadata,
     ShareGroupPaused,
     ShareGroupRemoved,
-    ShareGroupRequestAnswered,
+    ShareGroupRequestCompleted,
     ShareGroupRequestWaiting,
     ShareGroupTargetAssignment,
 )
@@ -174,8 +174,8 @@ class GroupCoordinator:
         self.config = effective_group_config(self._broker, self.state.config_overrides)
         return records
 
-    def record_request(self, record: ShareGroupRequestWaiting | ShareGroupRequestAnswered) -> list[GroupRecord]:
-        """Keep an administrator's request until it is answered."""
+    def record_request(self, record: ShareGroupRequestWaiting | ShareGroupRequestCompleted) -> list[GroupRecord]:
+        """Keep an administrator's request until it is completed."""
         return self._applied([record])
 
     def check_empty(self) -> None:

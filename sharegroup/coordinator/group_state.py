@@ -18,7 +18,7 @@ from sharegroup.protocol.group_records import (
     ShareGroupMetadata,
     ShareGroupPaused,
     ShareGroupRemoved,
-    ShareGroupRequestAnswered,
+    ShareGroupRequestCompleted,
     ShareGroupRequestWaiting,
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignment,
@@ -112,7 +112,7 @@ class GroupState:
         topics: topic id → its share-partitions.
         config_overrides: dynamic configuration, key → value.
         pause: the record of an administrator who has paused the group; None while it acquires.
-        waiting_requests: administrators' requests that are not answered yet, in order; they outlive the group.
+        waiting_requests: administrators' requests without a response yet, in order; they outlive the group.
         subscriber_counts: topic name → number of members that subscribe to it; without topics that have none.
         changing_topic_ids: topics with share-partitions that are getting or losing a state.
     """
@@ -188,7 +188,7 @@ class GroupState:
                 self.pause = record if record.is_paused else None
             case ShareGroupRequestWaiting():
                 self.waiting_requests[record.member_id, record.correlation_id] = record
-            case ShareGroupRequestAnswered():
+            case ShareGroupRequestCompleted():
                 self.waiting_requests.pop((record.member_id, record.correlation_id), None)
 
     def records(self) -> list[GroupRecord]:

@@ -5,9 +5,9 @@ Each rule is here once, as Kafka 4.3.1's `ShareCoordinatorShard` has it, and has
 - A leader writes rows of the state table. A change that Kafka would persist is a ShareUpdate; after a number of updates
   the next one is a ShareSnapshot instead. A change that Kafka keeps in memory only (an acquisition, a renewal,
   `unread`) is a ShareTransitions row. The engine holds the state, so the cost of a row grows with the changed ranges.
-- `ShareCoordinatorShard` answers the requests of Kafka's leaders with Kafka's records. It holds the persisted batches
-  itself, merged record by record. Kafka's recorded vectors test it, and audits ask it if it would write and hold the
-  same as the leader.
+- `ShareCoordinatorShard` responds to the requests of Kafka's leaders, with Kafka's records. It holds the persisted
+  batches itself, merged record by record. Kafka's recorded vectors test it, and audits ask it if it would write and
+  hold the same as the leader.
 
 The rules: `is_fenced` compares epochs; `SnapshotEpochs` numbers the snapshots and decides which record is one;
 `combined` (`core/state_batches.py`) makes the batches of a record. A tombstone ends a state; the next one counts its

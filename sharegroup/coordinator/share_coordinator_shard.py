@@ -1,8 +1,8 @@
 """Kafka's share coordinator: the persisted state of each share-partition, and the records that requests create.
 
-A request is checked and answered with records; the state changes only when they are applied, after they are written.
-Requests and messages are those of Kafka 4.3.1's `ShareCoordinatorShard` (API keys 83 to 87; Kafka's messages carry
-lists, its coordinator handles one share-partition at a time); the rules are those of `share_coordinator.py`.
+A request is checked, and its response comes with records; the state changes only when these are applied, after they are
+written. Requests and messages are those of Kafka 4.3.1's `ShareCoordinatorShard` (API keys 83 to 87; Kafka's messages
+carry lists, its coordinator handles one share-partition at a time); the rules are those of `share_coordinator.py`.
 """
 
 from __future__ import annotations

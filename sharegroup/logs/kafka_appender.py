@@ -72,7 +72,7 @@ class KafkaAppender:
         Batches must have records, and their partitions must exist.
 
         Raises:
-            LogUnavailableError: Kafka did not answer in time; the records may have been appended, or not.
+            LogUnavailableError: Kafka did not respond in time; the records may have been appended, or not.
         """
         for topic, partition, records in batches:
             _check_bytes(f"{topic}-{partition}", records)

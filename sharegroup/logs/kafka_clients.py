@@ -64,7 +64,7 @@ _ADMIN: Mapping[str, object] = {
 }
 _READER: Mapping[str, object] = {
     **_ADMIN,
-    # A broker that does not answer is asked again and again until its connection ends: after a minute by default.
+    # A broker that does not respond is asked again and again until its connection ends: after a minute by default.
     "socket.timeout.ms": 3_000,
 }
 
@@ -146,10 +146,10 @@ class KafkaClients:
     ) -> tuple[dict[Key, Any], dict[Key, ShareGroupError]]:
         """Return the results of the parts of a request that changes nothing, and the errors of the other parts.
 
-        A broker that does not answer this client holds it up for some seconds, while others do.
+        A broker that does not respond to this client holds it up for some seconds, while others do.
 
         Args:
-            action: the action for error messages, after "cannot", such as "look at topics".
+            action: the action for error messages, after "cannot", such as "describe topics".
             start: sends a request for some parts with a timeout in seconds; may be called again.
             timeout_ms: how long to retry; None for the timeout of any operation.
 
@@ -223,7 +223,7 @@ class KafkaClients:
         text = self._config.without_secrets(cause.str())
         # A broker's own response has a code above 0.
         if cause is not error or (is_transient(error) and error.code() < 0):
-            text = f"no answer{self._within(timeout_ms)}; {text}"
+            text = f"no response{self._within(timeout_ms)}; {text}"
         return translated(KafkaError(cause.code(), text), f"{self.name} cannot {action}")
 
     def timed_out(self, action: str) -> ShareGroupError:
@@ -265,7 +265,7 @@ class KafkaClients:
     def _wait_for_all(
         self, action: str, reader: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
     ) -> None:
-        """Wait until all parts of a request are answered, or the time is over."""
+        """Wait until all parts of a request have responses, or the time is over."""
         refresh = MetadataRefresh(reader)
         while wait_for(futures.values(), min(CHECK_INTERVAL_S, max(deadline - time.monotonic(), 0))).not_done:
             # The admin client reports connection errors only when it is polled.

@@ -1,4 +1,4 @@
-"""Watches the ends of partitions of a Kafka cluster, with fetches that brokers answer when there are records.
+"""Watches the ends of partitions of a Kafka cluster, with fetches that brokers complete when there are records.
 
 Consumers stand at the end of each watched partition. A new partition waits until the fetch under way is over, and each
 fetch names all partitions, which is work for the broker. So there are two consumers: a partition begins at one whose

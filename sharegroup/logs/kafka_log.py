@@ -127,7 +127,7 @@ class KafkaLog:
         """Return the configuration that a share group of the cluster's own brokers has; defaults are left out.
 
         Raises:
-            LogError: the brokers do not answer, or have no configuration of groups (before Kafka 3.8).
+            LogError: the brokers do not respond, or have no configuration of groups (before Kafka 3.8).
         """
         return self._topics.group_config(group_id)
 

@@ -26,7 +26,7 @@ enough to be processed while they are in the CPU cache."""
 _IDLE_S = 1.0
 """Time without a record after which a read ends with what it has; if that is nothing, it describes the topic."""
 _LEADER_TIMEOUT_MS = 1_000
-"""Time in which the leader of a partition that brings no records has to answer, after that pause."""
+"""Time in which the leader of a partition that brings no records has to respond, after that pause."""
 _PARTITIONS_AHEAD = 64
 """Partitions whose messages beyond a read are kept; a fetch returns at most a megabyte of each."""
 
@@ -76,7 +76,7 @@ class MessageReader:
             self._fill(fillings)
         finally:
             self._consumer.unassign()
-        messages = {partition: filling.messages for partition, filling in fillings.items() if filling.is_answered}
+        messages = {partition: filling.messages for partition, filling in fillings.items() if filling.has_response}
         for partition, filling in fillings.items():
             if rest := filling.cut():
                 ahead[partition] = rest
@@ -115,7 +115,7 @@ class MessageReader:
             if done or has_records:
                 idle_at_s = time.monotonic() + _IDLE_S
             elif time.monotonic() >= idle_at_s:
-                if any(filling.is_answered for filling in fillings.values()):
+                if any(filling.has_response for filling in fillings.values()):
                     return
                 open_partitions &= self._reachable(open_partitions)
                 idle_at_s = time.monotonic() + _IDLE_S
@@ -151,7 +151,7 @@ class MessageReader:
             raise self._clients.error(action, error, self._connection)
 
     def _reachable(self, partitions: Iterable[int]) -> set[int]:
-        """Return the partitions whose leader answers this client: a cluster that is away altogether is waited for.
+        """Return the partitions whose leader responds to this client: a cluster that is away altogether is waited for.
 
         Raises:
             UnknownTopicError: the topic is not the same any more.
@@ -186,7 +186,7 @@ class _Filling:
         self.add(messages)
 
     @property
-    def is_answered(self) -> bool:
+    def has_response(self) -> bool:
         """Return True if it has messages, or the broker has shown that there are none."""
         return bool(self.messages) or (self.is_full and not self._is_outdated)
 

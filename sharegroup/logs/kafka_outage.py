@@ -1,4 +1,4 @@
-"""How operations meet a Kafka cluster that does not answer: reported errors, refreshed metadata, pauses, log events."""
+"""How operations meet a Kafka cluster that is away: reported errors, refreshed metadata, pauses, log events."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ READER_SETTINGS = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     # A read never goes past the end of the log, so it never has to wait for records; a fetch that did would hold up
-    # the next read, since a broker answers the fetches of a consumer one after the other.
+    # the next read, since a broker completes the fetches of a consumer one after the other.
     "fetch.wait.max.ms": 0,
     # The next fetch is sent when the records of the last one have been taken.
     "queued.min.messages": 1,

@@ -19,7 +19,7 @@ from sharegroup.logs.port import LogRecord
 
 _SETTINGS = {
     "auto.offset.reset": "error",
-    # The broker answers when there is a record, or after this time.
+    # The broker responds when there is a record, or after this time.
     "fetch.min.bytes": 1,
     "fetch.wait.max.ms": 500,
     # The memory for fetched records is bounded, but one batch always fits, however large.

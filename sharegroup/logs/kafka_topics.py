@@ -45,7 +45,7 @@ _START_STABLE_END = (
     (_LATEST, IsolationLevel.READ_UNCOMMITTED),
 )
 _FIRST_ATTEMPT = 0.4
-"""Part of the time for all partitions together; the rest is for the leaders that answer."""
+"""Part of the time for all partitions together; the rest is for the leaders that respond."""
 
 
 class KafkaTopics:
@@ -137,7 +137,7 @@ class KafkaTopics:
     def identify(self, names: Iterable[str], timeout_ms: int | None) -> dict[str, TopicIdentity | ShareGroupError]:
         """Return the identity of each topic, or its error."""
         topics, errors = self._clients.ask_each(
-            "look at topics",
+            "describe topics",
             list(dict.fromkeys(names)),
             _describe_topics,
             timeout_ms,
@@ -196,7 +196,7 @@ class KafkaTopics:
         first_ms = round(timeout_ms * _FIRST_ATTEMPT)
         results, errors = self._clients.ask_each(action, keys, partial(_list_offsets, topic, {}), first_ms)
         if any(isinstance(error, LogUnavailableError) for error in errors.values()):
-            # The client returns no result for any partition while the leader of one does not answer.
+            # The client returns no result for any partition while the leader of one does not respond.
             leaders = self._leaders(topic, timeout_ms - first_ms)
             waiting = [key for key in errors if key[1] in leaders]
             start = partial(_list_offsets, topic, leaders)
@@ -219,7 +219,7 @@ class KafkaTopics:
 
     def _leaders(self, topic: str, timeout_ms: int) -> dict[int, int]:
         """Return the leaders of a topic's partitions; partitions without a leader are left out."""
-        topics, _ = self._clients.ask_each("look at topics", [topic], _describe_topics, timeout_ms)
+        topics, _ = self._clients.ask_each("describe topics", [topic], _describe_topics, timeout_ms)
         return {p.id: p.leader.id for seen in topics.values() for p in seen.partitions if p.leader is not None}
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:

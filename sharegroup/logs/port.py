@@ -327,8 +327,8 @@ class Log(Protocol):
         """Read the first records of a span of each partition, as messages of confluent-kafka.
 
         A partition without messages had none at the time of the read, or its first ones were deleted. A partition that
-        does not answer is left out: if others do, after a second, otherwise as soon as it is known to have no leader,
-        or one that does not answer this client.
+        does not respond is left out: if others do, after a second, otherwise as soon as it is known to have no leader,
+        or one that does not respond to this client.
         With a known end, one whose first records were deleted is left out, too.
 
         Args:

@@ -149,7 +149,7 @@ TOTAL_SHARE_FETCH_REQUESTS = yammer(
     "TotalShareFetchRequestsPerSec",
     (),
     Source.RESPONSES,
-    "ShareFetch requests that were answered.",
+    "ShareFetch requests that were completed.",
 )
 FAILED_SHARE_FETCH_REQUESTS = yammer(
     Kind.COUNTER,
@@ -157,7 +157,7 @@ FAILED_SHARE_FETCH_REQUESTS = yammer(
     "FailedShareFetchRequestsPerSec",
     (),
     Source.RESPONSES,
-    "ShareFetch requests that were answered with an error, for all or some share-partitions.",
+    "ShareFetch requests that were completed with an error, for all or some share-partitions.",
 )
 TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     Kind.COUNTER,
@@ -165,7 +165,7 @@ TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     "TotalShareAcknowledgementRequestsPerSec",
     (),
     Source.RESPONSES,
-    "Requests with acknowledgements that were answered: ShareAcknowledge, and ShareFetch that carried some.",
+    "Requests with acknowledgements that were completed: ShareAcknowledge, and ShareFetch that carried some.",
 )
 FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     Kind.COUNTER,
@@ -181,7 +181,7 @@ EXPIRED_SHARE_FETCHES = yammer(
     "ExpiresPerSec",
     (),
     Source.RESPONSES,
-    "ShareFetch requests that were answered without records because they had waited long enough.",
+    "ShareFetch requests that were completed without records because they had waited long enough.",
 )
 GROUP_COUNT = attribute(Kind.GAUGE, _GROUPS, "group-count", ("protocol",), Source.STATE, "Share groups.")
 SHARE_GROUP_COUNT = attribute(
@@ -340,7 +340,7 @@ CUTS = own(
     Kind.COUNTER, "cuts", (), Source.PROCESSOR, "Cuts that were applied: messages that were taken and applied together."
 )
 MESSAGES = own(Kind.COUNTER, "messages", (), Source.PROCESSOR, "Messages of the request log that were applied.")
-ANSWERS = own(Kind.COUNTER, "answers", (), Source.PROCESSOR, "Responses that were published.")
+RESPONSES = own(Kind.COUNTER, "responses", (), Source.PROCESSOR, "Responses that were published.")
 LOOP_MILLISECONDS = own(
     Kind.COUNTER,
     "loop_milliseconds",
@@ -353,11 +353,11 @@ UNDECODABLE_MESSAGES = own(
     "undecodable_messages",
     (),
     Source.PROCESSOR,
-    "Messages that could not be read, and did not name whom to answer.",
+    "Messages that could not be read, and did not name whom to respond to.",
 )
-UNANSWERABLE_RESPONSES = own(
+UNADDRESSED_RESPONSES = own(
     Kind.COUNTER,
-    "unanswerable_responses",
+    "unaddressed_responses",
     (),
     Source.PROCESSOR,
     "Responses to a partition that the response log does not have.",

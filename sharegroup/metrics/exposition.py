@@ -52,7 +52,7 @@ def metrics_document(registry: MetricsRegistry) -> list[dict[str, Any]]:
 
 
 class MetricsServer:
-    """A server that answers `GET /metrics` on a thread of its own, until `stop`.
+    """A server of `GET /metrics` on a thread of its own, until `stop`.
 
     Args:
         registry: the metrics; they may be added later.
@@ -100,7 +100,7 @@ class WorkerMetrics:
         self._counters[name].inc(amount)
 
     def serve(self, host: str, port: int) -> None:
-        """Answer `GET /metrics` from a thread of its own until the process ends.
+        """Serve `GET /metrics` from a thread of its own until the process ends.
 
         Raises:
             ConfigurationError: nobody can listen there.

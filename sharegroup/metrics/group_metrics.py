@@ -240,7 +240,7 @@ def _partition_gauges(labels: Labels, engine: SharePartition, end_offset: int | 
 
 
 def request_backlog(log: Log, topic: str, end_offsets: Mapping[int, int]) -> int | None:
-    """Return the number of messages of the request log that wait; None when the log does not answer.
+    """Return the number of messages of the request log that wait; None when the log does not respond.
 
     Args:
         end_offsets: partition → offset after the last message that was applied.

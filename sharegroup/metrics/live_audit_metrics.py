@@ -75,7 +75,7 @@ class LiveAuditMetrics:
         self._delay.set(max(now_ms - progress["time_ms"], 0) / 1_000)
 
     def serve(self, host: str, port: int) -> None:
-        """Answer `GET /metrics` from a thread of its own until the process ends.
+        """Serve `GET /metrics` from a thread of its own until the process ends.
 
         Raises:
             ConfigurationError: nobody can listen there.

@@ -184,14 +184,14 @@ class LoopFigures:
 
     messages: int = _count("Messages of the request log that were applied.")
     commits: int = _count("Commits to the state table.")
-    answers: int = _count("Responses that were published.")
+    responses: int = _count("Responses that were published.")
     take_ms: float = _time_ms("Age of the first message of each cut when the cut was taken, added up.")
     apply_ms: float = _time_ms("Time spent in applying messages.")
     commit_ms: float = _time_ms("Time spent in commits to the state table.")
     publish_ms: float = _time_ms("Time spent in publishing responses and internal messages.")
     cuts: int = _count("Cuts that were applied: messages that were taken together.")
-    undecodable_messages: int = _count("Messages that could not be read, and did not name whom to answer.")
-    unanswerable_responses: int = _count("Responses to a partition that the response log does not have.")
+    undecodable_messages: int = _count("Messages that could not be read, and did not name whom to respond to.")
+    unaddressed_responses: int = _count("Responses to a partition that the response log does not have.")
     upkeep_failures: int = _count("Runs of the state table's upkeep that failed.")
     failed_followers: int = _count("Followers of published commits that failed, and were left out from then on.")
 

@@ -229,7 +229,7 @@ class UnmarkedCuts:
             cuts=self.cuts,
             group_cuts=self.group_cuts,
             message_times_ms=position.message_times_ms,
-            answers=commit.responses(),
+            responses=commit.responses(),
             messages=[value for _, value in commit.messages()],
             unapplied_groups=position.unapplied_groups,
             group_epoch_floor=position.group_epoch_floor,

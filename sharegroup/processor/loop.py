@@ -384,8 +384,8 @@ class Loop:
         self._host.reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
         self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, WatchLog | WatchTopics))
-        self.figures.answers += len(responses)
-        self.figures.unanswerable_responses += sum(output.unaddressed_count for output in commit.outputs)
+        self.figures.responses += len(responses)
+        self.figures.unaddressed_responses += sum(output.unaddressed_count for output in commit.outputs)
         self.figures.undecodable_messages += sum(isinstance(effect, Undecodable) for effect in commit.effects())
         self.figures.publish_ms += (time.perf_counter() - started_s) * 1_000
 

@@ -90,12 +90,12 @@ INTERNAL_KEYS: frozenset[int] = frozenset(
         ApiKey.MEMBER_ENDED,
     }
 )
-"""Kinds of internal messages: the processor sends them to itself; they are never answered."""
+"""Kinds of internal messages: the processor sends them to itself; they never get a response."""
 
 DESCRIBING_KEYS: frozenset[int] = frozenset(
     {ApiKey.DESCRIBE_CONFIGS, ApiKey.SHARE_GROUP_DESCRIBE, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS}
 )
-"""Kinds of requests that read one group: they change nothing, and a quarantined group answers them, too."""
+"""Kinds of requests that read one group: they change nothing, and a quarantined group responds to them, too."""
 
 LATEST_VERSION: dict[int, int] = dict.fromkeys(ApiKey, 1)
-"""The api_version this release speaks; any other is answered UNSUPPORTED_VERSION."""
+"""The api_version this release speaks; any other gets UNSUPPORTED_VERSION."""

@@ -43,7 +43,7 @@ class ShareGroupHeartbeatRequest(Message):
 
 
 class MemberAlive(Message):
-    """Sign of life of a member that holds records and sends no other request; it is not answered.
+    """Sign of life of a member that holds records and sends no other request; it gets no response.
 
     Any other request of the member has the same effect.
     """

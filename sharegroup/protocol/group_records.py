@@ -129,10 +129,10 @@ class ShareGroupRequestWaiting(Message):
     )
 
 
-class ShareGroupRequestAnswered(Message):
+class ShareGroupRequestCompleted(Message):
     """Response to an administrator's request: it no longer waits."""
 
-    type: Literal["ShareGroupRequestAnswered"] = "ShareGroupRequestAnswered"
+    type: Literal["ShareGroupRequestCompleted"] = "ShareGroupRequestCompleted"
     member_id: str = Field(description="Its sender.")
     correlation_id: int = Field(description="Its correlation id.")
 
@@ -149,7 +149,7 @@ GroupRecord = (
     | ShareGroupConfig
     | ShareGroupPaused
     | ShareGroupRequestWaiting
-    | ShareGroupRequestAnswered
+    | ShareGroupRequestCompleted
 )
 
 _ADAPTER: TypeAdapter[GroupRecord] = TypeAdapter(Annotated[GroupRecord, Field(discriminator="type")])

@@ -126,7 +126,7 @@ class DeleteShareGroupState(Message):
 class ShareGroupStateDeleted(Message):
     """Report of the leader to the coordinator: topics whose share-partitions have no state any more."""
 
-    state_epoch: Int32 = Field(description="The epoch of the request that is answered.")
+    state_epoch: Int32 = Field(description="The epoch of the request.")
     topic_ids: list[Name] = Field(description="Topic ids.")
 
 

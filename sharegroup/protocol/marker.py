@@ -45,7 +45,7 @@ class CommitMarkerPayload(Message):
         default_factory=dict,
         description="Request partition to the time of its last applied message, behind which time does not go back.",
     )
-    answers: list[OutboxResponse] = Field(
+    responses: list[OutboxResponse] = Field(
         default_factory=list, description="Outbox: responses that were not published before this commit, in order."
     )
     messages: list[str] = Field(

@@ -66,7 +66,7 @@ class GroupMetadataPayload(Message):
 
 
 class LastRequest(Message):
-    """A member's last request with a durable effect: sent again after a takeover, it is answered and not applied."""
+    """A member's last request with a durable effect: sent again after a takeover, it only gets its response."""
 
     member_id: str = Field(description="The member.")
     share_session_epoch: int = Field(description="Epoch of the share session that the request had.")

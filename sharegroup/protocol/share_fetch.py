@@ -152,7 +152,7 @@ class TopicResponse(Message):
 class ShareFetchResponse(ErrorResponse):
     """The response to a fetch or an acknowledgement."""
 
-    share_session_epoch: Int32 = Field(default=0, description="Epoch of the request that is answered.")
+    share_session_epoch: Int32 = Field(default=0, description="Epoch of the request.")
     acquisition_lock_timeout_ms: Int32 = Field(default=0, description="Duration of the locks, in ms.")
     lock_deadline_ms: Int64 = Field(default=0, description="End of the locks, epoch ms; 0 when nothing was acquired.")
     isolation_level: IsolationLevel = Field(

@@ -1,8 +1,8 @@
 """Messages between standbys and the active processor: a probe, and its response.
 
 A probe is a request without a group. It is appended to the partition of the request log that the standby's id belongs
-to, and answered to the standby's id in the response log, by the processor that applies it. A processor that folds
-answers it, too, and one that leaves answers the last probes of all standbys once more. Nothing of this is kept: after a
+to. The processor that applies it responds to the standby's id in the response log. A processor that folds responds,
+too, and one that leaves responds to the last probes of all standbys once more. Nothing of this is kept: after a
 takeover, standbys send new probes.
 """
 
@@ -16,7 +16,7 @@ from sharegroup.protocol.messages import ErrorResponse, Message
 
 
 class ProcessorState(StrEnum):
-    """The state of the processor that answers a probe."""
+    """The state of the processor that responds to a probe."""
 
     ACTIVE = "active"
     FOLDING = "folding"

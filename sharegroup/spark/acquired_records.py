@@ -70,8 +70,8 @@ class RecordCount:
     def value(self) -> int | None:
         """Return the number of records that the first action read.
 
-        None if no action reports it: those on `rdd` and `foreach` do not, nor one that Spark answers without reading,
-        as a filter by a delivery count that no record has.
+        None if no action reports it: those on `rdd` and `foreach` do not, nor one that Spark carries out without
+        reading, as a filter by a delivery count that no record has.
         """
         observed = self._observation._jo
         assert observed is not None

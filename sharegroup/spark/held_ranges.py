@@ -17,14 +17,14 @@ from sharegroup.logs.port import Log, PartitionOffsets
 
 _UNREADABLE_PAUSE_S = 0.5
 _OFFSETS_TIMEOUT_MS = 5_000
-_NO_RESPONSE = "the partition does not answer"
+_NO_RESPONSE = "the partition does not respond"
 
 
 def without_unreadable(log: Log, ranges: Iterable[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
     """Split ranges at the bounds of the log: records that were deleted since, and records that are not there yet.
 
     Ranges of a topic that was deleted, or created again, are returned unread: one lookup proves nothing, since the
-    metadata of brokers lags, and the processor decides. So are those of a partition that does not answer for some
+    metadata of brokers lags, and the processor decides. So are those of a partition that does not respond for some
     seconds, as one without a leader. That takes a pause, for they may be acquired again at once.
 
     Returns:
@@ -109,7 +109,7 @@ def split_evenly(ranges: Iterable[HeldRange], share_count: int) -> list[list[Hel
 
 
 def _existing_topics(log: Log, ranges: Iterable[HeldRange]) -> dict[str, dict[int, PartitionOffsets]]:
-    """Return the offsets of the partitions of ranges that answer and whose topics still exist, by topic id.
+    """Return the offsets of the partitions of ranges that respond and whose topics still exist, by topic id.
 
     Only these partitions are asked for: another one of the topic may have no leader.
     """

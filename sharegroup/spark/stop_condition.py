@@ -18,7 +18,7 @@ from sharegroup.logs.port import Log, PartitionOffsets
 logger = logging.getLogger("sharegroup.spark.worker")
 
 _EMPTY_FETCHES = 2
-"""The first may have been sent while records were processed; the second one was sent after the first was answered."""
+"""The first may have been sent while records were processed; the second was sent after the response to the first."""
 _UNASSIGNED_S = 15.0
 """Longer than two heartbeats: by then a member has the partitions that it can get."""
 _RESPONSE_TIMEOUT_S = 60.0
@@ -64,7 +64,7 @@ class StopWhenDrained(StopOnRequest):
         super().__init__(stop)
         self._timeout_s = timeout_s
         self._response_count = 0
-        self._answered_at_s = time.monotonic()
+        self._response_at_s = time.monotonic()
         self._unassigned_since_s: float | None = None
         self._busy_empty_fetch_count = 0
 
@@ -72,27 +72,27 @@ class StopWhenDrained(StopOnRequest):
         """Wait before the next attempt.
 
         Raises:
-            RequestTimedOutError: no processor answered in time.
+            RequestTimedOutError: no processor responded in time.
         """
         super().wait(seconds)
-        self._check_answered()
+        self._check_responses()
 
     def is_reached(self, member: GroupMember, is_busy: bool) -> bool:
         """Return True if the member should stop now.
 
         Raises:
-            RequestTimedOutError: no processor answered in time.
+            RequestTimedOutError: no processor responded in time.
         """
         standing = member.standing()
-        # 1. Check that a processor answers.
-        if standing.answer_count != self._response_count:
-            self._response_count = standing.answer_count
-            self._answered_at_s = time.monotonic()
+        # 1. Check that a processor responds.
+        if standing.response_count != self._response_count:
+            self._response_count = standing.response_count
+            self._response_at_s = time.monotonic()
         if self.is_requested:
             return True
-        self._check_answered()
-        # 2. Count empty fetches since the last records, and since their acknowledgements were answered.
-        if is_busy or member.unanswered_partitions():
+        self._check_responses()
+        # 2. Count empty fetches since the last records, and since the responses to their acknowledgements.
+        if is_busy or member.unconfirmed_partitions():
             self._busy_empty_fetch_count = standing.empty_fetch_count
             return False
         if standing.empty_fetch_count - self._busy_empty_fetch_count >= _EMPTY_FETCHES:
@@ -100,10 +100,10 @@ class StopWhenDrained(StopOnRequest):
         # 3. A member without partitions sends no fetches.
         return self._has_stayed_unassigned(standing.is_stable and not standing.partition_count)
 
-    def _check_answered(self) -> None:
-        if time.monotonic() - self._answered_at_s > self._timeout_s:
+    def _check_responses(self) -> None:
+        if time.monotonic() - self._response_at_s > self._timeout_s:
             raise RequestTimedOutError(
-                f"No processor answered within {self._timeout_s:g} s.",
+                f"No processor responded within {self._timeout_s:g} s.",
                 "Start one with the same configuration, or wait longer.",
             )
 
@@ -159,7 +159,7 @@ class Drain(StopWhenDrained):
         """Return True if the query should end now.
 
         Raises:
-            RequestTimedOutError: no processor answered in time.
+            RequestTimedOutError: no processor responded in time.
         """
         return self._later_acquisition_count > len(self._end_offsets) or super().is_reached(member, is_busy)
 

@@ -96,7 +96,7 @@ def process(
             machines than an embedded log.
         EnvironmentNotReadyError: the session cannot read from Kafka: its driver or its executors lack jars.
         HandlerFailedError: with `once_timeout_s`, the handler fails for a cause that no record has.
-        RequestTimedOutError: no processor answered in time.
+        RequestTimedOutError: no processor responded in time.
         ApiError: the group refuses this member for good; with `once_timeout_s`, also for a cause that an
             administrator can remove, such as a quarantine.
         ShareGroupError: the cause that ended the membership.

@@ -369,7 +369,7 @@ def _actions(files: Sequence[NewFile], leader_epoch: int, transactions: Mapping[
         "operationParameters": {"mode": "Append"},
         "engineInfo": _ENGINE,
         "leaderEpoch": leader_epoch,
-        # What is there after a lost answer is compared with what was to be written: so no two commits are alike.
+        # What is there after a lost response is compared with what was to be written: so no two commits are alike.
         "txnId": uuid4().hex,
     }
     return [

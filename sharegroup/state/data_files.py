@@ -189,7 +189,7 @@ def concatenated(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def in_batches(tables: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
-    """Yield tables in batches: a marker may have megabytes of answers, and not all need to be in memory together."""
+    """Yield tables in batches: a marker may have megabytes of responses, and not all need to be in memory together."""
     batch: list[pa.Table] = []
     size_bytes = 0
     for table in tables:

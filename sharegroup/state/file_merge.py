@@ -40,7 +40,7 @@ MOST_ROWS = 65_536
 """Maximum rows of a merged file; a file with at least half as many is not merged again."""
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""Maximum bytes merged into one file: a marker may have megabytes of answers, and all are in memory together."""
+"""Maximum bytes merged into one file: a marker may have megabytes of responses, and all are in memory together."""
 
 _FILES_PER_TIER = 8
 

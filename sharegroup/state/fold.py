@@ -105,7 +105,7 @@ class FoldedGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Return True if the group is dead, and has no state to resume and no request to answer."""
+        """Return True if the group is dead, and has no state to resume and no request to respond to."""
         return self.metadata.is_gone and not self.partitions and not self.failures
 
     @property

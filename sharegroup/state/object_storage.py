@@ -102,7 +102,7 @@ class ObjectStorage:
 
     def size_bytes(self, name: str) -> int:
         """Return the size of an object."""
-        with self._naming(name, "looked at"):
+        with self._naming(name, "checked"):
             return int(obstore.head(self._store, name)["size"])
 
     def files(self, folder: str, after: str = "") -> Iterator[StoredFile]:
@@ -139,7 +139,7 @@ class ObjectStorage:
                 self.delete(name)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Do nothing: an object is durable when its put is answered."""
+        """Do nothing: an object is durable when the response to its put comes."""
 
     def sync_table_name(self) -> None:
         """Do nothing: an address is not written anywhere."""
@@ -155,7 +155,7 @@ class ObjectStorage:
     def now_ms(self) -> int:
         """Return the time of the store: that of an object which is written now."""
         self.write(_CLOCK, b"")
-        with self._naming(_CLOCK, "looked at"):
+        with self._naming(_CLOCK, "checked"):
             return round(obstore.head(self._store, _CLOCK)["last_modified"].timestamp() * 1_000)
 
     def check(self) -> None:

@@ -146,7 +146,7 @@ def _only_damage(path: str) -> Iterator[None]:
     """Translate failures of an object store that say nothing about the object.
 
     Raises:
-        StateTableError: the store did not answer, or refused.
+        StateTableError: the store did not respond, or refused.
         FileNotFoundError: it does not have the object.
     """
     try:

@@ -72,8 +72,8 @@ class CoordinatorDriver:
         return [effect.request for effect in self.of_type(Send)]
 
     @property
-    def answers(self) -> list[dict[str, object]]:
-        """Bodies of the last cut's answers."""
+    def responses(self) -> list[dict[str, object]]:
+        """Bodies of the last cut's responses."""
         return [effect.response.body for effect in self.of_type(Respond)]
 
     # Messages.
@@ -97,7 +97,7 @@ class CoordinatorDriver:
     def leave(self, member_id: str) -> RequestEnvelope:
         return self.heartbeat(member_id, LEAVE_EPOCH)
 
-    def look(self, sequence: int, topic_id: str, partition_count: int = 1, topic: str = "orders") -> RequestEnvelope:
+    def lookup(self, sequence: int, topic_id: str, partition_count: int = 1, topic: str = "orders") -> RequestEnvelope:
         seen = TopicLogOffsets(topic=topic, topic_id=topic_id, partition_count=partition_count, sequence=sequence)
         return self.message(ApiKey.LOG_OFFSETS, LogOffsets(topics=[seen]))
 
@@ -113,10 +113,10 @@ class CoordinatorDriver:
 
 
 def with_orders(partition_count: int = 1) -> CoordinatorDriver:
-    """A group with member anna, whose topic `orders` has its state; looks so far had sequences up to 10."""
+    """A group with member anna, whose topic `orders` has its state; lookups so far had sequences up to 10."""
     driver = CoordinatorDriver()
     driver.apply(driver.join("anna"))
-    driver.apply(driver.look(10, "orders-id", partition_count))
+    driver.apply(driver.lookup(10, "orders-id", partition_count))
     driver.apply(driver.initialized("orders-id", partition_count))
     driver.now_ms += 2_000
     driver.apply(driver.message(ApiKey.TICK, Tick()))

@@ -1,4 +1,4 @@
-"""Deliveries to members, from requests and answers alone: they must be consistent, whatever the leader's state is."""
+"""Deliveries to members, from requests and responses alone: they must be consistent, whatever the leader's state is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Delivery:
 
 
 class DeliveryLedger:
-    """Looks at every batch of a group.
+    """Checks every batch of a group.
 
     Args:
         group: the group, before its first batch.
@@ -57,16 +57,16 @@ class DeliveryLedger:
         self._records: dict[RecordKey, Delivery] = {}
         self._log_starts: dict[PartitionKey, int] = {}
         self._handled: set[tuple[str, int]] = set()
-        self._answered: set[tuple[str, int]] = set()
-        group.after_batch.append(self.look_at)
+        self._completed: set[tuple[str, int]] = set()
+        group.after_batch.append(self.check)
 
     def held_by(self, member_id: str, now_ms: int) -> list[RecordKey]:
         """Return the records that a member may acknowledge, in order."""
         return sorted(key for key, delivery in self._records.items() if self._has(delivery, member_id, now_ms))
 
-    def look_at(self, batch: Batch) -> None:
-        """Check a batch's answers; acknowledgements come before acquisitions, as in the leader."""
-        answers = {
+    def check(self, batch: Batch) -> None:
+        """Check a batch's responses; acknowledgements come before acquisitions, as in the leader."""
+        responses = {
             (response.member_id, response.correlation_id): response
             for response in batch.outcome.responses
             if response.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
@@ -77,14 +77,14 @@ class DeliveryLedger:
             address = (envelope.member_id, envelope.correlation_id)
             if envelope.api_key == ApiKey.LOG_OFFSETS:
                 self._log_offsets(parsed(LogOffsets, envelope.body))
-            elif address in answers and address not in self._handled:
+            elif address in responses and address not in self._handled:
                 self._handled.add(address)
-                self._request(envelope, answers[address], logged.time_ms)
+                self._request(envelope, responses[address], logged.time_ms)
         last_ms = max((self._group.log[offset].time_ms for offset in batch.offsets), default=0)
-        for address, answer in answers.items():
-            if address not in self._answered:
-                self._answered.add(address)
-                self._acquired(answer, last_ms, max(batch.cut_ms, last_ms))
+        for address, response in responses.items():
+            if address not in self._completed:
+                self._completed.add(address)
+                self._acquired(response, last_ms, max(batch.cut_ms, last_ms))
 
     def _log_offsets(self, message: LogOffsets) -> None:
         for topic in message.topics:
@@ -92,8 +92,8 @@ class DeliveryLedger:
                 key = (topic.topic_id, seen.partition_index)
                 self._log_starts[key] = max(self._log_starts.get(key, 0), seen.start_offset)
 
-    def _request(self, envelope: RequestEnvelope, answer: ResponseEnvelope, at_ms: int) -> None:
-        body = parsed(ShareFetchResponse, answer.body)
+    def _request(self, envelope: RequestEnvelope, response: ResponseEnvelope, at_ms: int) -> None:
+        body = parsed(ShareFetchResponse, response.body)
         if body.error_code:
             return
         request: ShareFetchRequest | ShareAcknowledgeRequest
@@ -131,17 +131,17 @@ class DeliveryLedger:
             else:
                 self._released(delivery)
 
-    def _acquired(self, answer: ResponseEnvelope, last_ms: int, lock_start_ms: int) -> None:
-        body = parsed(ShareFetchResponse, answer.body)
+    def _acquired(self, response: ResponseEnvelope, last_ms: int, lock_start_ms: int) -> None:
+        body = parsed(ShareFetchResponse, response.body)
         if any(True for _ in _offsets(body)):
             assert body.lock_deadline_ms == lock_start_ms + self._lock_duration_ms
         for key, offset, count in _offsets(body):
             delivery = self._records.setdefault((key, offset), Delivery())
             assert not delivery.is_finished, (key, offset, delivery)
-            assert not self._has(delivery, delivery.holder, last_ms), (answer.member_id, key, offset, delivery)
+            assert not self._has(delivery, delivery.holder, last_ms), (response.member_id, key, offset, delivery)
             assert count == delivery.count + 1 <= self._limit, (key, offset, count, delivery)
             assert offset >= self._log_starts.get(key, 0), (key, offset)
-            delivery.count, delivery.holder, delivery.deadline_ms = count, answer.member_id, body.lock_deadline_ms
+            delivery.count, delivery.holder, delivery.deadline_ms = count, response.member_id, body.lock_deadline_ms
 
     def _has(self, delivery: Delivery, member_id: str, at_ms: int) -> bool:
         return bool(delivery.holder) and delivery.holder == member_id and delivery.deadline_ms > at_ms

@@ -42,7 +42,7 @@ def leader_state(group: Group) -> list[Any]:
             for key, led in sorted(group.leader.partitions.items())
         ],
         [
-            (session.member_id, session.epoch, session.correlation_id, list(session.partitions), session.kept_answer)
+            (session.member_id, session.epoch, session.correlation_id, list(session.partitions), session.kept_response)
             for session in group.leader.sessions
         ],
     ]

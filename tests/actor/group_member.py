@@ -1,4 +1,4 @@
-"""A member of a simulated group: what a client of the protocol sends, and how it reads the answers."""
+"""A member of a simulated group: what a client of the protocol sends, and how it reads the responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Acknowledgement = tuple[int, int, AcknowledgeType]
 
 @dataclass
 class Fetched:
-    """The answer to a fetch or an acknowledgement, or its absence."""
+    """The response to a fetch or an acknowledgement, or its absence."""
 
     response: ShareFetchResponse | None
 
@@ -51,12 +51,12 @@ class Fetched:
 
     @property
     def error_code(self) -> int:
-        assert self.response is not None, "the request was not answered"
+        assert self.response is not None, "the request got no response"
         return self.response.error_code
 
     @property
     def partitions(self) -> dict[PartitionKey, PartitionResponse]:
-        assert self.response is not None, "the request was not answered"
+        assert self.response is not None, "the request got no response"
         assert not self.response.error_code, self.response
         return {
             (topic.topic_id, partition.partition_index): partition
@@ -117,10 +117,10 @@ class Member:
     ) -> ShareGroupHeartbeatResponse:
         correlation_id = self.send_heartbeat(member_epoch, subscribed_topic_names)
         responses = self.group.settle().responses
-        answer = self.answer(correlation_id, responses)
-        assert answer is not None, "the heartbeat was not answered"
+        response = self._find_response(correlation_id, responses)
+        assert response is not None, "the heartbeat got no response"
         self.take_assignments(responses)
-        return parsed(ShareGroupHeartbeatResponse, answer.body)
+        return parsed(ShareGroupHeartbeatResponse, response.body)
 
     def send_heartbeat(
         self, member_epoch: int | None = None, subscribed_topic_names: Sequence[str] | None = None
@@ -132,7 +132,7 @@ class Member:
         return self.send(ApiKey.SHARE_GROUP_HEARTBEAT, body)
 
     def take_assignments(self, responses: Iterable[ResponseEnvelope] | None = None) -> int:
-        """Take in heartbeat answers and pushes; returns how many brought an assignment."""
+        """Take in heartbeat responses and pushes; returns how many brought an assignment."""
         brought = 0
         for response in self.group.responses if responses is None else responses:
             if response.member_id != self.member_id or response.api_key != ApiKey.SHARE_GROUP_HEARTBEAT:
@@ -171,14 +171,14 @@ class Member:
         return self.acknowledge(acknowledge or {}, FINAL_EPOCH)
 
     def fetched(self, correlation_id: int) -> Fetched:
-        """Settle the group; the answer to a request, if there is one by then."""
+        """Settle the group; the response to a request, if there is one by then."""
         self.group.settle()
-        return self.answer_to(correlation_id)
+        return self.response_to(correlation_id)
 
-    def answer_to(self, correlation_id: int) -> Fetched:
-        """The answer that a request had so far."""
-        answer = self.answer(correlation_id, self.group.responses)
-        return Fetched(None if answer is None else parsed(ShareFetchResponse, answer.body))
+    def response_to(self, correlation_id: int) -> Fetched:
+        """The response that a request had so far."""
+        response = self._find_response(correlation_id, self.group.responses)
+        return Fetched(None if response is None else parsed(ShareFetchResponse, response.body))
 
     def send_fetch(
         self,
@@ -225,10 +225,10 @@ class Member:
             reply_partition=self.reply_partition,
         )
 
-    def answer(self, correlation_id: int, responses: Iterable[ResponseEnvelope]) -> ResponseEnvelope | None:
-        answers = [r for r in responses if r.member_id == self.member_id and r.correlation_id == correlation_id]
-        assert len(answers) < 2, answers
-        return answers[0] if answers else None
+    def _find_response(self, correlation_id: int, responses: Iterable[ResponseEnvelope]) -> ResponseEnvelope | None:
+        own = [r for r in responses if r.member_id == self.member_id and r.correlation_id == correlation_id]
+        assert len(own) < 2, own
+        return own[0] if own else None
 
     def _next_session_epoch(self, epoch: int | None) -> int:
         sent = self.session_epoch if epoch is None else epoch

@@ -137,7 +137,7 @@ class Group:
         """Called with each batch once it is done."""
         self._applied = 0
         self._correlation_ids = itertools.count(1_000_000)
-        self._looks = itertools.count(1)
+        self._lookups = itertools.count(1)
 
     # The request log.
 
@@ -153,7 +153,7 @@ class Group:
         return len(self.log) - 1
 
     def tell(self, api_key: ApiKey, body: Message) -> int:
-        """Append a message that asks for no answer, as the processor does."""
+        """Append a message that asks for no response, as the processor does."""
         return self.append(request(api_key, self.group_id, body, leader_epoch=self.context.leader_epoch))
 
     def append_tick(self) -> None:
@@ -177,8 +177,8 @@ class Group:
         self.rows += outcome.rows
         self.responses += outcome.responses
         self._append_internal_messages()
-        for look_at in self.after_batch:
-            look_at(Batch(offsets, cut_ms, outcome))
+        for callback in self.after_batch:
+            callback(Batch(offsets, cut_ms, outcome))
         return outcome
 
     def effects_of(self, offsets: Iterable[int], cut_ms: int) -> list[Effect]:
@@ -292,15 +292,15 @@ class Group:
         return self.ask(ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest())
 
     def ask(self, api_key: ApiKey, body: Message) -> int:
-        """Send an administrator's request and wait for the error code of the answer."""
-        return int(self.answer_to(api_key, body).get("error_code", 0))
+        """Send an administrator's request and wait for the error code of the response."""
+        return int(self.response_to(api_key, body).get("error_code", 0))
 
-    def answer_to(self, api_key: ApiKey, body: Message) -> dict[str, Any]:
-        """Send an administrator's request and wait for the body of the answer."""
+    def response_to(self, api_key: ApiKey, body: Message) -> dict[str, Any]:
+        """Send an administrator's request and wait for the body of the response."""
         correlation_id = self.send_as_admin(api_key, body)
         self.settle()
-        (answer,) = self.answers_to_admin(correlation_id)
-        return answer
+        (response,) = self.responses_to_admin(correlation_id)
+        return response
 
     def send_as_admin(self, api_key: ApiKey, body: Message) -> int:
         """Append an administrator's request; returns its correlation id."""
@@ -317,9 +317,9 @@ class Group:
         )
         return correlation_id
 
-    def answers_to_admin(self, correlation_id: int) -> list[dict[str, Any]]:
-        """The bodies that answered an administrator's request so far."""
-        return [answer.body for answer in self.responses if answer.correlation_id == correlation_id]
+    def responses_to_admin(self, correlation_id: int) -> list[dict[str, Any]]:
+        """The bodies of the responses to an administrator's request so far."""
+        return [response.body for response in self.responses if response.correlation_id == correlation_id]
 
     # The dead-letter queue.
 
@@ -363,7 +363,7 @@ class Group:
                 outcome.undecodable.append(effect)
 
     def _append_internal_messages(self) -> None:
-        """Answer watches, each once, as the driver does."""
+        """Report what is watched, each once, as the driver does."""
         news = [*self._grown(), *self._changed()]
         for envelope in log_offsets_messages([self.group_id], self.context.leader_epoch, news):
             self.append(envelope)
@@ -395,7 +395,7 @@ class Group:
             topic=topic,
             topic_id=topic_id,
             partition_count=len(partitions),
-            sequence=next(self._looks),
+            sequence=next(self._lookups),
             partitions=[
                 PartitionLogOffsets(
                     partition_index=index,

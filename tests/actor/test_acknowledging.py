@@ -41,7 +41,7 @@ class TestTime:
         sent = anna.send_acknowledge({ORDERS_0: [(0, 9, ACCEPT)]})
         group.now_ms += 10 * LOCK_MS
         group.run_batch()
-        assert anna.answer_to(sent).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.response_to(sent).acknowledge_errors == {ORDERS_0: 0}
 
     def test_one_that_was_appended_at_the_deadline_is_too_late(self, group: Group, anna: Member) -> None:
         group.now_ms += LOCK_MS
@@ -53,8 +53,8 @@ class TestTime:
         group.now_ms += 1
         late = anna.send_acknowledge({ORDERS_0: [(5, 9, ACCEPT)], ORDERS_1: [(0, 9, ACCEPT)]})
         group.settle()
-        assert anna.answer_to(in_time).acknowledge_errors == {ORDERS_0: 0}
-        assert anna.answer_to(late).acknowledge_errors == {ORDERS_0: INVALID_STATE, ORDERS_1: INVALID_STATE}
+        assert anna.response_to(in_time).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.response_to(late).acknowledge_errors == {ORDERS_0: INVALID_STATE, ORDERS_1: INVALID_STATE}
 
     def test_a_renewal_extends_the_lock_and_keeps_the_delivery_count(self, group: Group, anna: Member) -> None:
         group.now_ms += LOCK_MS - 1
@@ -93,10 +93,10 @@ class TestErrors:
             assert list(group.leader.partitions["orders-id", 0].share_partition.runs) == before
 
     def test_partitions_fail_apart(self, anna: Member) -> None:
-        answered = anna.acknowledge(
+        acknowledged = anna.acknowledge(
             {ORDERS_0: [(0, 99, ACCEPT)], ORDERS_1: [(0, 9, ACCEPT)], ("nowhere", 0): [(0, 0, ACCEPT)]}
         )
-        assert answered.acknowledge_errors == {
+        assert acknowledged.acknowledge_errors == {
             ORDERS_0: INVALID_REQUEST,
             ORDERS_1: 0,
             ("nowhere", 0): UnknownTopicIdError.code,
@@ -186,8 +186,8 @@ class TestRequestShapes:
         good = FetchPartition(partition_index=0, acknowledgement_batches=[batch(0, 4, ACCEPT)])
         bad = FetchPartition(partition_index=0, acknowledgement_batches=[batch(5, 99, ACCEPT)])
         acknowledge_request(anna, [good, bad] if good_first else [bad, good])
-        (answer,) = group.settle().responses
-        (partition,) = answer.body["responses"][0]["partitions"]
+        (response,) = group.settle().responses
+        (partition,) = response.body["responses"][0]["partitions"]
         assert partition["acknowledge_error_code"] == INVALID_REQUEST
         assert group.leader.partitions["orders-id", 0].share_partition.start_offset == 0
 

@@ -60,21 +60,21 @@ def deletion(*topics: str) -> DeleteShareGroupOffsetsRequest:
 
 def altered(group: Group, offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[int, int]]:
     """Topic → partition → error code."""
-    answer = group.answer_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration(offsets))
-    assert not answer.get("error_code"), answer
+    response = group.response_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration(offsets))
+    assert not response.get("error_code"), response
     return {
         topic["topic_name"]: {p["partition_index"]: p.get("error_code", 0) for p in topic["partitions"]}
-        for topic in answer["responses"]
+        for topic in response["responses"]
     }
 
 
 def deleted(group: Group, *topics: str) -> dict[str, tuple[int, str]]:
     """Topic → error code and message."""
-    answer = group.answer_to(ApiKey.DELETE_SHARE_GROUP_OFFSETS, deletion(*topics))
-    assert not answer.get("error_code"), answer
+    response = group.response_to(ApiKey.DELETE_SHARE_GROUP_OFFSETS, deletion(*topics))
+    assert not response.get("error_code"), response
     return {
         topic["topic_name"]: (topic.get("error_code", 0), topic.get("error_message", ""))
-        for topic in answer["responses"]
+        for topic in response["responses"]
     }
 
 
@@ -170,13 +170,13 @@ class TestAlteringOffsets:
         assert group.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration({"orders": {0: 5}})) == NonEmptyGroupError.code
         assert (start_offsets(group), len(group.rows)) == before
 
-    def test_a_member_that_joins_while_topics_are_looked_at_comes_first(self) -> None:
+    def test_a_member_that_joins_while_topics_are_looked_up_comes_first(self) -> None:
         group = group_with(20)
         asked = group.send_as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration({"orders": {0: 5}}))
         group.run_batch()
         Member(group, "anna").join()
-        (answer,) = group.answers_to_admin(asked)
-        assert answer["error_code"] == NonEmptyGroupError.code
+        (response,) = group.responses_to_admin(asked)
+        assert response["error_code"] == NonEmptyGroupError.code
 
     def test_a_late_acknowledgement_of_the_old_state_is_refused(self) -> None:
         group = group_with(20)
@@ -219,7 +219,7 @@ class TestAlteringOffsets:
             for offset in (5, 6)
         ]
         group.settle()
-        assert all(group.answers_to_admin(number) for number in asked)
+        assert all(group.responses_to_admin(number) for number in asked)
         assert start_offsets(group) == {ORDERS_0: 6}
         check_rows(group)
 
@@ -284,7 +284,7 @@ class TestDeletingOffsets:
         asked = group.send_as_admin(ApiKey.DELETE_SHARE_GROUP_OFFSETS, deletion("orders"))
         group.run_batch()
         (ben,) = joined(group, "ben")
-        assert group.answers_to_admin(asked)
+        assert group.responses_to_admin(asked)
         assert ben.fetch(max_records=3).acquired == {ORDERS_0: [(0, 2, 1)]}
         check_rows(group)
 
@@ -322,8 +322,8 @@ class TestDeletingAGroup:
         asked = group.send_as_admin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest())
         group.run_batch()
         (ben,) = joined(group, "ben")
-        (answer,) = group.answers_to_admin(asked)
-        assert answer["error_code"] == NonEmptyGroupError.code
+        (response,) = group.responses_to_admin(asked)
+        assert response["error_code"] == NonEmptyGroupError.code
         assert (metadata(group).name, ben.assigned) == ("Stable", {ORDERS_0})
 
 
@@ -397,11 +397,11 @@ class TestACrash:
         group = empty_group(20, 20)
         asked = group.send_as_admin(api_key, body)
         batches = 0
-        while not group.answers_to_admin(asked):
+        while not group.responses_to_admin(asked):
             group.run_batch()
             batches += 1
         assert batches > 2
-        assert not group.answers_to_admin(asked)[0].get("error_code")
+        assert not group.responses_to_admin(asked)[0].get("error_code")
 
 
 def test_so_many_requests_wait_at_once() -> None:
@@ -409,9 +409,9 @@ def test_so_many_requests_wait_at_once() -> None:
     body = alteration({"orders": {0: 1}})
     asked = [group.send_as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, body) for _ in range(MAX_WAITING_REQUESTS + 1)]
     group.settle()
-    answers: list[dict[str, Any]] = [answer for number in asked for answer in group.answers_to_admin(number)]
-    assert [answer.get("error_code", 0) for answer in answers[-1:]] == [CoordinatorLoadInProgressError.code]
-    assert len(answers) == MAX_WAITING_REQUESTS + 1
+    responses: list[dict[str, Any]] = [response for number in asked for response in group.responses_to_admin(number)]
+    assert [response.get("error_code", 0) for response in responses[-1:]] == [CoordinatorLoadInProgressError.code]
+    assert len(responses) == MAX_WAITING_REQUESTS + 1
 
 
 def test_a_request_that_the_driver_leaves_alone_times_out() -> None:
@@ -422,5 +422,5 @@ def test_a_request_that_the_driver_leaves_alone_times_out() -> None:
     group.now_ms += MAX_WAIT_MS
     group.append_tick()
     group.run_batch()
-    (answer,) = group.answers_to_admin(asked)
-    assert answer["error_code"] == RequestTimedOutError.code
+    (response,) = group.responses_to_admin(asked)
+    assert response["error_code"] == RequestTimedOutError.code

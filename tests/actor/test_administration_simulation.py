@@ -112,12 +112,12 @@ class AdministeredGroup(RuleBasedStateMachine):
             self.group.append(value)
 
     @rule(back=st.integers(1, 40))
-    def bring_a_late_look(self, back: int) -> None:
-        """As when looks of several threads overtake each other."""
+    def bring_a_late_lookup(self, back: int) -> None:
+        """As when lookups of several threads overtake each other."""
         logged = self.group.log[self.epoch_begins :][-back:]
-        looks = [message.value for message in logged if _logged_request(message).api_key == ApiKey.LOG_OFFSETS]
-        if looks:
-            self.group.append(looks[0])
+        lookups = [message.value for message in logged if _logged_request(message).api_key == ApiKey.LOG_OFFSETS]
+        if lookups:
+            self.group.append(lookups[0])
 
     @rule()
     def repeat_a_request_of_the_administrator(self) -> None:
@@ -158,11 +158,11 @@ class AdministeredGroup(RuleBasedStateMachine):
         group.append_tick()
         group.settle()
         assert group.actors.failure == ""
-        answers = Counter(answer.correlation_id for answer in group.responses if answer.member_id == "admin")
+        responses = Counter(response.correlation_id for response in group.responses if response.member_id == "admin")
         asked = Counter(
             request.correlation_id for request in map(_logged_request, group.log) if request.member_id == "admin"
         )
-        assert all(answers[number] <= count for number, count in asked.items())
+        assert all(responses[number] <= count for number, count in asked.items())
         rows = group.rows[::-1]
         assert verify(rows, group.context.broker).findings == []
         folded = fold(rows).groups.get(group.group_id)

@@ -12,7 +12,7 @@ import pytest
 from sharegroup.actor import log_offsets
 from sharegroup.actor.decoding import MAX_REQUEST_BYTES, decoded_message
 from sharegroup.actor.effects import Respond, Undecodable
-from sharegroup.actor.fetches import MAX_RANGES_PER_ANSWER
+from sharegroup.actor.fetches import MAX_RANGES_PER_RESPONSE
 from sharegroup.actor.share_session import MAX_SESSION_PARTITIONS, MAX_UNKNOWN_PARTITIONS
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType
@@ -78,14 +78,14 @@ class TestEnvelope:
         assert len(effect.response.encoded()) < 3 * MAX_NAME_LENGTH
 
     @pytest.mark.parametrize("member_id", [LONG, "\ud800", "", 5, None])
-    def test_nobody_can_be_answered_under_such_a_name(self, member_id: object) -> None:
+    def test_nobody_gets_a_response_under_such_a_name(self, member_id: object) -> None:
         assert isinstance(decoded_message(request_bytes(member_id=member_id, group_id=""), 3, START_MS, 1), Undecodable)
 
     def test_the_largest_is_applied(self) -> None:
         group = group_with(10)
         group.append(request_bytes(MAX_REQUEST_BYTES))
-        answers = [answer for answer in group.settle().responses if answer.correlation_id == 7]
-        assert [answer.body.get("error_code", 0) for answer in answers] == [0]
+        responses = [response for response in group.settle().responses if response.correlation_id == 7]
+        assert [response.body.get("error_code", 0) for response in responses] == [0]
 
     def test_an_internal_message_may_be_longer_since_it_names_every_partition(self) -> None:
         group = group_with(10)
@@ -149,8 +149,8 @@ class TestShareSessions:
         unknown = self.partitions(0, 5)
         fetched = anna.fetch(unknown)
         assert [bool(fetched.partitions[key].error_message) for key in unknown] == [True] + [False] * 4
-        answered = anna.acknowledge({key: [(0, 0, AcknowledgeType.ACCEPT)] for key in unknown})
-        texts = [bool(answered.partitions[key].acknowledge_error_message) for key in unknown]
+        acknowledged = anna.acknowledge({key: [(0, 0, AcknowledgeType.ACCEPT)] for key in unknown})
+        texts = [bool(acknowledged.partitions[key].acknowledge_error_message) for key in unknown]
         assert texts == [True] + [False] * 4
 
     @pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE])
@@ -171,16 +171,16 @@ class TestShareSessions:
         parked = gone.send_fetch([], max_wait_ms=2**31 - 1)
         assert ben.fetch([ORDERS_0], max_wait_ms=0).error_code == ShareSessionLimitReachedError.code
         group.advance(45_001)
-        assert not gone.answer_to(parked).is_parked
+        assert not gone.response_to(parked).is_parked
         assert ben.fetch([ORDERS_0], epoch=0, max_wait_ms=0).error_code == 0
 
 
-def test_an_answer_has_a_largest_number_of_ranges() -> None:
+def test_a_response_has_a_largest_number_of_ranges() -> None:
     group = group_with(*[3_000] * 6)
     (anna,) = joined(group, "anna")
     fetched = anna.fetch([("orders-id", index) for index in range(6)], max_records=2**31 - 1, batch_size=1)
-    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_ANSWER
-    assert fetched.record_count == MAX_RANGES_PER_ANSWER
+    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_RESPONSE
+    assert fetched.record_count == MAX_RANGES_PER_RESPONSE
 
 
 @pytest.mark.slow
@@ -200,8 +200,8 @@ def test_fragments_count_as_ranges_too() -> None:
     anna.session_epoch += 1
     assert set(anna.fetched(anna.send(ApiKey.SHARE_ACKNOWLEDGE, body)).acknowledge_errors.values()) == {0}
     fetched = anna.fetch(max_records=2**31 - 1)
-    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_ANSWER
-    assert anna.fetch(max_records=2**31 - 1).record_count == 12_000 - MAX_RANGES_PER_ANSWER
+    assert sum(len(ranges) for ranges in fetched.acquired.values()) == MAX_RANGES_PER_RESPONSE
+    assert anna.fetch(max_records=2**31 - 1).record_count == 12_000 - MAX_RANGES_PER_RESPONSE
 
 
 class TestGroups:
@@ -217,7 +217,7 @@ class TestGroups:
     def test_a_heartbeat_is_refused(self, fields: dict[str, Any]) -> None:
         group = group_with(10)
         group.append(request_bytes(body={"member_epoch": 0, **fields}))
-        assert [answer.body["error_code"] for answer in group.settle().responses] == [INVALID]
+        assert [response.body["error_code"] for response in group.settle().responses] == [INVALID]
         assert group.coordinator.group.state.members == {}
 
     def test_a_leader_keeps_no_more_partitions_than_these(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,7 +326,7 @@ class TestRemovedGroup:
         anna.acknowledge({ORDERS_0: [(0, 4, REJECT)]})
         anna.leave()
         asked = group.send_as_admin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest())
-        while not group.answers_to_admin(asked):
+        while not group.responses_to_admin(asked):
             group.run_batch()
         # The leader has not heard of the removal yet.
         assert group.pending_count

@@ -1,4 +1,4 @@
-"""Requests that only read a group: what they answer, and that they change nothing."""
+"""Requests that only read a group: their responses, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WrongRequest(Message):
 
 def offsets(group: Group, **fields: Any) -> dict[str, Any]:
     body = DescribeShareGroupOffsetsRequest.model_validate(fields)
-    return group.answer_to(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, body)
+    return group.response_to(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, body)
 
 
 def read(group: Group) -> tuple[Group, Member]:
@@ -43,9 +43,9 @@ def read(group: Group) -> tuple[Group, Member]:
 
 def test_a_group_and_its_members() -> None:
     group, anna = read(group_with(20))
-    answer = group.answer_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())
-    assert answer["group_state"] == "Stable"
-    (member,) = answer["members"]
+    response = group.response_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())
+    assert response["group_state"] == "Stable"
+    (member,) = response["members"]
     assert (member["member_id"], member["member_epoch"]) == ("anna", anna.member_epoch)
     assert member["assignment"] == [{"topic_id": "orders-id", "topic": "orders", "partitions": [0]}]
 
@@ -54,14 +54,14 @@ def test_a_group_that_is_not_there() -> None:
     group = group_with(1, earliest=False)
     assert group.ask(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()) == GroupIdNotFoundError.code
     assert offsets(group) == {}
-    configs = group.answer_to(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest())["configs"]
+    configs = group.response_to(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest())["configs"]
     assert all("own_value" not in config for config in configs)
     assert group.rows == []
 
 
 def test_configuration() -> None:
     group = group_with(1)
-    configs = group.answer_to(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest())["configs"]
+    configs = group.response_to(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest())["configs"]
     by_name = {config.pop("name"): config for config in configs}
     assert by_name["share.auto.offset.reset"] == {"value": "earliest", "own_value": "earliest"}
     assert by_name["share.delivery.count.limit"] == {"value": "5"}
@@ -113,12 +113,12 @@ def pages(group: Group) -> dict[tuple[str, int], list[tuple[int, int]]]:
     partitions: dict[tuple[str, int], list[tuple[int, int]]] = {}
     begin = None
     while True:
-        answer = offsets(group, include_runs=True, begin=begin)
-        for topic in answer["topics"]:
+        response = offsets(group, include_runs=True, begin=begin)
+        for topic in response["topics"]:
             for partition in topic["partitions"]:
                 runs = [(run["first_offset"], run["last_offset"]) for run in partition.get("runs", ())]
                 partitions.setdefault((topic["topic_id"], partition["partition_index"]), []).extend(runs)
-        begin = answer.get("next")
+        begin = response.get("next")
         if begin is None:
             return partitions
 

@@ -41,27 +41,27 @@ class TestParking:
         sent = anna.send_fetch(max_wait_ms=10_000)
         assert anna.fetched(sent).is_parked
         group.advance(5_000)
-        assert anna.answer_to(sent).is_parked
+        assert anna.response_to(sent).is_parked
         group.grow("orders", 0, 3)
         assert anna.fetched(sent).acquired == {ORDERS_0: [(0, 2, 1)]}
 
-    def test_a_parked_fetch_is_answered_empty_at_its_deadline(self, group: Group, anna: Member) -> None:
+    def test_a_parked_fetch_is_completed_empty_at_its_deadline(self, group: Group, anna: Member) -> None:
         sent = anna.send_fetch(max_wait_ms=10_000)
         group.settle()
         assert group.wakes[ActorRole.LEADER] == group.now_ms + 10_000
         group.advance(9_999)
-        assert anna.answer_to(sent).is_parked
+        assert anna.response_to(sent).is_parked
         group.advance(1)
-        answered = anna.answer_to(sent)
-        assert answered.acquired == {}
-        assert answered.response is not None
-        assert answered.response.lock_deadline_ms == 0
+        completed = anna.response_to(sent)
+        assert completed.acquired == {}
+        assert completed.response is not None
+        assert completed.response.lock_deadline_ms == 0
         assert group.wakes[ActorRole.LEADER] == group.now_ms + SESSION_TIMEOUT_MS
 
-    def test_a_late_batch_answers_a_fetch_whose_deadline_is_over_by_then(self, group: Group, anna: Member) -> None:
+    def test_a_late_batch_completes_a_fetch_whose_deadline_is_over_by_then(self, group: Group, anna: Member) -> None:
         sent = anna.send_fetch(max_wait_ms=500)
         group.run_batch(cut_ms=group.now_ms + 500)
-        assert anna.answer_to(sent).acquired == {}
+        assert anna.response_to(sent).acquired == {}
 
     @pytest.mark.parametrize(("max_wait_ms", "max_records"), [(0, 500), (10_000, 0)])
     def test_some_fetches_never_wait(self, anna: Member, max_wait_ms: int, max_records: int) -> None:
@@ -72,11 +72,11 @@ class TestParking:
         group.settle()
         second = anna.send_fetch(max_wait_ms=10_000)
         group.settle()
-        assert anna.answer_to(parked).acquired == {}
-        assert anna.answer_to(second).is_parked
+        assert anna.response_to(parked).acquired == {}
+        assert anna.response_to(second).is_parked
         acknowledged = anna.acknowledge({})
         assert acknowledged.error_code == 0
-        assert anna.answer_to(second).acquired == {}
+        assert anna.response_to(second).acquired == {}
 
     def test_a_request_in_the_same_batch_completes_a_fetch_and_its_acknowledgements(
         self, group: Group, anna: Member
@@ -86,15 +86,15 @@ class TestParking:
         first = anna.send_fetch(acknowledge={ORDERS_0: [(0, 0, ACCEPT)]})
         second = anna.send_acknowledge({ORDERS_0: [(1, 1, ACCEPT)]})
         group.settle()
-        assert anna.answer_to(first).acknowledge_errors == {ORDERS_0: 0}
-        assert anna.answer_to(second).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.response_to(first).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.response_to(second).acknowledge_errors == {ORDERS_0: 0}
 
-    def test_a_fetch_with_acknowledgements_is_answered_at_once(self, group: Group, anna: Member) -> None:
+    def test_a_fetch_with_acknowledgements_is_completed_at_once(self, group: Group, anna: Member) -> None:
         group.grow("orders", 0, 2)
         anna.fetch()
-        answered = anna.fetch(acknowledge={ORDERS_0: [(0, 1, ACCEPT)]}, max_wait_ms=10_000)
-        assert answered.acknowledge_errors == {ORDERS_0: 0}
-        assert answered.acquired == {}
+        completed = anna.fetch(acknowledge={ORDERS_0: [(0, 1, ACCEPT)]}, max_wait_ms=10_000)
+        assert completed.acknowledge_errors == {ORDERS_0: 0}
+        assert completed.acquired == {}
 
     def test_the_log_is_watched_from_the_first_fetch_that_waits_until_no_session_has_the_partition(
         self, group: Group, anna: Member
@@ -105,7 +105,7 @@ class TestParking:
         group.settle()
         assert group.log_watch == {("orders", "orders-id", 0): 0}
         group.advance(1_000)
-        assert not anna.answer_to(sent).is_parked
+        assert not anna.response_to(sent).is_parked
         anna.close()
         assert group.log_watch == {}
 
@@ -137,9 +137,9 @@ def test_records_that_another_member_frees_wake_a_parked_fetch(freed_by: str, de
             anna.close()
         case "lock timeout":
             group.advance(LOCK_MS - 1)
-            assert ben.answer_to(sent).is_parked
+            assert ben.response_to(sent).is_parked
             group.advance(1)
-    assert ben.answer_to(sent).acquired == {ORDERS_0: [(0, 9, delivery_count)]}
+    assert ben.response_to(sent).acquired == {ORDERS_0: [(0, 9, delivery_count)]}
 
 
 class TestLockTimes:
@@ -149,7 +149,7 @@ class TestLockTimes:
         (anna,) = joined(group, "anna")
         sent = anna.send_fetch(max_wait_ms=60_000)
         group.run_batch(cut_ms=group.now_ms + batch_delay_ms)
-        response = anna.answer_to(sent).response
+        response = anna.response_to(sent).response
         assert response is not None
         assert response.acquisition_lock_timeout_ms == LOCK_MS
         assert response.lock_deadline_ms == group.now_ms + from_ms + LOCK_MS
@@ -161,9 +161,9 @@ class TestLockTimes:
         left = gone.send_fetch(max_wait_ms=10 * LOCK_MS)
         waiting = heir.send_fetch(max_wait_ms=10 * LOCK_MS)
         group.advance(LOCK_MS)
-        assert not gone.answer_to(left).is_parked
-        assert gone.answer_to(left).acquired == {}
-        assert heir.answer_to(waiting).acquired == {ORDERS_0: [(0, 2, 2)]}
+        assert not gone.response_to(left).is_parked
+        assert gone.response_to(left).acquired == {}
+        assert heir.response_to(waiting).acquired == {ORDERS_0: [(0, 2, 2)]}
         # A member that is there after all sends another one.
         group.grow("orders", 0, 5)
         assert gone.fetch().acquired == {ORDERS_0: [(3, 7, 1)]}
@@ -255,7 +255,7 @@ class TestWhatMayBeAcquired:
         (anna,) = joined(group, "anna")
         assert anna.fetch(max_records=7, acquire_mode=mode).acquired == {ORDERS_0: [(0, 6, 1)]}
 
-    def test_answers_are_split_at_the_batch_size(self) -> None:
+    def test_responses_are_split_at_the_batch_size(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         assert anna.fetch(batch_size=4).acquired == {ORDERS_0: [(0, 3, 1), (4, 7, 1), (8, 9, 1)]}
@@ -280,13 +280,13 @@ class TestPartitionsOfASession:
         assert set(anna.fetch([], max_records=20).acquired) == set(orders(1))
         assert anna.fetch([], max_wait_ms=0).acquired == {}
 
-    def test_answers_begin_with_another_partition_each_time(self) -> None:
+    def test_responses_begin_with_another_partition_each_time(self) -> None:
         group = group_with(100, 100, 100)
         (anna,) = joined(group, "anna")
         first = [next(iter(anna.fetch(max_records=10).acquired)) for _ in range(6)]
         assert first == orders(0, 1, 2, 0, 1, 2)
 
-    def test_one_answer_goes_on_with_the_next_partition_until_it_has_enough(self) -> None:
+    def test_one_response_goes_on_with_the_next_partition_until_it_has_enough(self) -> None:
         group = group_with(10, 10, 10)
         (anna,) = joined(group, "anna")
         assert anna.fetch(max_records=25).acquired == {
@@ -323,8 +323,8 @@ class TestFairDivision:
         members = joined(group, *(f"member-{index}" for index in range(member_count)))
         sent = [member.send_fetch(max_records=max_records, acquire_mode=mode) for member in members]
         group.settle()
-        answers = [member.answer_to(correlation_id) for member, correlation_id in zip(members, sent, strict=True)]
-        assert [0 if answer.is_parked else answer.record_count for answer in answers] == expected
+        responses = [member.response_to(correlation_id) for member, correlation_id in zip(members, sent, strict=True)]
+        assert [0 if response.is_parked else response.record_count for response in responses] == expected
 
     @pytest.mark.parametrize("mode", list(AcquireMode))
     def test_with_every_partition_given_to_all_members_all_get_work(self, mode: AcquireMode) -> None:
@@ -332,7 +332,7 @@ class TestFairDivision:
         members = joined(group, *(f"member-{index}" for index in range(6)))
         sent = [member.send_fetch(max_records=500, acquire_mode=mode) for member in members]
         group.settle()
-        counts = [member.answer_to(c).record_count for member, c in zip(members, sent, strict=True)]
+        counts = [member.response_to(c).record_count for member, c in zip(members, sent, strict=True)]
         assert sum(counts) == 120
         assert max(counts) - min(counts) <= 3
 
@@ -344,7 +344,7 @@ class TestFairDivision:
         sent = [member.send_fetch(max_records=500, acquire_mode=mode) for member in others]
         group.settle()
         anna.close()
-        assert [m.answer_to(c).record_count for m, c in zip(others, sent, strict=True)] == [20, 20, 20]
+        assert [m.response_to(c).record_count for m, c in zip(others, sent, strict=True)] == [20, 20, 20]
 
     def test_alone_a_session_gets_the_whole_run_that_came_back(self) -> None:
         group = group_with(60)
@@ -361,8 +361,8 @@ class TestFairDivision:
         group.settle()
         group.grow("orders", 0, 1)
         group.settle()
-        assert ben.answer_to(bens).record_count == 1
-        assert anna.answer_to(annas).is_parked
+        assert ben.response_to(bens).record_count == 1
+        assert anna.response_to(annas).is_parked
 
 
 def test_the_time_of_a_batch_never_makes_time_go_back() -> None:

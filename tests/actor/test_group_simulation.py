@@ -127,7 +127,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def send_last_request_again(self, member: int) -> None:
-        # Not across a restart: there it is a new request, and clients send only those again that had no answer.
+        # Not across a restart: there it is a new request, and clients send only those again that had no response.
         sent = [self.group.log[offset].value for offset in range(self.restarted_at, len(self.group.log))]
         mine = [value for value in sent if self.is_session_request(value, self.members[member].member_id)]
         if mine:
@@ -278,7 +278,7 @@ def test_however_messages_fall_into_batches_they_are_applied_alike(
         for count in counts if is_split else ():
             responses += group.run_batch(group.now_ms + delay_ms, count).responses
         responses += group.run_batch().responses
-        # Within a cut, refusals come after the other answers; members tell answers apart by correlation id.
+        # Within a cut, refusals come after the other responses; members tell responses apart by correlation id.
         responses.sort(key=lambda response: (response.member_id, response.correlation_id))
         led = group.leader.partitions[PARTITIONS[0]]
         ends.append((responses, led.share_partition.start_offset, list(led.share_partition.runs)))

@@ -36,8 +36,8 @@ def request(start_offset: int, batches: Sequence[Batch], partition: int = 0) -> 
 
 def imported(group: Group, start_offset: int = 10, batches: Sequence[Batch] = tuple(STATE)) -> None:
     body = AlterShareGroupOffsetsRequest.model_validate(request(start_offset, batches))
-    answer: Mapping[str, Any] = group.answer_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, body)
-    assert not answer.get("error_code"), answer
+    response: Mapping[str, Any] = group.response_to(ApiKey.ALTER_SHARE_GROUP_OFFSETS, body)
+    assert not response.get("error_code"), response
 
 
 def runs(group: Group) -> list[tuple[int, int, RecordState, int]]:

@@ -89,7 +89,7 @@ class TestNewGroup:
         anna.take_assignments()
         assert anna.fetch().acquired == {ORDERS_0: [(0, 4, 1)]}
 
-    def test_an_unsubscribed_topic_is_not_looked_at(self) -> None:
+    def test_an_unsubscribed_topic_is_not_looked_up(self) -> None:
         group = group_with(10)
         group.tell_offsets("orders")
         group.settle()

@@ -23,7 +23,7 @@ def start_offset(group: Group) -> int:
 
 
 @pytest.mark.parametrize("isolation_level", IsolationLevel)
-def test_an_answer_says_how_its_records_are_to_be_read(isolation_level: IsolationLevel) -> None:
+def test_a_response_says_how_its_records_are_to_be_read(isolation_level: IsolationLevel) -> None:
     (anna,) = joined(group_of(LogPartition(end=10), isolation_level), "anna")
     response = anna.fetch().response
     assert response is not None

@@ -39,7 +39,7 @@ def state_of(group: Group, offset: int) -> tuple[RecordState, int, str]:
 
 
 def check_unchanged(group: Group, member: Member, expected: dict[tuple[str, int], int]) -> None:
-    """Every type of acknowledgement of record 5 is answered like this, and changes nothing."""
+    """Every type of acknowledgement of record 5 gets this result, and changes nothing."""
     before = leader_state(group)[0]
     for kind in AcknowledgeType:
         assert member.acknowledge({ORDERS_0: [(5, 5, kind)]}).acknowledge_errors == expected, kind
@@ -96,12 +96,12 @@ def test_a_record_that_was_given_up_meanwhile_is_refused(
     check_unchanged(group, anna, REFUSED)
 
 
-def test_below_the_start_offset_it_is_answered_without_an_error(group: Group, anna: Member) -> None:
+def test_below_the_start_offset_the_response_has_no_error(group: Group, anna: Member) -> None:
     anna.acknowledge({ORDERS_0: [(0, 5, ACCEPT)]})
     check_unchanged(group, anna, WITHOUT_EFFECT)
 
 
-def test_a_record_that_the_log_start_has_passed_is_answered_without_an_error(group: Group, anna: Member) -> None:
+def test_for_a_record_that_the_log_start_has_passed_the_response_has_no_error(group: Group, anna: Member) -> None:
     group.set_offsets("orders", 0, LogPartition(start=6, end=10))
     group.tell_offsets("orders")
     group.settle()

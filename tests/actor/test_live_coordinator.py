@@ -35,7 +35,7 @@ def tick(driver: CoordinatorDriver) -> RequestEnvelope:
 
 
 class TestEffects:
-    def test_a_heartbeat_that_changes_nothing_makes_its_answer_only(self) -> None:
+    def test_a_heartbeat_that_changes_nothing_makes_its_response_only(self) -> None:
         driver = with_orders()
         for _ in range(3):
             driver.now_ms += 5_000
@@ -47,7 +47,7 @@ class TestEffects:
         assert [watch.topics for watch in driver.of_type(WatchTopics)] == [{"orders": ("", 0)}]
         driver.apply(driver.join("ben"))
         assert driver.of_type(WatchTopics) == []
-        driver.apply(driver.look(1, "orders-id", 2))
+        driver.apply(driver.lookup(1, "orders-id", 2))
         assert [watch.topics for watch in driver.of_type(WatchTopics)] == [{"orders": ("orders-id", 2)}]
         driver.apply(driver.initialized("orders-id", 2))
         assert driver.of_type(WatchTopics) == []
@@ -82,10 +82,10 @@ class TestEffects:
         driver.apply(driver.leave("anna"))
         assert [wake.at_ms for wake in driver.of_type(Wake)] == [None]
 
-    def test_messages_and_answers_carry_the_leader_epoch(self) -> None:
+    def test_messages_and_responses_carry_the_leader_epoch(self) -> None:
         driver = with_orders()
         driver.take_over()
-        driver.apply(driver.look(1, "other-id"))
+        driver.apply(driver.lookup(1, "other-id"))
         assert {envelope.leader_epoch for envelope in driver.sent} == {2}
         driver.apply(driver.join("ben"))
         assert [effect.response.leader_epoch for effect in driver.of_type(Respond)] == [2]
@@ -103,13 +103,13 @@ class TestTakeover:
     def test_the_leader_is_asked_again_for_what_it_has_not_done(self) -> None:
         driver = CoordinatorDriver()
         driver.apply(driver.join("anna"))
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         assert [envelope.api_key for envelope in driver.sent] == [ApiKey.INITIALIZE_SHARE_GROUP_STATE]
         driver.apply(tick(driver))
         assert driver.sent == []
         driver.take_over()
         assert [envelope.api_key for envelope in driver.sent] == [ApiKey.INITIALIZE_SHARE_GROUP_STATE]
-        driver.apply(driver.initialized("orders-id"), driver.look(1, ""))
+        driver.apply(driver.initialized("orders-id"), driver.lookup(1, ""))
         assert [envelope.api_key for envelope in driver.sent] == [ApiKey.DELETE_SHARE_GROUP_STATE]
         driver.take_over()
         assert [envelope.api_key for envelope in driver.sent] == [ApiKey.DELETE_SHARE_GROUP_STATE]
@@ -117,36 +117,40 @@ class TestTakeover:
     def test_a_resumed_group_sends_the_leader_everything_again(self) -> None:
         driver = CoordinatorDriver()
         driver.apply(driver.join("anna"))
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         driver.apply(as_admin(ApiKey.RESUME_SHARE_GROUP, ResumeShareGroupRequest()))
         assert [envelope.api_key for envelope in driver.sent] == [
             ApiKey.SHARE_GROUP_CONFIG_CHANGED,
             ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         ]
 
-    def test_a_request_that_waits_for_a_look_is_answered_by_the_successor(self) -> None:
+    def test_the_successor_responds_to_a_request_that_waits_for_a_lookup(self) -> None:
         driver = CoordinatorDriver()
         driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration()))
         driver.take_over()
         assert [watch.topics for watch in driver.of_type(WatchTopics)] == [{"orders": ("", -1)}]
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         driver.take_over()
         driver.apply(driver.initialized("orders-id"))
-        (answer,) = driver.of_type(Respond)
-        assert (answer.address.partition, answer.response.correlation_id, answer.response.member_id) == (3, 7, "admin")
-        assert answer.response.body["responses"][0]["topic_id"] == "orders-id"
+        (response,) = driver.of_type(Respond)
+        assert (response.address.partition, response.response.correlation_id, response.response.member_id) == (
+            3,
+            7,
+            "admin",
+        )
+        assert response.response.body["responses"][0]["topic_id"] == "orders-id"
         assert driver.state.waiting_requests == {}
         assert driver.folded.groups[GROUP_ID].metadata.records() == driver.state.records()
 
     def test_what_a_request_changes_is_not_changed_again_by_the_successor(self) -> None:
         driver = CoordinatorDriver()
-        driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration()), driver.look(1, "orders-id"))
+        driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration()), driver.lookup(1, "orders-id"))
         epoch = driver.state.group_epoch
         driver.take_over()
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         assert driver.state.group_epoch == epoch
         driver.apply(driver.initialized("orders-id"))
-        assert [answer.get("error_code", 0) for answer in driver.answers] == [0]
+        assert [response.get("error_code", 0) for response in driver.responses] == [0]
 
     def test_a_request_times_out_counted_from_when_it_came(self) -> None:
         driver = CoordinatorDriver()
@@ -156,18 +160,18 @@ class TestTakeover:
         driver.take_over()
         driver.now_ms = wake.at_ms
         driver.apply(tick(driver))
-        assert [answer["error_code"] for answer in driver.answers] == [7]
+        assert [response["error_code"] for response in driver.responses] == [7]
 
 
 class TestRequestsOfAdministrators:
-    def test_one_that_comes_again_while_it_waits_is_answered_once(self) -> None:
+    def test_one_that_comes_again_while_it_waits_gets_one_response(self) -> None:
         driver = CoordinatorDriver()
         envelope = as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration())
         driver.apply(envelope, envelope)
         assert driver.apply(envelope) == []
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         driver.apply(driver.initialized("orders-id"))
-        assert len(driver.answers) == 1
+        assert len(driver.responses) == 1
 
     def test_an_unknown_field_with_an_integer_above_64_bits_is_left_out_of_the_rows(self) -> None:
         driver = CoordinatorDriver()
@@ -179,21 +183,21 @@ class TestRequestsOfAdministrators:
         (row,) = driver.of_type(Persist)
         assert "later" not in row.row.model_dump_json()
         driver.take_over()
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         driver.apply(driver.initialized("orders-id"))
-        assert [answer.get("error_code", 0) for answer in driver.answers] == [0]
+        assert [response.get("error_code", 0) for response in driver.responses] == [0]
 
     def test_a_group_is_removed_after_the_state_that_began_while_it_was_being_deleted(self) -> None:
         driver = with_orders()
         driver.apply(driver.leave("anna"))
         driver.apply(as_admin(ApiKey.DELETE_GROUPS, DeleteGroupsRequest()))
         driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration(topic="payments"), correlation_id=8))
-        driver.apply(driver.look(1, "payments-id", topic="payments"))
+        driver.apply(driver.lookup(1, "payments-id", topic="payments"))
         assert driver.state.topics["payments-id"].partitions == {0}
         driver.apply(driver.deleted("orders-id"))
-        assert driver.answers == []
+        assert driver.responses == []
         driver.apply(driver.deleted("payments-id"))
-        assert [answer.get("error_code", 0) for answer in driver.answers] == [0, 0]
+        assert [response.get("error_code", 0) for response in driver.responses] == [0, 0]
         assert driver.coordinator.is_empty
 
     def test_one_that_waits_for_a_dead_group_keeps_it_from_being_forgotten(self) -> None:
@@ -201,8 +205,8 @@ class TestRequestsOfAdministrators:
         driver.apply(as_admin(ApiKey.ALTER_SHARE_GROUP_OFFSETS, alteration()))
         assert (driver.state.name, driver.coordinator.is_empty) == ("Dead", False)
         assert driver.folded.groups[GROUP_ID].metadata.records() == driver.state.records()
-        driver.apply(driver.look(1, ""))
-        assert len(driver.answers) == 1
+        driver.apply(driver.lookup(1, ""))
+        assert len(driver.responses) == 1
         assert (driver.coordinator.is_empty, driver.folded.groups) == (True, {})
 
 
@@ -210,7 +214,7 @@ class TestAnEmptyCoordinator:
     def test_a_group_that_was_only_named_leaves_nothing(self) -> None:
         driver = CoordinatorDriver()
         assert driver.coordinator.is_empty
-        assert driver.apply(driver.look(1, "orders-id"), tick(driver)) == []
+        assert driver.apply(driver.lookup(1, "orders-id"), tick(driver)) == []
         assert driver.coordinator.is_empty
 
     def test_a_deleted_group_gives_up_its_watches_and_its_timer(self) -> None:
@@ -238,7 +242,7 @@ class TestEpochs:
         driver = CoordinatorDriver(group_epoch_floor=40)
         driver.apply(driver.join("anna"))
         assert driver.state.group_epoch == 41
-        driver.apply(driver.look(1, "orders-id"))
+        driver.apply(driver.lookup(1, "orders-id"))
         assert driver.state.topics["orders-id"].initializing[0].state_epoch == 42
 
     def test_a_group_that_comes_back_goes_on_above_its_former_life(self) -> None:

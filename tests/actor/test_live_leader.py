@@ -29,11 +29,11 @@ def cut(group: Group) -> list[Effect]:
     effects: list[Effect] = []
     finish = group.leader.finish
 
-    def finish_and_look(last_offset: int, time: CutTime) -> list[Effect]:
+    def finish_and_check(last_offset: int, time: CutTime) -> list[Effect]:
         effects.extend(finish(last_offset, time))
         return effects
 
-    group.leader.finish = finish_and_look  # type: ignore[method-assign]
+    group.leader.finish = finish_and_check  # type: ignore[method-assign]
     try:
         group.run_batch()
     finally:
@@ -68,7 +68,7 @@ class TestWatches:
         ben.send_fetch([ORDERS_0, ORDERS_1], max_wait_ms=40_000)
         assert watches(cut(group)) == []
 
-    def test_after_its_answer_only_what_grew_is_watched_again(self, group: Group, anna: Member) -> None:
+    def test_after_its_report_only_what_grew_is_watched_again(self, group: Group, anna: Member) -> None:
         group.grow("orders", 0, 3)
         assert watches(cut(group)) == []
         anna.send_fetch([], max_wait_ms=40_000)
@@ -108,7 +108,7 @@ class TestWakes:
         group.tell_offsets("orders")
         cut(group)
         group.tell_offsets("orders")
-        # A watch that was answered is set again; nothing else is to be done.
+        # A watch that was reported is set again; nothing else is to be done.
         assert [effect for effect in cut(group) if not isinstance(effect, WatchLog)] == []
 
     def test_a_tick_uses_up_the_wake(self) -> None:
@@ -146,7 +146,7 @@ class TestPatience:
         (anna,) = joined(group, "anna")
         sent = anna.send_fetch(max_wait_ms=20_000)
         group.run_batch(cut_ms=group.now_ms + late_ms)
-        assert anna.answer_to(sent).record_count == record_count
+        assert anna.response_to(sent).record_count == record_count
 
     def test_it_claims_nothing_either(self) -> None:
         group = group_with(10)
@@ -155,19 +155,19 @@ class TestPatience:
         group.now_ms += 5_000
         sent = ben.send_fetch([ORDERS_0], max_wait_ms=1_000)
         group.run_batch()
-        assert (anna.answer_to(late).record_count, ben.answer_to(sent).record_count) == (0, 10)
+        assert (anna.response_to(late).record_count, ben.response_to(sent).record_count) == (0, 10)
 
     def test_one_that_does_not_wait_acquires_what_is_there_in_its_cut(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         sent = anna.send_fetch(max_wait_ms=0)
         group.run_batch(cut_ms=group.now_ms + 100)
-        assert anna.answer_to(sent).record_count == 10
+        assert anna.response_to(sent).record_count == 10
 
 
 class TestCost:
     @pytest.mark.parametrize("partition_count", [10, 1_000])
-    def test_a_cut_looks_at_the_share_partitions_that_it_touches(
+    def test_a_cut_reads_the_share_partitions_that_it_touches(
         self, partition_count: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         group = group_with(*[0] * partition_count)
@@ -175,8 +175,8 @@ class TestCost:
         anna.send_fetch(max_wait_ms=40_000)
         group.settle()
         calls: Counter[str] = Counter()
-        looked_at = [(LedPartition, "take_row"), (SharePartition, "acquirable_count"), (SharePartition, "expire_locks")]
-        for owner, name in looked_at:
+        counted = [(LedPartition, "take_row"), (SharePartition, "acquirable_count"), (SharePartition, "expire_locks")]
+        for owner, name in counted:
             monkeypatch.setattr(owner, name, _counted(getattr(owner, name), name, calls))
         for _ in range(3):
             group.grow("orders", 7, 5)

@@ -1,4 +1,4 @@
-"""The two actors of a group: who is answered, what a failure leaves behind, and how a quarantine ends."""
+"""The two actors of a group: who gets a response, what a failure leaves behind, and how a quarantine ends."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class TestMessagesThatAreNotApplied:
             ({"body": {}}, InvalidRequestError.code),
         ],
     )
-    def test_they_are_answered_where_an_answer_is_wanted(self, fields: dict[str, Any], error_code: int) -> None:
+    def test_they_get_a_response_where_one_is_wanted(self, fields: dict[str, Any], error_code: int) -> None:
         assert error_codes(effects_of(heartbeat(**fields))) == [error_code]
-        unanswered = effects_of(heartbeat(**fields, reply_partition=-1))
-        assert [effect.request_offset for effect in unanswered if isinstance(effect, Undecodable)] == [0]
+        unaddressed = effects_of(heartbeat(**fields, reply_partition=-1))
+        assert [effect.request_offset for effect in unaddressed if isinstance(effect, Undecodable)] == [0]
 
     def test_one_for_both_actors_is_refused_once(self) -> None:
         resume = request(ApiKey.RESUME_SHARE_GROUP, GROUP_ID, ResumeShareGroupRequest(), reply_partition=0)
@@ -119,7 +119,7 @@ class TestBytesThatAreNoMessage:
             ({"v": "one"}, InvalidRequestError.code),
         ],
     )
-    def test_who_can_be_answered_is_answered(self, fields: dict[str, Any], error_code: int) -> None:
+    def test_each_sender_that_has_an_address_gets_a_response(self, fields: dict[str, Any], error_code: int) -> None:
         value = json.dumps({**heartbeat().model_dump(mode="json"), **fields}).encode()
         effect = decoded_message(value, 7, 0, 1)
         assert isinstance(effect, Respond)
@@ -166,9 +166,9 @@ class TestQuarantine:
         after = anna.send_acknowledge({ORDERS_0: [(5, 9, ACCEPT)]})
         outcome = group.run_batch()
         assert [response.correlation_id for response in outcome.responses] == [before, failing, after]
-        assert anna.answer_to(before).acknowledge_errors == {ORDERS_0: 0}
-        assert anna.answer_to(failing).error_code == QUARANTINED
-        assert anna.answer_to(after).error_code == QUARANTINED
+        assert anna.response_to(before).acknowledge_errors == {ORDERS_0: 0}
+        assert anna.response_to(failing).error_code == QUARANTINED
+        assert anna.response_to(after).error_code == QUARANTINED
         assert sorted(row.record_type for row in outcome.rows) == [RecordType.GROUP_STATUS, RecordType.SHARE_UPDATE]
         assert statuses(group) == [LEADER_FAILED]
         (status,) = group.rows_of(RecordType.GROUP_STATUS)
@@ -201,7 +201,7 @@ class TestQuarantine:
         assert anna.fetched(waiting).is_parked
         group.resume()
         group.settle()
-        assert anna.answer_to(waiting).acquired == {ORDERS_0: [(20, 24, 1)]}
+        assert anna.response_to(waiting).acquired == {ORDERS_0: [(20, 24, 1)]}
 
     def test_partitions_that_were_added_meanwhile_are_assigned(self, group: Group, anna: Member) -> None:
         anna.send_heartbeat()
@@ -239,8 +239,8 @@ class TestQuarantine:
         acknowledging = anna.send_acknowledge({ORDERS_0: [(0, 4, ACCEPT)]})
         fetching = anna.send_fetch([ORDERS_1])
         outcome = group.run_batch()
-        assert anna.answer_to(acknowledging).error_code == QUARANTINED
-        assert anna.answer_to(fetching).error_code == QUARANTINED
+        assert anna.response_to(acknowledging).error_code == QUARANTINED
+        assert anna.response_to(fetching).error_code == QUARANTINED
         assert [row.record_type for row in outcome.rows] == [RecordType.GROUP_STATUS]
 
     def test_the_leaders_configuration_follows_when_it_goes_on(self, group: Group, anna: Member) -> None:
@@ -264,7 +264,7 @@ def test_a_tick_alone_is_a_cut() -> None:
     assert not [effect for effect in effects if isinstance(effect, Persist | Respond | Undecodable)]
 
 
-def test_a_request_that_wants_no_answer_gets_none() -> None:
+def test_a_request_that_wants_no_response_gets_none() -> None:
     group = group_with(10)
     silent = Member(group, "anna", reply_partition=-1)
     for _ in range(2):

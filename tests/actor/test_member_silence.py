@@ -151,7 +151,7 @@ def test_the_fetch_that_a_silent_member_left_does_not_take_the_records_again(gro
     group.settle()
     advance(group, 6_000)
     assert holders(group) == set()
-    assert anna.answer_to(waiting).acquired == {}
+    assert anna.response_to(waiting).acquired == {}
 
 
 def test_what_a_member_held_goes_back_as_soon_as_its_process_has_ended(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""Heartbeats as the coordinator actor answers them: epochs, assignments, pushes, time-outs, configuration."""
+"""Heartbeats and the coordinator actor's responses: epochs, assignments, pushes, time-outs, configuration."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def member_ids(group: Group) -> set[str]:
 
 
 class TestHeartbeats:
-    def test_an_answer_tells_epoch_interval_and_assignment(self) -> None:
+    def test_a_response_tells_epoch_interval_and_assignment(self) -> None:
         group = group_with(10, 10)
         (anna,) = joined(group, "anna")
-        answer = anna.heartbeat(member_epoch=JOIN_EPOCH)
-        assert answer.member_epoch == 3
-        assert answer.heartbeat_interval_ms == 5_000
-        assert answer.assignment is not None
-        (topic,) = answer.assignment
+        response = anna.heartbeat(member_epoch=JOIN_EPOCH)
+        assert response.member_epoch == 3
+        assert response.heartbeat_interval_ms == 5_000
+        assert response.assignment is not None
+        (topic,) = response.assignment
         assert (topic.topic_id, topic.topic, topic.partitions) == ("orders-id", "orders", [0, 1])
 
     def test_an_assignment_is_sent_only_when_it_changed(self) -> None:
@@ -87,13 +87,13 @@ class TestHeartbeats:
     @pytest.mark.parametrize("topics", [None, []])
     def test_the_first_heartbeat_must_name_topics(self, topics: list[str] | None) -> None:
         group = group_with(10)
-        answer = Member(group, "anna").heartbeat(JOIN_EPOCH, topics)
-        assert answer.error_code == InvalidRequestError.code
-        assert "SubscribedTopicNames" in answer.error_message
+        response = Member(group, "anna").heartbeat(JOIN_EPOCH, topics)
+        assert response.error_code == InvalidRequestError.code
+        assert "SubscribedTopicNames" in response.error_message
         assert member_ids(group) == set()
 
     @pytest.mark.parametrize("name", ["", ".", "..", "with blank", "a" * 250, "^orders"])
-    def test_a_name_that_no_topic_can_have_is_accepted_but_not_looked_for(self, name: str) -> None:
+    def test_a_name_that_no_topic_can_have_is_accepted_but_not_watched(self, name: str) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         assert anna.heartbeat(subscribed_topic_names=["orders", name]).error_code == 0
@@ -114,14 +114,14 @@ class TestHeartbeats:
         anna.leave()
         assert Member(group, "cleo").join().error_code == 0
 
-    def test_all_heartbeats_of_one_batch_are_answered(self) -> None:
+    def test_all_heartbeats_of_one_batch_get_responses(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         sent = [anna.send_heartbeat() for _ in range(3)]
         responses = group.run_batch().responses
         assert [response.correlation_id for response in responses] == sent
 
-    def test_a_heartbeat_that_wants_no_answer_gets_none_and_no_push(self) -> None:
+    def test_a_heartbeat_that_wants_no_response_gets_none_and_no_push(self) -> None:
         group = group_with(10)
         Member(group, "anna", reply_partition=-1).send_heartbeat(JOIN_EPOCH, ["orders"])
         assert group.settle().responses == []
@@ -129,7 +129,7 @@ class TestHeartbeats:
 
 
 class TestLeaving:
-    def test_leave_is_answered_and_the_partitions_go_to_the_others(self) -> None:
+    def test_leave_gets_a_response_and_the_partitions_go_to_the_others(self) -> None:
         group = group_with(10, 10)
         anna, ben = joined(group, "anna", "ben")
         assert len(ben.assigned) == 1
@@ -139,7 +139,7 @@ class TestLeaving:
         assert len(ben.assigned) == 2
         assert member_ids(group) == {"ben"}
 
-    def test_a_heartbeat_before_a_leave_in_one_batch_is_answered_too(self) -> None:
+    def test_a_heartbeat_before_a_leave_in_one_batch_gets_a_response_too(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         sent = [anna.send_heartbeat(), anna.send_heartbeat(LEAVE_EPOCH)]
@@ -198,7 +198,7 @@ class TestSessionTimeout:
         responses = group.run_batch(cut_ms=group.now_ms + SESSION_TIMEOUT_MS).responses
         assert [(r.correlation_id, heartbeat_of(r).error_code) for r in responses] == [(sent, 0)]
 
-    def test_a_heartbeat_whose_member_times_out_later_in_the_batch_is_answered(self) -> None:
+    def test_a_heartbeat_whose_member_times_out_later_in_the_batch_gets_a_response(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         sent = anna.send_heartbeat()
@@ -262,9 +262,11 @@ class TestAssignment:
         first = anna.send_heartbeat(member_epoch=before)
         again = anna.send_heartbeat(member_epoch=before)
         group.settle()
-        answers = {answer.correlation_id: answer.body for answer in group.responses if answer.member_id == "anna"}
-        # The answer may be lost: the epoch before is still good.
-        assert [answers[sent]["member_epoch"] for sent in (first, again)] == [target, target]
+        responses = {
+            response.correlation_id: response.body for response in group.responses if response.member_id == "anna"
+        }
+        # The response may be lost: the epoch before is still good.
+        assert [responses[sent]["member_epoch"] for sent in (first, again)] == [target, target]
         rows = len(group.rows)
         assert anna.heartbeat(member_epoch=target).member_epoch == target
         assert len(group.rows) == rows
@@ -344,7 +346,7 @@ class TestConfiguration:
         assert group.coordinator.group.state.config_overrides == {"share.auto.offset.reset": "earliest"}
         assert group.leader.overrides == {"share.auto.offset.reset": "earliest"}
 
-    def test_a_change_is_recorded_sent_to_the_leader_and_answered(self) -> None:
+    def test_a_change_is_recorded_and_sent_to_the_leader_and_gets_a_response(self) -> None:
         group = group_with(10)
         assert group.alter_config(share_delivery_count_limit="7") == 0
         (record,) = group.rows_of(RecordType.GROUP_METADATA)[-1].payload["records"]
@@ -359,7 +361,7 @@ class TestConfiguration:
         assert group.leader.limits.delivery_count_limit == 5
         assert group.coordinator.group.state.config_overrides == {"share.auto.offset.reset": "earliest"}
 
-    def test_a_change_to_the_same_is_answered_but_not_recorded(self) -> None:
+    def test_a_change_to_the_same_gets_a_response_but_is_not_recorded(self) -> None:
         group = group_with(10)
         rows = len(group.rows)
         assert group.alter_config(share_auto_offset_reset="earliest") == 0
@@ -371,7 +373,7 @@ class TestConfiguration:
         group.alter_config(share_heartbeat_interval_ms="9000")
         assert anna.heartbeat().heartbeat_interval_ms == 9_000
 
-    def test_the_answer_goes_to_the_partition_that_was_asked_for(self) -> None:
+    def test_the_response_goes_to_the_partition_that_was_asked_for(self) -> None:
         group = group_with(10)
         assert ADMIN_REPLY_PARTITION == 99
         anna = Member(group, "anna", reply_partition=5)

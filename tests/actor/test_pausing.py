@@ -49,7 +49,7 @@ def test_nothing_is_acquired_until_it_is_resumed(group: Group, anna: Member) -> 
     assert anna.fetched(correlation_id).record_count == 10
 
 
-def test_a_fetch_that_waits_long_enough_is_answered_with_nothing(group: Group, anna: Member) -> None:
+def test_a_fetch_that_waits_long_enough_is_completed_with_nothing(group: Group, anna: Member) -> None:
     pause(group)
     correlation_id = anna.send_fetch(max_records=10, max_wait_ms=1_000)
     group.settle()
@@ -80,11 +80,15 @@ def test_a_restart_does_not_end_it(group: Group, anna: Member) -> None:
     group.restart()
     (ben,) = joined(group, "ben")
     assert ben.fetch(max_records=10, max_wait_ms=0).record_count == 0
-    answer = group.answer_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())
-    assert (answer["group_state"], answer["is_paused"], answer["pause_reason"]) == ("Paused", True, "the sink is down")
+    response = group.response_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())
+    assert (response["group_state"], response["is_paused"], response["pause_reason"]) == (
+        "Paused",
+        True,
+        "the sink is down",
+    )
     group.resume()
     group.restart()
-    assert group.answer_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())["group_state"] == "Stable"
+    assert group.response_to(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest())["group_state"] == "Stable"
 
 
 def test_pause_and_resume_are_rows_once(group: Group, anna: Member) -> None:

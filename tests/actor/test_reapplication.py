@@ -32,7 +32,7 @@ def anna(group: Group) -> Member:
 
 
 def applied_again(group: Group, value: bytes) -> list[dict[tuple[str, int], int]]:
-    """Append a request once more; returns the acknowledgement errors of each answer."""
+    """Append a request once more; returns the acknowledgement errors of each response."""
     offset = group.append(value)
     responses = group.settle().responses
     assert offset < len(group.log)
@@ -68,7 +68,7 @@ class TestAfterATakeover:
         assert applied_again(group, released) == [{ORDERS_0: 0}]
         assert (leader_state(group), len(group.rows)) == (before, rows)
 
-    def test_a_release_by_a_fetch_is_answered_and_acquires_nothing(self, group: Group, anna: Member) -> None:
+    def test_a_release_by_a_fetch_gets_a_response_and_acquires_nothing(self, group: Group, anna: Member) -> None:
         anna.fetch([], {ORDERS_0: [(0, 9, RELEASE)]}, max_records=3)
         fetched = group.log[-1].value
         group.restart()
@@ -120,8 +120,8 @@ class TestAfterATakeover:
         group.settle()
         before = leader_state(group)
         group.append(released)
-        (answer,) = group.settle().responses
-        assert answer.body["error_code"] == ShareSessionNotFoundError.code
+        (response,) = group.settle().responses
+        assert response.body["error_code"] == ShareSessionNotFoundError.code
         assert leader_state(group) == before
 
     def test_another_request_of_the_same_epoch_is_applied(self, group: Group, anna: Member) -> None:
@@ -140,8 +140,8 @@ class TestAfterATakeover:
         closed = group.log[-1].value
         assert dict(group.leader.last_requests) == kept
         group.append(closed)
-        (answer,) = group.settle().responses
-        assert answer.body["error_code"] == ShareSessionNotFoundError.code
+        (response,) = group.settle().responses
+        assert response.body["error_code"] == ShareSessionNotFoundError.code
 
     def test_the_members_with_the_oldest_requests_make_room(self) -> None:
         kept = LastRequests({}, limit=2)

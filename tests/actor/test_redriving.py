@@ -41,8 +41,8 @@ def redrive_request(ranges: Ranges) -> RedriveShareGroupRecordsRequest:
 
 def redrive(group: Group, ranges: Ranges) -> tuple[int, str, int]:
     """Error code and message, and the number of records."""
-    answer = group.answer_to(ApiKey.REDRIVE_SHARE_GROUP_RECORDS, redrive_request(ranges))
-    return answer.get("error_code", 0), answer.get("error_message", ""), answer.get("record_count", 0)
+    response = group.response_to(ApiKey.REDRIVE_SHARE_GROUP_RECORDS, redrive_request(ranges))
+    return response.get("error_code", 0), response.get("error_message", ""), response.get("record_count", 0)
 
 
 def states(group: Group, partition: int = 0) -> list[tuple[int, int, RecordState, int]]:
@@ -139,9 +139,9 @@ def test_one_refused_share_partition_refuses_the_whole_request(group: Group, ann
 def test_refusals(group: Group, anna: Member, ranges: Ranges, code: int, text: str) -> None:
     before = leader_state(group)
     body = redrive_request(ranges) if ranges else RedriveShareGroupRecordsRequest.model_construct(partitions=[])
-    answer = group.answer_to(ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body)
-    assert answer["error_code"] == code
-    assert text in answer["error_message"]
+    response = group.response_to(ApiKey.REDRIVE_SHARE_GROUP_RECORDS, body)
+    assert response["error_code"] == code
+    assert text in response["error_message"]
     assert leader_state(group) == before
 
 

@@ -1,4 +1,4 @@
-"""Repeated, late and overtaken requests: exactly what is answered (KIP-932, "Share sessions", "Member epochs")."""
+"""Repeated, late and overtaken requests: which responses they get (KIP-932, "Share sessions", "Member epochs")."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.actor.group_harness import Fetched, Group, group_with, joined, leader
 ORDERS_0 = ("orders-id", 0)
 ACCEPT, RELEASE, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.RENEW
 OLD, UNKNOWN = InvalidShareSessionEpochError.code, ShareSessionNotFoundError.code
-KEPT = "the kept answer"
+KEPT = "the kept response"
 
 
 class Conversation:
@@ -35,18 +35,18 @@ class Conversation:
             act()
             self.sent.append(self.group.log[-1].value)
             self.group.settle()
-        self.answers = list(self.group.responses)
+        self.responses = list(self.group.responses)
 
     def again(self, value: bytes) -> int | str | None:
-        """Send the same bytes again; return an error code, the kept answer, or None."""
+        """Send the same bytes again; return an error code, the kept response, or None."""
         rows = len(self.group.rows)
         self.group.append(value)
-        answers = self.group.settle().responses
+        responses = self.group.settle().responses
         assert len(self.group.rows) == rows, "a repeat must change nothing"
-        if not answers:
+        if not responses:
             return None
-        (answer,) = answers
-        return KEPT if answer in self.answers else int(answer.body["error_code"])
+        (response,) = responses
+        return KEPT if response in self.responses else int(response.body["error_code"])
 
     def _open(self) -> None:
         self.anna.send_fetch(max_records=5, max_wait_ms=0)
@@ -68,9 +68,9 @@ class TestShareSession:
     def test_an_opening_again_opens_again_and_what_the_member_holds_stays_locked(self) -> None:
         conversation = Conversation()
         conversation.group.append(conversation.sent[0])
-        (answer,) = conversation.group.settle().responses
-        assert "error_code" not in answer.body
-        assert answer.body.get("share_session_epoch", 0) == 0
+        (response,) = conversation.group.settle().responses
+        assert "error_code" not in response.body
+        assert response.body.get("share_session_epoch", 0) == 0
         anna = conversation.anna
         assert anna.fetch(epoch=3, max_wait_ms=0).error_code == OLD
         assert anna.acknowledge({ORDERS_0: [(5, 9, ACCEPT)]}, epoch=1).acknowledge_errors == {ORDERS_0: 0}
@@ -107,7 +107,7 @@ class TestShareSession:
             if not is_one_batch:
                 group.settle()
         group.settle()
-        assert [anna.answer_to(correlation_id).error_code for correlation_id in sent] == codes
+        assert [anna.response_to(correlation_id).error_code for correlation_id in sent] == codes
 
     def test_a_fetch_of_the_session_before_changes_nothing_whatever_its_epoch(self) -> None:
         conversation = Conversation()
@@ -161,8 +161,8 @@ class TestAfterATakeover:
         group.restart()
         group.settle()
         group.append(group.log[_offset_of(group, sent)].value)
-        (answer,) = group.settle().responses
-        assert Fetched(parsed(ShareFetchResponse, answer.body)).acknowledge_errors == errors
+        (response,) = group.settle().responses
+        assert Fetched(parsed(ShareFetchResponse, response.body)).acknowledge_errors == errors
 
     def test_a_request_that_came_before_the_last_one_is_not_applied_again(self) -> None:
         group = group_with(30)
@@ -176,8 +176,8 @@ class TestAfterATakeover:
         group.settle()
         before = leader_state(group)[0]
         group.append(group.log[_offset_of(group, released)].value)
-        (answer,) = group.settle().responses
-        assert answer.body["error_code"] == UNKNOWN
+        (response,) = group.settle().responses
+        assert response.body["error_code"] == UNKNOWN
         assert leader_state(group)[0] == before
 
 
@@ -226,15 +226,15 @@ class TestHeartbeats:
             if not is_one_batch:
                 group.settle()
         group.settle()
-        answers = {r.correlation_id: r.body.get("error_code", 0) for r in group.responses if r.member_id == "anna"}
-        assert [answers[correlation_id] for correlation_id in sent] == codes
+        responses = {r.correlation_id: r.body.get("error_code", 0) for r in group.responses if r.member_id == "anna"}
+        assert [responses[correlation_id] for correlation_id in sent] == codes
 
-    def test_the_same_bytes_again_change_nothing_and_are_answered_again(self) -> None:
+    def test_the_same_bytes_again_change_nothing_and_get_a_response_again(self) -> None:
         group = group_with(10)
         (anna,) = joined(group, "anna")
         body = ShareGroupHeartbeatRequest(member_epoch=anna.member_epoch)
         rows = len(group.rows)
         for _ in range(3):
             group.append(anna.envelope(ApiKey.SHARE_GROUP_HEARTBEAT, body, 7))
-            assert [answer.correlation_id for answer in group.settle().responses] == [7]
+            assert [response.correlation_id for response in group.settle().responses] == [7]
         assert len(group.rows) == rows

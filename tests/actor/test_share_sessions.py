@@ -33,7 +33,7 @@ def anna(group: Group) -> Member:
     return joined(group, "anna")[0]
 
 
-def test_epochs_go_up_by_one_and_each_answer_names_its_request(anna: Member) -> None:
+def test_epochs_go_up_by_one_and_each_response_names_its_request(anna: Member) -> None:
     for expected in range(3):
         fetched = anna.fetch(max_records=5)
         assert fetched.response is not None
@@ -85,16 +85,16 @@ def test_opening_again_forgets_the_partitions_but_not_the_locks(group: Group, an
     assert fetched.acquired == {ORDERS_0: [(10, 10, 1)]}
 
 
-def test_opening_again_answers_the_fetch_that_was_parked(group: Group, anna: Member) -> None:
+def test_opening_again_completes_the_fetch_that_was_parked(group: Group, anna: Member) -> None:
     anna.fetch(max_records=100)
     parked = anna.send_fetch()
     group.settle()
-    assert anna.answer_to(parked).is_parked
+    assert anna.response_to(parked).is_parked
     anna.fetch(epoch=0, max_wait_ms=0)
-    assert anna.answer_to(parked).acquired == {}
+    assert anna.response_to(parked).acquired == {}
 
 
-def test_a_repeated_request_gets_the_kept_answer_and_acquires_nothing(group: Group, anna: Member) -> None:
+def test_a_repeated_request_gets_the_kept_response_and_acquires_nothing(group: Group, anna: Member) -> None:
     body = ShareFetchRequest.model_validate(
         {
             "share_session_epoch": 0,
@@ -113,7 +113,7 @@ def test_a_repeated_request_gets_the_kept_answer_and_acquires_nothing(group: Gro
     assert leader_state(group) == locks
 
 
-def test_a_repeat_of_a_parked_fetch_is_answered_once(group: Group, anna: Member) -> None:
+def test_a_repeat_of_a_parked_fetch_gets_one_response(group: Group, anna: Member) -> None:
     anna.fetch(max_records=100)
     body = ShareFetchRequest(share_session_epoch=1, max_wait_ms=10_000)
     for _ in range(3):
@@ -182,7 +182,7 @@ class TestTimeout:
         parked = anna.send_fetch(max_wait_ms=TIMEOUT_MS)
         group.settle()
         group.advance(TIMEOUT_MS)
-        assert not anna.answer_to(parked).is_parked
+        assert not anna.response_to(parked).is_parked
         group.advance(TIMEOUT_MS - 1)
         assert anna.acknowledge({}).error_code == 0
 
@@ -195,7 +195,7 @@ class TestTimeout:
         assert list(group.leader.sessions) == []
 
 
-class TestKeptAnswers:
+class TestKeptResponses:
     def test_a_large_one_is_kept_without_its_records(self) -> None:
         group = group_with(5_000)
         (anna,) = joined(group, "anna")
@@ -204,13 +204,13 @@ class TestKeptAnswers:
         sent = anna.send_fetch([], max_records=2_000, batch_size=1)
         value = group.log[-1].value
         group.settle()
-        assert anna.answer_to(sent).record_count == 2_000
+        assert anna.response_to(sent).record_count == 2_000
         group.append(value)
         (again,) = group.settle().responses
         assert again.body.get("responses", []) == []
         (session,) = group.leader.sessions
-        assert session.kept_answer is not None
-        assert len(session.kept_answer) < MAX_KEPT_BYTES
+        assert session.kept_response is not None
+        assert len(session.kept_response) < MAX_KEPT_BYTES
 
     def test_the_result_of_acknowledgements_is_kept_with_it(self) -> None:
         group = group_with(5_000)

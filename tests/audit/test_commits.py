@@ -90,7 +90,7 @@ def test_rows_in_the_partition_of_their_date_hold(rows: list[StateRow]) -> None:
     assert check_commits(dated) == []
 
 
-def test_rows_of_one_group_alone_have_no_commits_to_look_at(rows: list[StateRow]) -> None:
+def test_rows_of_one_group_alone_have_no_commits_to_check(rows: list[StateRow]) -> None:
     assert check_commits(row for row in rows if row.group_id) == []
 
 
@@ -187,7 +187,7 @@ def test_tampering_is_a_finding_of_its_invariant(
     assert [v.invariant for v in violations if words in v.detail] == [invariant], violations
 
 
-def test_verify_looks_at_commits_too(rows: list[StateRow]) -> None:
+def test_verify_checks_commits_too(rows: list[StateRow]) -> None:
     assert verify(rows, BrokerConfig()).findings == []
     del rows[4]
     (finding,) = verify(rows, BrokerConfig()).findings

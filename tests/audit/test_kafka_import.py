@@ -1,4 +1,4 @@
-"""The history of a real Kafka as rows: they verify, and their fold is what the broker's coordinator answered."""
+"""The history of a real Kafka as rows: they verify, and their fold is what the broker's coordinator returned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sharegroup.protocol.share_state_records import (
 )
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.reader import StateTableReader
-from tests.support.kafka_dump import DUMP, RESTARTED, answered_batches, lines
+from tests.support.kafka_dump import DUMP, RESTARTED, lines, returned_batches
 
 Imported = tuple[list[StateRow], ImportSummary]
 
@@ -58,27 +58,27 @@ def restarted() -> Imported:
     return imported(kafka_history(dump_records(RESTARTED)))
 
 
-def assert_as_the_coordinator_answered(state: FoldedState, folder: Path) -> None:
+def assert_as_the_coordinator_returned(state: FoldedState, folder: Path) -> None:
     """A start offset here has passed what is finished; Kafka's lags."""
-    for answer in lines(folder, "expected_state"):
-        group = state.groups.get(answer["group"])
-        partition = group.partitions.get((answer["topicId"], answer["partition"])) if group is not None else None
-        if answer["readState"]["errorCode"]:
-            assert partition is None, answer
+    for response in lines(folder, "expected_state"):
+        group = state.groups.get(response["group"])
+        partition = group.partitions.get((response["topicId"], response["partition"])) if group is not None else None
+        if response["readState"]["errorCode"]:
+            assert partition is None, response
             continue
-        assert partition is not None, answer
+        assert partition is not None, response
         engine = partition.share_partition
-        assert combined(answered_batches(answer), (), engine.start_offset) == persisted_batches(engine.runs), answer
-        assert engine.start_offset >= answer["readState"]["startOffset"]
-        assert engine.state_epoch == answer["readState"]["stateEpoch"]
+        assert combined(returned_batches(response), (), engine.start_offset) == persisted_batches(engine.runs), response
+        assert engine.start_offset >= response["readState"]["startOffset"]
+        assert engine.state_epoch == response["readState"]["stateEpoch"]
 
 
 @pytest.mark.parametrize(("name", "folder"), [("whole", DUMP), ("restarted", RESTARTED)])
-def test_the_fold_of_the_rows_is_what_the_broker_answered(
+def test_the_fold_of_the_rows_is_what_the_broker_returned(
     name: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
     rows, _ = request.getfixturevalue(name)
-    assert_as_the_coordinator_answered(fold(rows), folder)
+    assert_as_the_coordinator_returned(fold(rows), folder)
     assert verify(rows, BrokerConfig()).findings == []
 
 
@@ -136,7 +136,7 @@ def test_what_was_imported_is_exported_as_the_same_history(whole: Imported) -> N
     rows, _ = whole
     exported = [as_log_record(record, offset) for offset, record in enumerate(kafka_records(rows))]
     again, _ = imported(kafka_history(exported))
-    assert_as_the_coordinator_answered(fold(again), DUMP)
+    assert_as_the_coordinator_returned(fold(again), DUMP)
     assert verify(again, BrokerConfig()).findings == []
     before, after = fold(rows).groups, fold(again).groups
     assert {g: group.metadata.records() for g, group in before.items()} == {

@@ -151,7 +151,7 @@ def test_it_continues_by_commit_id_after_merges_a_snapshot_and_a_clean_up_of_the
     assert not commit_file(str(table), stopped.position.version).exists()
     continued = stopped.started_again()
     continued.follow()
-    assert invariants(continued) == {"each_version_is_looked_at"}
+    assert invariants(continued) == {"each_version_is_checked"}
     assert continued.progress["commit_id"] == _last_commit(table)
     whole = followed(table.parent / table.name)
     states = {key: LivePartition.from_text(text).state for key, text in continued.texts.items()}
@@ -248,9 +248,9 @@ def test_where_rows_were_pruned_it_says_so_and_begins_again(table: Path) -> None
     expire_log(table)
     continued = stopped.started_again()
     continued.follow()
-    assert invariants(continued) == {"each_version_is_looked_at", "pruned_rows_were_looked_at"}
+    assert invariants(continued) == {"each_version_is_checked", "pruned_rows_were_checked"}
     assert stopped.position is not None
-    pruned = [f["detail"] for f in continued.findings if f["invariant"] == "pruned_rows_were_looked_at"]
+    pruned = [f["detail"] for f in continued.findings if f["invariant"] == "pruned_rows_were_checked"]
     assert f"commits {stopped.position.commit_id + 1} to " in pruned[0]
     assert f" to {_last_commit(table)} were pruned" in pruned[-1]
     whole = followed(table)

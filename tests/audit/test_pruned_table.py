@@ -1,4 +1,4 @@
-"""Audits of a table that was pruned: it holds, and what was pruned is told from what is lost."""
+"""Audits of a table that was pruned: it holds, and what was pruned is distinguished from what is lost."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def batches_of_a_group() -> list[list[StateRow]]:
     anna, ben = joined(group, "anna", "ben")
     for number in range(8):
         for member in (anna, ben):
-            answer = member.fetch(max_records=10)
-            for first, last, _ in answer.acquired[ORDERS_0]:
+            response = member.fetch(max_records=10)
+            for first, last, _ in response.acquired[ORDERS_0]:
                 member.acknowledge({ORDERS_0: [(first, last - number % 3, AcknowledgeType.ACCEPT)]})
         group.advance(2_000)
         if number == 5:

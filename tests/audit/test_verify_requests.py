@@ -1,4 +1,4 @@
-"""Replay of the request log: it makes the rows and answers of the table, and differs where somebody changed them."""
+"""Replay of the request log: it makes the rows and responses of the table, and differs where somebody changed them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replayed(site: Site, path: str | None = None, log: LocalLog | None = None) -
     return verify_requests(RequestReplay(path or str(site.state_path), log or site.log, processor, BROKER))
 
 
-def test_the_same_requests_give_the_same_rows_and_answers(worked: Site) -> None:
+def test_the_same_requests_give_the_same_rows_and_responses(worked: Site) -> None:
     result = replayed(worked)
     assert [str(finding) for finding in result.findings] == []
     assert result.gaps == []
@@ -35,7 +35,7 @@ def test_the_same_requests_give_the_same_rows_and_answers(worked: Site) -> None:
     )
     assert result.commit_count == sum(row.record_type is RecordType.COMMIT_MARKER for row in rows)
     assert result.message_count > 20
-    assert result.answer_count > 10
+    assert result.response_count > 10
 
 
 def _reason_of(rows: list[StateRow]) -> int:
@@ -54,15 +54,16 @@ def test_a_change_that_no_invariant_shows_differs_from_the_replay(worked: Site, 
     assert findings[0].location == f"group {GROUP} {rows[index].topic}-0"
 
 
-def test_a_changed_answer_differs_from_the_replay(worked: Site, tmp_path: Path) -> None:
+def test_a_changed_response_differs_from_the_replay(worked: Site, tmp_path: Path) -> None:
     rows = worked.rows()
-    index = next(i for i, row in enumerate(rows) if row.payload.get("answers"))
-    answers = [
-        dict(answer, value=answer["value"].replace("packers", "others")) for answer in rows[index].payload["answers"]
+    index = next(i for i, row in enumerate(rows) if row.payload.get("responses"))
+    responses = [
+        dict(response, value=response["value"].replace("packers", "others"))
+        for response in rows[index].payload["responses"]
     ]
-    rows[index] = rows[index].model_copy(update={"payload": {**rows[index].payload, "answers": answers}})
+    rows[index] = rows[index].model_copy(update={"payload": {**rows[index].payload, "responses": responses}})
     (finding, *_) = replayed(worked, write_table(tmp_path / "state", rows, worked.reader.state_id())).findings
-    assert finding.violation.invariant == "replay_gives_the_same_answers"
+    assert finding.violation.invariant == "replay_gives_the_same_responses"
     assert finding.location.startswith(f"commit {rows[index].commit_id} ")
 
 

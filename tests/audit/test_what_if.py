@@ -84,13 +84,13 @@ def nothing(tmp_path: Path) -> Iterator[Nothing]:
         yield Nothing(log, config)
 
 
-def test_a_table_without_a_commit_has_no_answer(nothing: Nothing, tmp_path: Path) -> None:
+def test_a_table_without_a_commit_cannot_answer(nothing: Nothing, tmp_path: Path) -> None:
     StateTableWriter.open(str(tmp_path / "state"), {})
     with pytest.raises(PointOutsideHistoryError, match=r"The state table has no commit yet\."):
         nothing.replayed(str(tmp_path / "state"))
 
 
 @pytest.mark.slow
-def test_a_request_log_that_is_gone_has_no_answer(nothing: Nothing, worked: Site) -> None:
+def test_a_request_log_that_is_gone_cannot_answer(nothing: Nothing, worked: Site) -> None:
     with pytest.raises(PointOutsideHistoryError, match=r"No commit can be replayed: commits 0 to \d+: the announce"):
         nothing.replayed(str(worked.state_path))

@@ -74,9 +74,9 @@ def test_windows_merge() -> None:
         ([1], [1.5], 0.5),
         # Nobody waits between the two.
         ([1, 10], [1.5, 10.25], 0.5),
-        # One waits all the time, but others are answered.
+        # One waits all the time, but others get responses.
         ([1, 1.25, 1.5], [2.0, 1.5, 1.75], 0.5),
-        # An answer in between does not shorten the silence after it.
+        # A response in between does not shorten the silence after it.
         ([1, 1], [1.25, 3], 1.75),
     ],
 )
@@ -85,11 +85,11 @@ def test_longest_silence(due_s: list[float], seen_s: list[float], silence_s: flo
 
 
 def windows(*counts: tuple[int, int, int]) -> list[Window]:
-    """Windows with these numbers of offered and answered requests, and this backlog."""
+    """Windows with these numbers of offered and completed requests, and this backlog."""
     made = []
-    for index, (offered, answered, backlog) in enumerate(counts):
+    for index, (offered, completed, backlog) in enumerate(counts):
         window = Window(index, offered=offered, backlog=backlog)
-        for _ in range(answered):
+        for _ in range(completed):
             window.add(1.0, 1.1, True)
         made.append(window)
     return made
@@ -97,7 +97,7 @@ def windows(*counts: tuple[int, int, int]) -> list[Window]:
 
 def test_a_rate_is_sustained_while_the_backlog_is_level() -> None:
     outcome = outcome_of(windows((100, 98, 2), (100, 100, 2), (0, 2, 0)), 2)
-    assert (outcome.offered_per_s, outcome.answered_per_s) == (100, 99)
+    assert (outcome.offered_per_s, outcome.completed_per_s) == (100, 99)
     assert outcome.p99_ms == pytest.approx(100)
     assert outcome.is_sustained
 

@@ -199,7 +199,7 @@ def test_diff_shows_the_changes_between_two_points(worked: CommandLine) -> None:
         ("as-of --state-table nowhere", 1, "There is no state table at nowhere."),
     ],
 )
-def test_questions_without_an_answer(worked: CommandLine, arguments: str, exit_code: int, text: str) -> None:
+def test_questions_that_cannot_be_answered(worked: CommandLine, arguments: str, exit_code: int, text: str) -> None:
     assert text in worked.error("audit", *arguments.split(), exit_code=exit_code)
 
 
@@ -237,7 +237,7 @@ def test_verify_replays_the_requests_of_the_log(worked: CommandLine) -> None:
     requests = worked.json("audit", "verify", "--requests")["requests"]
     assert requests["not_replayed"] == []
     assert requests["commit_count"] > 3
-    assert requests["answer_count"] > 0
+    assert requests["response_count"] > 0
     assert "again, and compared" in worked.out("audit", "verify")
     assert worked.json("audit", "verify", "--no-requests")["requests"] is None
     assert worked.json("audit", "verify", "--log", "other.log")["requests"] is None

@@ -201,7 +201,7 @@ def test_without_a_setting_for_the_state_table_the_processor_is_asked(
     assert [group["group_id"] for group in cli.json("groups", "list")] == ["packers"]
     with processor.stalled():
         error = cli.error("groups", "list", "--timeout", "50", exit_code=75)
-    assert error.startswith("error: The processor did not answer LIST_GROUPS within 0.05 s.")
+    assert error.startswith("error: The processor did not respond to LIST_GROUPS within 0.05 s.")
 
 
 def test_errors_of_describe(cli: CommandLine, log: LocalLog) -> None:
@@ -272,7 +272,7 @@ def test_a_change_that_is_refused(cli: CommandLine, processor: ProcessorPeer) ->
 def test_silence_of_the_processor(cli: CommandLine, processor: ProcessorPeer) -> None:
     with processor.stalled():
         error = cli.error("groups", "resume", "--group", "packers", "--timeout", "50", exit_code=75)
-    assert error.startswith("error: Group packers did not answer RESUME_SHARE_GROUP within 0.05 s. Check that")
+    assert error.startswith("error: Group packers did not respond to RESUME_SHARE_GROUP within 0.05 s. Check that")
 
 
 def test_no_processor_was_ever_here(cli: CommandLine, log: LocalLog) -> None:

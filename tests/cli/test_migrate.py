@@ -25,16 +25,16 @@ from sharegroup.logs.port import NewRecord
 from tests.cli.conftest import CommandLine
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
-from tests.support.kafka_dump import DUMP, RESTARTED, answered_batches, lines
+from tests.support.kafka_dump import DUMP, RESTARTED, lines, returned_batches
 
 GAPPED = ("migrate", "from-kafka", "--dump", str(DUMP), "--group", "sg-gapped")
 """Of two partitions each tenth record was released, up to five times; the others were accepted."""
 STATES = [
-    {offset: batch for batch in answered_batches(line) for offset in range(batch.first_offset, batch.last_offset + 1)}
+    {offset: batch for batch in returned_batches(line) for offset in range(batch.first_offset, batch.last_offset + 1)}
     for line in lines(DUMP, "expected_state")
     if line["group"] == "sg-gapped"
 ]
-"""The broker's answers about both partitions: offset → the batch that has it."""
+"""The broker's responses about both partitions: offset → the batch that has it."""
 RELEASED = [
     {offset: batch.delivery_count for offset, batch in state.items() if batch.delivery_state is RecordState.AVAILABLE}
     for state in STATES

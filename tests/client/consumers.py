@@ -51,7 +51,7 @@ def got(messages: Messages) -> str:
 
 
 def member_of(consumer: ShareConsumer) -> GroupMember:
-    """The state that an application does not see: records that were fetched ahead, and answers."""
+    """The state that an application does not see: records that were fetched ahead, and responses."""
     assert consumer._member is not None
     return consumer._member
 

@@ -34,7 +34,7 @@ BROKER = BrokerConfig(
 
 
 class ProcessorPeer:
-    """Answers requests as long as its `with` block lasts.
+    """Responds to requests as long as its `with` block lasts.
 
     Args:
         log: where requests, responses and records are.
@@ -83,7 +83,7 @@ class ProcessorPeer:
         return self._host.stalled()
 
     def lose_sessions(self) -> None:
-        """Let another processor take over: share sessions, parked fetches and kept answers are lost."""
+        """Let another processor take over: share sessions, parked fetches and kept responses are lost."""
         self._host.stop()
         self._host = ProcessorThread(self._settings)
         self._host.start()

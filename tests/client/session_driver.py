@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sharegroup.client.member_session import MemberSession, SessionEvent, SessionRequest
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
-from sharegroup.client.refusals import FetchAnswered
+from sharegroup.client.refusals import FetchCompleted
 from sharegroup.client.settings import FetchSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
@@ -60,7 +60,7 @@ class Driver:
     ) -> None:
         self.session.pending.put(Acknowledgement(*key, first, last, kind))
 
-    def answered(
+    def receives(
         self,
         *partitions: tuple[str, PartitionResponse],
         error: ApiError | None = None,
@@ -75,7 +75,7 @@ class Driver:
             responses=[TopicResponse(topic_id=topic_id, partitions=[p]) for topic_id, p in partitions],
         )
         events = self.session.receive(request.request.correlation_id, response, self.now_ms)
-        return [event for event in events if not isinstance(event, FetchAnswered)]
+        return [event for event in events if not isinstance(event, FetchCompleted)]
 
 
 def acknowledged(index: int = 0, error: ApiError | None = None) -> PartitionResponse:

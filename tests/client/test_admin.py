@@ -168,11 +168,14 @@ def test_groups_are_deleted(log: LocalLog, processor: ProcessorPeer) -> None:
 
 
 def test_silence_ends_in_a_timeout(log: LocalLog, processor: ProcessorPeer) -> None:
-    with processor.stalled(), pytest.raises(RequestTimedOutError, match="Group g did not answer RESUME_SHARE_GROUP"):
+    with (
+        processor.stalled(),
+        pytest.raises(RequestTimedOutError, match="Group g did not respond to RESUME_SHARE_GROUP"),
+    ):
         AdminClient(log).resume_group("g", timeout=0.05)
 
 
-def test_a_late_answer_is_not_taken_for_the_next_one(log: LocalLog, processor: ProcessorPeer) -> None:
+def test_a_late_response_is_not_taken_for_the_next_one(log: LocalLog, processor: ProcessorPeer) -> None:
     admin = AdminClient(log)
     outcome: list[Exception | None] = []
 
@@ -193,7 +196,7 @@ def test_a_late_answer_is_not_taken_for_the_next_one(log: LocalLog, processor: P
     assert outcome == [None]
 
 
-def test_an_answer_of_a_processor_that_was_taken_over_from_does_not_count(log: LocalLog) -> None:
+def test_a_response_of_a_processor_that_was_taken_over_from_does_not_count(log: LocalLog) -> None:
     log.create_topic(REQUESTS, 1)
     log.create_topic(RESPONSES, 1)
     with ThreadPoolExecutor(1) as pool:
@@ -201,7 +204,7 @@ def test_an_answer_of_a_processor_that_was_taken_over_from_does_not_count(log: L
         eventually(lambda: log.offsets(REQUESTS)[0].end_offset == 1, "the request")
         asked = decoded_request(log.read(REQUESTS, 0, 0, 1)[0].value)
         refusal = {"error_code": UnknownServerError.code}
-        answers = [
+        responses = [
             ResponseEnvelope(
                 api_key=asked.api_key,
                 correlation_id=asked.correlation_id,
@@ -216,7 +219,7 @@ def test_an_answer_of_a_processor_that_was_taken_over_from_does_not_count(log: L
             api_key=ApiKey.PROCESSOR_STARTED, correlation_id=-1, group_id="", member_id="", leader_epoch=5
         )
         keys = (None, asked.member_id.encode(), asked.member_id.encode())
-        envelopes = (started, *answers)
+        envelopes = (started, *responses)
         log.append(RESPONSES, 0, [NewRecord(k, e.encoded()) for k, e in zip(keys, envelopes, strict=True)])
         assert resuming.result() is None
 
@@ -226,7 +229,7 @@ def test_a_client_outlives_a_state_table_that_is_created_again(log: LocalLog) ->
     log.create_topic(RESPONSES, 1)
     admin = AdminClient(log)
 
-    def answer(number: int, leader_epoch: int) -> None:
+    def respond(number: int, leader_epoch: int) -> None:
         eventually(lambda: log.offsets(REQUESTS)[0].end_offset == number, "the request")
         asked = decoded_request(log.read(REQUESTS, 0, number - 1, number)[0].value)
         response = ResponseEnvelope(
@@ -239,14 +242,14 @@ def test_a_client_outlives_a_state_table_that_is_created_again(log: LocalLog) ->
         log.append(RESPONSES, 0, [NewRecord(asked.member_id.encode(), response.encoded())])
 
     with ThreadPoolExecutor(1) as pool:
-        for number, leader_epoch, is_answered in ((1, 5, True), (2, 1, False), (3, 1, True)):
-            answering = pool.submit(answer, number, leader_epoch)
-            if is_answered:
+        for number, leader_epoch, has_response in ((1, 5, True), (2, 1, False), (3, 1, True)):
+            responding = pool.submit(respond, number, leader_epoch)
+            if has_response:
                 admin.resume_group("g")
             else:
                 with pytest.raises(RequestTimedOutError):
                     admin.resume_group("g", timeout=0.5)
-            answering.result()
+            responding.result()
 
 
 def test_a_log_without_a_processor_is_refused(log: LocalLog) -> None:

@@ -166,7 +166,7 @@ def test_requests_are_sent_again_until_the_processor_is_back(orders: str, join: 
     with processor.stalled():
         say(member, acquisition)
         assert member.flush(300) == []
-        assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
+        assert member.unconfirmed_partitions() == {(acquisition.ranges[0].topic_id, 0)}
     assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 9, None)]
     assert span(taken(member)) == (10, 19, 1)
     assert member.take_results() == []
@@ -189,7 +189,7 @@ class TestClose:
         assert settled(results) == [("orders", 0, 0, 49, None)]
         assert join().next_acquisition(100) is None
 
-    def test_without_an_answer_in_time_they_have_failed(
+    def test_without_a_response_in_time_they_have_failed(
         self, orders: str, join: Join, processor: ProcessorPeer
     ) -> None:
         member = join(settings=replace(SETTINGS, fetch=FetchSettings(max_records=100)))
@@ -322,7 +322,7 @@ def test_a_response_topic_that_was_deleted_is_read_again_once_it_is_there(
     with processor.stalled():
         log.delete_topic(RESPONSES)
         say(member, acquisition)
-        # The answer to a fetch ahead, which is published meanwhile, creates the topic, too.
+        # The response to a fetch ahead, which is published meanwhile, creates the topic, too.
         log.create_topic(RESPONSES, 3, {}, if_not_exists=True)
     assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
 
@@ -400,7 +400,7 @@ class TestLogThatIsAway:
         assert member.flush(300) == []
         member.next_acquisition(300)
         member.subscribe([orders])
-        assert member.unanswered_partitions() == {(acquisition.ranges[0].topic_id, 0)}
+        assert member.unconfirmed_partitions() == {(acquisition.ranges[0].topic_id, 0)}
         hanging.is_here.set()
         assert ("orders", 0, 0, 9, None) in settled(member.flush(WAIT_MS))
         member.close(WAIT_MS)

@@ -63,7 +63,7 @@ def test_the_cost_of_a_move_is_known() -> None:
 def test_members_finish_what_is_in_flight_and_get_nothing_new(
     log: LocalLog, member: ShareConsumer, read: Callable[[], FoldedGroup]
 ) -> None:
-    """A look at the state lets the member work for one poll."""
+    """A check of the state lets the member work for one poll."""
     accepted = {1, 2, 3, 4}
     held = {0, 6, 7, 8, 9}
 

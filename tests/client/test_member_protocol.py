@@ -56,7 +56,7 @@ class Driver:
     def __init__(self, settings: MemberSettings = SETTINGS) -> None:
         self.now_ms = 0
         self.protocol = MemberProtocol(settings, 0)
-        self.unanswered: list[Request[Message]] = []
+        self.pending: list[Request[Message]] = []
         self.last_max_records = 0
 
     @property
@@ -67,27 +67,27 @@ class Driver:
         self.protocol.subscribe(topics, self.at)
         self.sends()
         assignment = [TopicPartitions(topic_id=TOPIC_IDS[t], topic=t, partitions=[0]) for t in topics]
-        self.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=2, assignment=assignment))
+        self.responds(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=2, assignment=assignment))
         return self
 
     def sends(self) -> list[str]:
         """Send requests; return them: "join", "heartbeat", "leave", "fetch", "acknowledge 0-9:UNREAD", "close" …"""
         requests = self.protocol.next_requests(self.at)
-        self.unanswered += requests
+        self.pending += requests
         fetches = [body.max_records for _, _, body in requests if isinstance(body, ShareFetchRequest)]
         self.last_max_records = fetches[-1] if fetches else self.last_max_records
         return [_word(body) for _, _, body in requests]
 
-    def answers(self, api_key: ApiKey, body: Message, leader_epoch: int = -1) -> None:
-        """Answer the oldest request of this kind."""
-        request = next(request for request in self.unanswered if request[1] == api_key)
-        self.unanswered.remove(request)
+    def responds(self, api_key: ApiKey, body: Message, leader_epoch: int = -1) -> None:
+        """Respond to the oldest request of this kind."""
+        request = next(request for request in self.pending if request[1] == api_key)
+        self.pending.remove(request)
         self.receives(request[0], api_key, body, leader_epoch)
 
     def refuses(self, first: int | None = None, last: int = 0) -> None:
-        """Answer the oldest acknowledgement of "orders" with an error, and with acquired records."""
-        request = next(request for request in self.unanswered if ":0-9:" in _word(request[2]))
-        self.unanswered.remove(request)
+        """Respond to the oldest acknowledgement of "orders" with an error, and with acquired records."""
+        request = next(request for request in self.pending if ":0-9:" in _word(request[2]))
+        self.pending.remove(request)
         acquired = [] if first is None else [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)]
         partition = PartitionResponse(
             partition_index=0,
@@ -120,7 +120,7 @@ class Driver:
     def brings(
         self, *topics: str, first: int = 0, last: int = 9, batch_size: int = 500, clock_lead_ms: int = 0
     ) -> None:
-        """Answer the oldest fetch with records of these topics; the processor's clock may be ahead of the member's."""
+        """Respond to the oldest fetch with records of these topics; the processor's clock may lead the member's."""
         records = [
             AcquiredRecords(first_offset=start, last_offset=min(start + batch_size - 1, last), delivery_count=1)
             for start in range(first, last + 1, batch_size)
@@ -132,14 +132,14 @@ class Driver:
             for topic in topics
         ]
         deadline_ms = EPOCH_MS + self.now_ms + LOCK_MS + clock_lead_ms
-        self.answers(
+        self.responds(
             ApiKey.SHARE_FETCH,
             ShareFetchResponse(lock_deadline_ms=deadline_ms, acquisition_lock_timeout_ms=LOCK_MS, responses=responses),
         )
 
     def acknowledges(self) -> None:
-        """Answer the oldest acknowledgement with success."""
-        body = next(body for _, key, body in self.unanswered if key is ApiKey.SHARE_ACKNOWLEDGE)
+        """Respond to the oldest acknowledgement with success."""
+        body = next(body for _, key, body in self.pending if key is ApiKey.SHARE_ACKNOWLEDGE)
         assert isinstance(body, ShareAcknowledgeRequest)
         responses = [
             TopicResponse(
@@ -150,7 +150,7 @@ class Driver:
             )
             for topic in body.topics
         ]
-        self.answers(ApiKey.SHARE_ACKNOWLEDGE, ShareFetchResponse(responses=responses))
+        self.responds(ApiKey.SHARE_ACKNOWLEDGE, ShareFetchResponse(responses=responses))
 
 
 def read(held: HeldRange) -> ReadRange:
@@ -227,7 +227,7 @@ class Application:
         self._acquired_count = 0
 
     def fetch(self, record_count: int | None = None) -> None:
-        """Answer a fetch that is sent, if one is."""
+        """Respond to a fetch that is sent, if one is."""
         if "fetch" in " ".join(self.driver.sends()):
             count = record_count or self.driver.last_max_records
             self.fetches.append(self.driver.last_max_records)
@@ -252,7 +252,7 @@ class Application:
         return count
 
     def run(self, poll_count: int) -> Application:
-        """Poll and fetch in turn; a fetch is answered when everything is worked off."""
+        """Poll and fetch in turn; the response to a fetch comes when everything is worked off."""
         while len(self.polls) < poll_count:
             self.fetch()
             while self.poll():
@@ -492,13 +492,13 @@ class TestSignsOfLife:
         assert taken is not None
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in taken.ranges])
         driver.sends()
-        driver.answers(ApiKey.SHARE_FETCH, ACCEPTED)
+        driver.responds(ApiKey.SHARE_FETCH, ACCEPTED)
         driver.now_ms = 6_000
         assert "alive" not in driver.sends()
 
-    @pytest.mark.parametrize("looks_at_the_end", [True, False])
+    @pytest.mark.parametrize("sends_at_the_end", [True, False])
     def test_records_whose_locks_ended_do_not_hide_those_that_came_with_the_refusal(
-        self, looks_at_the_end: bool
+        self, sends_at_the_end: bool
     ) -> None:
         driver = Driver().subscribed("orders")
         driver.sends()
@@ -506,7 +506,7 @@ class TestSignsOfLife:
         late = driver.protocol.take(driver.at)
         assert late is not None
         driver.now_ms = LOCK_MS + 1
-        if looks_at_the_end:
+        if sends_at_the_end:
             driver.sends()
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in late.ranges])
         driver.sends()
@@ -579,35 +579,35 @@ def test_standing_tells_membership_and_fetches_that_found_nothing() -> None:
     member.subscribed("orders")
     assert (member.protocol.standing.is_stable, member.protocol.standing.member_epoch) == (True, 2)
     assert member.protocol.standing.partition_count == 1
-    for answer, empty_fetch_count in [
+    for response, empty_fetch_count in [
         (ShareFetchResponse(), 1),
         (ShareFetchResponse(error_code=122), 1),
         (ShareFetchResponse(), 2),
     ]:
         member.now_ms += 5_000
         assert "fetch" in member.sends()
-        member.answers(ApiKey.SHARE_FETCH, answer)
+        member.responds(ApiKey.SHARE_FETCH, response)
         assert member.protocol.standing.empty_fetch_count == empty_fetch_count
-    answers = member.protocol.standing.answer_count
+    response_count = member.protocol.standing.response_count
     member.now_ms += 5_000
     member.sends()
     member.brings("orders")
     assert member.protocol.standing.empty_fetch_count == 2
-    assert member.protocol.standing.answer_count > answers
+    assert member.protocol.standing.response_count > response_count
 
 
 def test_an_error_of_the_membership_is_raised_once() -> None:
     driver = Driver()
     driver.protocol.subscribe(["orders"], driver.at)
     driver.sends()
-    driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code))
+    driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code))
     assert driver.protocol.refusals
     assert isinstance(driver.protocol.refusals.take(), GroupMaxSizeReachedError)
     assert not driver.protocol.refusals
 
 
-def _fetch_answer(error_code: int = 0) -> ShareFetchResponse:
-    """An answer without records."""
+def _fetch_response(error_code: int = 0) -> ShareFetchResponse:
+    """A response without records."""
     partitions = [PartitionResponse(partition_index=0, error_code=error_code)]
     return ShareFetchResponse(responses=[TopicResponse(topic_id="o", partitions=partitions)])
 
@@ -616,11 +616,11 @@ class TestRefusals:
     """Each refusal is reported once, until a request succeeds again."""
 
     REFUSED = ShareFetchResponse(error_code=GroupQuarantinedError.code, error_message="it failed")
-    DENIED = _fetch_answer(error_code=InvalidRequestError.code)
-    EMPTY = _fetch_answer()
+    DENIED = _fetch_response(error_code=InvalidRequestError.code)
+    EMPTY = _fetch_response()
 
     @pytest.mark.parametrize(
-        ("answers", "errors"),
+        ("responses", "errors"),
         [
             ([REFUSED], [GroupQuarantinedError]),
             ([REFUSED, REFUSED], [GroupQuarantinedError]),
@@ -629,16 +629,16 @@ class TestRefusals:
             ([DENIED, REFUSED, DENIED], [InvalidRequestError, GroupQuarantinedError]),
             ([ShareFetchResponse(error_code=ShareSessionNotFoundError.code)], []),
             ([ShareFetchResponse(error_code=UnknownMemberIdError.code)], []),
-            ([_fetch_answer(error_code=UnknownTopicOrPartitionError.code)], []),
+            ([_fetch_response(error_code=UnknownTopicOrPartitionError.code)], []),
         ],
     )
-    def test_of_fetches(self, answers: list[ShareFetchResponse], errors: list[type[ApiError]]) -> None:
+    def test_of_fetches(self, responses: list[ShareFetchResponse], errors: list[type[ApiError]]) -> None:
         driver = Driver().subscribed("orders")
         raised: list[type[ApiError]] = []
-        for answer in answers:
+        for response in responses:
             driver.now_ms += 30_000
             assert "fetch" in driver.sends()
-            driver.answers(ApiKey.SHARE_FETCH, answer)
+            driver.responds(ApiKey.SHARE_FETCH, response)
             while (error := driver.protocol.refusals.take()) is not None:
                 raised.append(type(error))
         assert raised == errors
@@ -649,7 +649,7 @@ class TestRefusals:
         for _ in range(2):
             driver.now_ms += 30_000
             driver.sends()
-            driver.answers(ApiKey.SHARE_FETCH, self.DENIED)
+            driver.responds(ApiKey.SHARE_FETCH, self.DENIED)
             assert isinstance(driver.protocol.refusals.take(), InvalidRequestError)
             driver.now_ms += 30_000
             driver.sends()
@@ -662,13 +662,13 @@ class TestRefusals:
             driver.protocol.subscribe(["orders"], driver.at)
             driver.sends()
             full = ShareGroupHeartbeatResponse(error_code=GroupMaxSizeReachedError.code)
-            driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, full)
+            driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, full)
             assert isinstance(driver.protocol.refusals.take(), GroupMaxSizeReachedError)
             assert driver.protocol.membership.state is MemberState.FAILED
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.SHARE_FETCH, ApiKey.SHARE_GROUP_HEARTBEAT])
-def test_an_answer_that_is_not_readable_changes_nothing(api_key: ApiKey) -> None:
+def test_a_response_that_is_not_readable_changes_nothing(api_key: ApiKey) -> None:
     driver = Driver().subscribed("orders")
     driver.sends()
     bad = ResponseEnvelope(
@@ -689,7 +689,7 @@ class TestClose:
         assert driver.sends() == ["close o:0-9:UNREAD", "leave"]
         driver.acknowledges()
         assert not driver.protocol.is_done
-        driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=-1))
+        driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, ShareGroupHeartbeatResponse(member_epoch=-1))
         assert driver.protocol.is_done
         assert driver.protocol.next_deadline_ms(driver.at) is None
 
@@ -730,18 +730,18 @@ def test_the_session_opens_at_once_when_another_processor_is_announced() -> None
     assert member.sends() == ["fetch"]
     member.announces(4)
     assert member.sends() == ["fetch"]
-    member.receives(member.unanswered[-1][0], ApiKey.SHARE_FETCH, ShareFetchResponse(), leader_epoch=4)
+    member.receives(member.pending[-1][0], ApiKey.SHARE_FETCH, ShareFetchResponse(), leader_epoch=4)
     assert member.sends() == ["fetch"]
     assert member.sends() == []
     member.announces(4)
     assert member.sends() == []
     member.announces(5)
     assert member.sends() == ["fetch"]
-    epochs = [body.share_session_epoch for _, _, body in member.unanswered if isinstance(body, ShareFetchRequest)]
+    epochs = [body.share_session_epoch for _, _, body in member.pending if isinstance(body, ShareFetchRequest)]
     assert epochs == [0, 0, 1, 0]
 
 
-def test_answers_of_a_processor_that_was_taken_over_from_are_dropped() -> None:
+def test_responses_of_a_processor_that_was_taken_over_from_are_dropped() -> None:
     member = Driver().subscribed("orders")
     member.sends()
     member.announces(4)
@@ -751,7 +751,7 @@ def test_answers_of_a_processor_that_was_taken_over_from_are_dropped() -> None:
     late = ShareGroupHeartbeatResponse(member_epoch=9, assignment=assignment)
     member.receives(PUSHED_CORRELATION_ID, ApiKey.SHARE_GROUP_HEARTBEAT, late, leader_epoch=3)
     member.announces(3)
-    for correlation_id, api_key, _ in list(member.unanswered):
+    for correlation_id, api_key, _ in list(member.pending):
         member.receives(correlation_id, api_key, ShareFetchResponse(), leader_epoch=3)
     assert member.protocol.standing == before
     assert member.sends() == []
@@ -770,10 +770,10 @@ def test_a_heartbeat_tells_of_a_takeover_whose_announcement_was_not_seen() -> No
     assert member.sends() == ["fetch"]
 
 
-def test_an_answer_that_comes_again_is_no_empty_fetch() -> None:
+def test_a_response_that_comes_again_is_no_empty_fetch() -> None:
     member = Driver().subscribed("orders")
     member.sends()
-    correlation_id = member.unanswered[-1][0]
+    correlation_id = member.pending[-1][0]
     for _ in range(2):
         member.receives(correlation_id, ApiKey.SHARE_FETCH, ShareFetchResponse())
     assert member.protocol.standing.empty_fetch_count == 1

@@ -1,4 +1,4 @@
-"""The member's side of the share session, driven by hand: what it sends for which answers and at which times."""
+"""The member's side of the share session, driven by hand: what it sends for which responses and at which times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_session_opens_with_all_its_partitions_and_counts_its_requests() -> No
     driver = Driver(A0, A1)
     assert driver.sends() == ("F", 0, ["a0", "a1"], [], [])
     assert driver.sends() is None
-    events = driver.answered(("a", acquired(0, 9)))
+    events = driver.receives(("a", acquired(0, 9)))
     assert events == [Acquisition((HeldRange("a", "", 0, 0, 9, 1),), 9_000, 8_000, requested_count=100)]
     assert driver.sends() == ("F", 1, [], [], [])
 
@@ -42,10 +42,10 @@ def test_nothing_is_fetched_without_room_or_without_partitions() -> None:
 def test_partitions_that_change_are_named_in_the_next_fetch() -> None:
     driver = Driver(A0, A1)
     driver.sends()
-    driver.answered(("a", acquired(0, 0)))
+    driver.receives(("a", acquired(0, 0)))
     driver.session.partitions = {A1, B0}
     assert driver.sends() == ("F", 1, ["b0"], ["a0"], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 2, [], [], [])
 
 
@@ -59,14 +59,14 @@ def test_a_parked_fetch_is_overtaken_when_the_partitions_change() -> None:
 def test_acknowledgements_ride_on_a_fetch_when_there_is_room_and_go_alone_when_not() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.acknowledge(0, 4)
     driver.acknowledge(5, 9, AcknowledgeType.RELEASE)
     assert driver.sends(wants_records=False) == ("A", 1, [], [], ["a0:0-4:ACCEPT", "a0:5-9:RELEASE"])
-    assert results(driver.answered(("a", acknowledged()))) == [(0, 4, None), (5, 9, None)]
+    assert results(driver.receives(("a", acknowledged()))) == [(0, 4, None), (5, 9, None)]
     driver.acknowledge(10, 19)
     assert driver.sends() == ("F", 2, [], [], ["a0:10-19:ACCEPT"])
-    events = driver.answered(("a", acquired(20, 29, is_acknowledged=True)))
+    events = driver.receives(("a", acquired(20, 29, is_acknowledged=True)))
     assert results(events) == [(10, 19, None)]
     assert [event.ranges[0].first_offset for event in events if isinstance(event, Acquisition)] == [20]
 
@@ -74,11 +74,11 @@ def test_acknowledgements_ride_on_a_fetch_when_there_is_room_and_go_alone_when_n
 def test_acknowledgements_of_partitions_that_are_not_fetched_go_alone() -> None:
     driver = Driver(A0, B0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.session.partitions = {B0}
     driver.acknowledge(0, 9)
     assert driver.sends() == ("A", 1, [], [], ["a0:0-9:ACCEPT"])
-    driver.answered(("a", acknowledged()))
+    driver.receives(("a", acknowledged()))
     assert driver.sends() == ("F", 2, [], ["a0"], [])
 
 
@@ -91,37 +91,37 @@ def test_a_parked_fetch_is_overtaken_by_acknowledgements_and_they_by_nothing() -
     overtaking = driver.last
     driver.acknowledge(10, 19)
     assert driver.sends() is None
-    assert driver.answered(to=parked) == []
+    assert driver.receives(to=parked) == []
     assert driver.sends() is None
-    assert results(driver.answered(("a", acknowledged()), to=overtaking)) == [(0, 9, None)]
+    assert results(driver.receives(("a", acknowledged()), to=overtaking)) == [(0, 9, None)]
     assert driver.sends() == ("F", 2, [], [], ["a0:10-19:ACCEPT"])
 
 
-def test_the_answer_to_the_later_request_ends_the_parked_fetch_too() -> None:
+def test_the_response_to_the_later_request_ends_the_parked_fetch_too() -> None:
     driver = Driver(A0)
     driver.sends()
     parked = driver.last
     driver.acknowledge(0, 9)
     driver.sends()
-    driver.answered(("a", acknowledged()))
+    driver.receives(("a", acknowledged()))
     assert driver.sends() == ("F", 2, [], [], [])
-    driver.answered()
-    assert driver.answered(("a", acquired(10, 19)), to=parked) == []
+    driver.receives()
+    assert driver.receives(("a", acquired(10, 19)), to=parked) == []
     assert driver.sends(wants_records=False) == ("A", 3, [], [], ["a0:10-19:UNREAD"])
 
 
-def test_an_answer_that_comes_again_changes_nothing() -> None:
+def test_a_response_that_comes_again_changes_nothing() -> None:
     driver = Driver(A0)
     driver.sends()
     first = driver.last
-    assert len(driver.answered(("a", acquired(0, 9)), to=first)) == 1
-    assert driver.answered(("a", acquired(0, 9)), to=first) == []
+    assert len(driver.receives(("a", acquired(0, 9)), to=first)) == 1
+    assert driver.receives(("a", acquired(0, 9)), to=first) == []
     driver.sends()
-    assert driver.answered(("a", acquired(0, 9)), to=first) == []
-    assert driver.session.unanswered_partitions == set()
+    assert driver.receives(("a", acquired(0, 9)), to=first) == []
+    assert driver.session.unconfirmed_partitions == set()
 
 
-def test_a_request_without_an_answer_is_sent_again_as_it_was() -> None:
+def test_a_request_without_a_response_is_sent_again_as_it_was() -> None:
     driver = Driver(A0)
     assert driver.session.next_deadline_ms is None
     driver.sends()
@@ -162,23 +162,23 @@ def test_what_did_not_reach_the_log_is_sent_again_after_a_pause() -> None:
 @pytest.mark.parametrize(
     "error", [InvalidShareSessionEpochError(), ShareSessionNotFoundError(), ShareSessionLimitReachedError()]
 )
-def test_after_an_error_of_the_session_it_opens_again_and_unanswered_acknowledgements_are_sent_again(
+def test_after_an_error_of_the_session_it_opens_again_and_unconfirmed_acknowledgements_are_sent_again(
     error: ApiError,
 ) -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.acknowledge(0, 9)
     driver.sends()
-    assert driver.answered(error=error) == []
+    assert driver.receives(error=error) == []
     driver.acknowledge(5, 5, AcknowledgeType.REJECT)
     assert driver.sends() is None
     driver.now_ms = driver.session.next_deadline_ms or 0
     # The request that opens a session cannot carry them, and must not acquire their records again before they are sent.
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 1, [], [], ["a0:0-4:ACCEPT", "a0:5-5:REJECT", "a0:6-9:ACCEPT"])
-    assert results(driver.answered(("a", acknowledged()))) == [(0, 4, None), (5, 5, None), (6, 9, None)]
+    assert results(driver.receives(("a", acknowledged()))) == [(0, 4, None), (5, 5, None), (6, 9, None)]
 
 
 def test_a_session_that_is_lost_under_a_parked_fetch_takes_the_overtaking_request_with_it() -> None:
@@ -188,11 +188,11 @@ def test_a_session_that_is_lost_under_a_parked_fetch_takes_the_overtaking_reques
     driver.acknowledge(0, 9)
     driver.sends()
     overtaking = driver.last
-    driver.answered(error=ShareSessionNotFoundError(), to=parked)
-    assert driver.answered(error=ShareSessionNotFoundError(), to=overtaking) == []
+    driver.receives(error=ShareSessionNotFoundError(), to=parked)
+    assert driver.receives(error=ShareSessionNotFoundError(), to=overtaking) == []
     driver.now_ms = 100
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
 
 
@@ -203,13 +203,13 @@ def test_a_session_that_is_lost_under_a_parked_fetch_leaves_later_acknowledgemen
     driver.acknowledge(0, 9)
     driver.sends()
     overtaking = driver.last
-    driver.answered(error=ShareSessionNotFoundError(), to=parked)
+    driver.receives(error=ShareSessionNotFoundError(), to=parked)
     driver.acknowledge(10, 19)
     driver.now_ms = 100
     assert driver.sends() is None
-    assert results(driver.answered(("a", acknowledged()), to=overtaking)) == [(0, 9, None)]
+    assert results(driver.receives(("a", acknowledged()), to=overtaking)) == [(0, 9, None)]
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 1, [], [], ["a0:10-19:ACCEPT"])
 
 
@@ -218,14 +218,14 @@ def test_pauses_grow_with_failures_in_a_row_and_start_over_after_a_success() -> 
     pauses = []
     for _ in range(6):
         driver.sends()
-        driver.answered(error=ShareSessionLimitReachedError())
+        driver.receives(error=ShareSessionLimitReachedError())
         pauses.append((driver.session.next_deadline_ms or 0) - driver.now_ms)
         driver.now_ms += pauses[-1]
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.sends()
-    driver.answered(error=ShareSessionNotFoundError())
+    driver.receives(error=ShareSessionNotFoundError())
     assert (driver.session.next_deadline_ms or 0) - driver.now_ms == 100
 
 
@@ -233,14 +233,14 @@ def test_a_partition_that_cannot_be_fetched_does_not_make_a_busy_loop() -> None:
     driver = Driver(A0)
     driver.sends()
     failed = PartitionResponse(partition_index=0, error_code=UnknownTopicOrPartitionError.code)
-    driver.answered(("a", failed))
+    driver.receives(("a", failed))
     assert driver.sends() is None
     driver.now_ms = 100
     assert driver.sends() == ("F", 1, [], [], [])
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("response", "error"),
     [
         (acknowledged(), None),
         (acknowledged(error=InvalidRecordStateError()), InvalidRecordStateError),
@@ -250,24 +250,26 @@ def test_a_partition_that_cannot_be_fetched_does_not_make_a_busy_loop() -> None:
         (PartitionResponse(partition_index=7, is_acknowledged=True), UnknownServerError),
     ],
 )
-def test_the_result_is_what_the_partitions_answer_says(answer: PartitionResponse, error: type[ApiError] | None) -> None:
+def test_the_result_is_what_the_partitions_response_says(
+    response: PartitionResponse, error: type[ApiError] | None
+) -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered()
+    driver.receives()
     driver.acknowledge(0, 9)
     driver.sends()
-    assert results(driver.answered(("a", answer))) == [(0, 9, error)]
-    assert driver.session.unanswered_partitions == set()
+    assert results(driver.receives(("a", response))) == [(0, 9, error)]
+    assert driver.session.unconfirmed_partitions == set()
 
 
 def test_acknowledgements_that_a_loading_leader_refuses_are_sent_again() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered()
+    driver.receives()
     driver.acknowledge(0, 9)
     driver.sends()
-    assert driver.answered(("a", acknowledged(error=CoordinatorLoadInProgressError()))) == []
-    assert driver.session.unanswered_partitions == {A0}
+    assert driver.receives(("a", acknowledged(error=CoordinatorLoadInProgressError()))) == []
+    assert driver.session.unconfirmed_partitions == {A0}
     assert driver.sends() is None
     driver.now_ms = 100
     assert driver.sends() == ("F", 2, [], [], ["a0:0-9:ACCEPT"])
@@ -276,10 +278,10 @@ def test_acknowledgements_that_a_loading_leader_refuses_are_sent_again() -> None
 def test_an_error_that_will_not_pass_fails_the_acknowledgements() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered()
+    driver.receives()
     driver.acknowledge(0, 9)
     driver.sends()
-    assert results(driver.answered(error=GroupQuarantinedError())) == [(0, 9, GroupQuarantinedError)]
+    assert results(driver.receives(error=GroupQuarantinedError())) == [(0, 9, GroupQuarantinedError)]
 
 
 @pytest.mark.parametrize(("epoch", "following"), [(0, 1), (1, 2), (2**31 - 2, 2**31 - 1), (2**31 - 1, 1), (-1, 0)])
@@ -290,13 +292,13 @@ def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
 def test_a_request_carries_a_limited_number_of_ranges() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered()
+    driver.receives()
     for offset in range(0, 2 * (MAX_RANGES_PER_REQUEST + 1), 2):
         driver.acknowledge(offset, offset)
     first = driver.sends()
     assert first is not None
     assert len(first[4]) == MAX_RANGES_PER_REQUEST
-    assert len(results(driver.answered(("a", acknowledged())))) == MAX_RANGES_PER_REQUEST
+    assert len(results(driver.receives(("a", acknowledged())))) == MAX_RANGES_PER_REQUEST
     second = driver.sends()
     assert second is not None
     assert len(second[4]) == 1
@@ -305,20 +307,20 @@ def test_a_request_carries_a_limited_number_of_ranges() -> None:
 def test_after_a_takeover_a_fetch_under_way_is_lost_and_the_session_opens_at_once() -> None:
     driver = Driver(A0, A1)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     assert driver.sends() == ("F", 1, [], [], [])
     lost = driver.last
     driver.session.reopen(driver.now_ms)
     assert driver.sends() == ("F", 0, ["a0", "a1"], [], [])
-    assert driver.answered(("a", acquired(10, 19)), to=lost) == []
-    driver.answered(("a", acquired(20, 29)))
+    assert driver.receives(("a", acquired(10, 19)), to=lost) == []
+    driver.receives(("a", acquired(20, 29)))
     assert driver.sends() == ("F", 1, [], [], ["a0:10-19:UNREAD"])
 
 
 def test_after_a_takeover_acknowledgements_under_way_are_repeated_before_the_session_opens() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.acknowledge(0, 4)
     driver.sends()
     asked = driver.last
@@ -327,32 +329,32 @@ def test_after_a_takeover_acknowledgements_under_way_are_repeated_before_the_ses
     assert driver.sends() == ("F", 1, [], [], ["a0:0-4:ACCEPT"])
     assert driver.last is asked
     assert driver.sends() is None
-    assert results(driver.answered(("a", acknowledged()))) == [(0, 4, None)]
-    assert driver.answered(("a", acknowledged()), to=asked) == []
+    assert results(driver.receives(("a", acknowledged()))) == [(0, 4, None)]
+    assert driver.receives(("a", acknowledged()), to=asked) == []
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 1, [], [], ["a0:5-9:ACCEPT"])
 
 
 def test_after_a_takeover_acknowledgements_that_were_not_applied_go_with_the_new_session() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.acknowledge(0, 9)
     driver.sends()
     driver.session.reopen(driver.now_ms)
     driver.sends()
-    assert driver.answered(error=ShareSessionNotFoundError("")) == []
+    assert driver.receives(error=ShareSessionNotFoundError("")) == []
     driver.now_ms += 100
     assert driver.sends() == ("F0", 0, ["a0"], [], [])
-    driver.answered()
+    driver.receives()
     assert driver.sends() == ("F", 1, [], [], ["a0:0-9:ACCEPT"])
 
 
 def test_a_takeover_ends_a_pause() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(error=CoordinatorLoadInProgressError(""))
+    driver.receives(error=CoordinatorLoadInProgressError(""))
     assert driver.sends() is None
     driver.session.reopen(driver.now_ms)
     assert driver.sends() == ("F", 0, ["a0"], [], [])
@@ -361,12 +363,12 @@ def test_a_takeover_ends_a_pause() -> None:
 def test_a_close_under_way_is_repeated_after_a_takeover() -> None:
     driver = Driver(A0)
     driver.sends()
-    driver.answered(("a", acquired(0, 9)))
+    driver.receives(("a", acquired(0, 9)))
     driver.session.close()
     closing = driver.sends()
     driver.session.reopen(driver.now_ms)
     assert driver.sends() == closing
-    driver.answered(error=ShareSessionNotFoundError(""))
+    driver.receives(error=ShareSessionNotFoundError(""))
     driver.now_ms += 100
     assert driver.sends() is None
     assert driver.session.is_closed

@@ -1,4 +1,4 @@
-"""Heartbeats, driven by hand: what a member sends for which answers and at which times."""
+"""Heartbeats, driven by hand: what a member sends for which responses and at which times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Driver:
         self.now_ms = 0
         self.correlation_id = 0
         self.error: ApiError | None = None
-        """The error of the last answer, for the application."""
+        """The error of the last response, for the application."""
         if topics:
             self.member.subscribe(topics)
 
@@ -44,7 +44,7 @@ class Driver:
         self.correlation_id = request.correlation_id
         return request.body.member_epoch, request.body.rack_id, request.body.subscribed_topic_names
 
-    def answered(
+    def receives(
         self,
         epoch: int = 0,
         assignment: list[TopicPartitions] | None = None,
@@ -62,7 +62,7 @@ class Driver:
 
     def joined(self) -> Driver:
         assert self.sends() == (0, "rack-1", ["orders"])
-        self.answered(2, ORDERS)
+        self.receives(2, ORDERS)
         return self
 
 
@@ -70,25 +70,25 @@ def test_a_member_joins_with_everything_and_goes_on_with_its_epoch_only() -> Non
     driver = Driver("orders")
     assert driver.sends() == (0, "rack-1", ["orders"])
     assert driver.sends() is None
-    driver.answered(2, [])
+    driver.receives(2, [])
     assert driver.member.assignment == {}
     assert driver.member.next_deadline_ms == 5_000
     driver.now_ms = 4_999
     assert driver.sends() is None
     driver.now_ms = 5_000
     assert driver.sends() == (2, None, None)
-    driver.answered(3, ORDERS)
+    driver.receives(3, ORDERS)
     assert driver.member.assignment == ORDERS_KEYS
     driver.now_ms = 10_000
     assert driver.sends() == (3, None, None)
-    driver.answered(3)
+    driver.receives(3)
     assert driver.member.assignment == ORDERS_KEYS
 
 
 def test_a_member_that_has_no_epoch_yet_says_everything_again() -> None:
     driver = Driver("orders")
     driver.sends()
-    driver.answered(0)
+    driver.receives(0)
     driver.now_ms = 5_000
     assert driver.sends() == (0, "rack-1", ["orders"])
 
@@ -98,33 +98,33 @@ def test_a_new_subscription_is_sent_at_once() -> None:
     driver.member.subscribe(["orders", "returns"])
     assert driver.sends() == (2, None, ["orders", "returns"])
     assert driver.sends() is None
-    driver.answered(3)
+    driver.receives(3)
     assert driver.sends() is None
 
 
-def test_a_subscription_that_changes_while_an_answer_is_awaited_is_sent_after_it() -> None:
+def test_a_subscription_that_changes_while_a_response_is_awaited_is_sent_after_it() -> None:
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
     driver.member.subscribe(["returns"])
     assert driver.sends() is None
-    driver.answered(2)
+    driver.receives(2)
     assert driver.sends() == (2, None, ["returns"])
 
 
 class TestPushedAssignments:
-    def test_a_pushed_assignment_counts_as_an_answered_one(self) -> None:
+    def test_a_pushed_assignment_counts_as_one_of_a_response(self) -> None:
         driver = Driver("orders").joined()
-        driver.answered(3, [], correlation_id=PUSHED_CORRELATION_ID)
+        driver.receives(3, [], correlation_id=PUSHED_CORRELATION_ID)
         assert driver.member.assignment == {}
         driver.now_ms = 5_000
         assert driver.sends() == (3, None, None)
 
-    def test_one_that_overtakes_the_answer_to_the_join_is_kept(self) -> None:
+    def test_one_that_overtakes_the_response_to_the_join_is_kept(self) -> None:
         driver = Driver("orders")
         driver.sends()
-        driver.answered(3, ORDERS, correlation_id=PUSHED_CORRELATION_ID)
-        driver.answered(2, [])
+        driver.receives(3, ORDERS, correlation_id=PUSHED_CORRELATION_ID)
+        driver.receives(2, [])
         assert driver.member.assignment == ORDERS_KEYS
         driver.now_ms = 5_000
         assert driver.sends() == (3, None, None)
@@ -132,29 +132,29 @@ class TestPushedAssignments:
     @pytest.mark.parametrize("epoch", [0, 1])
     def test_an_outdated_one_changes_nothing(self, epoch: int) -> None:
         driver = Driver("orders").joined()
-        driver.answered(epoch, [], correlation_id=PUSHED_CORRELATION_ID)
+        driver.receives(epoch, [], correlation_id=PUSHED_CORRELATION_ID)
         assert driver.member.assignment == ORDERS_KEYS
 
     def test_one_for_a_member_that_left_changes_nothing(self) -> None:
         driver = Driver("orders").joined()
         driver.member.leave()
-        driver.answered(3, ORDERS, correlation_id=PUSHED_CORRELATION_ID)
+        driver.receives(3, ORDERS, correlation_id=PUSHED_CORRELATION_ID)
         assert driver.member.assignment == {}
 
 
-def test_an_answer_that_comes_again_changes_nothing() -> None:
+def test_a_response_that_comes_again_changes_nothing() -> None:
     driver = Driver("orders").joined()
     first = driver.correlation_id
     driver.now_ms = 5_000
     driver.sends()
-    driver.answered(9, [], correlation_id=first)
-    driver.answered(2)
+    driver.receives(9, [], correlation_id=first)
+    driver.receives(2)
     assert driver.member.assignment == ORDERS_KEYS
     driver.now_ms = 10_000
     assert driver.sends() == (2, None, None)
 
 
-def test_a_heartbeat_without_an_answer_is_sent_again() -> None:
+def test_a_heartbeat_without_a_response_is_sent_again() -> None:
     driver = Driver("orders")
     driver.sends()
     first = driver.correlation_id
@@ -163,7 +163,7 @@ def test_a_heartbeat_without_an_answer_is_sent_again() -> None:
     driver.now_ms = 3_000
     assert driver.sends() == (0, "rack-1", ["orders"])
     assert driver.correlation_id != first
-    driver.answered(9, ORDERS, correlation_id=first)
+    driver.receives(9, ORDERS, correlation_id=first)
     assert driver.member.assignment == {}
 
 
@@ -181,7 +181,7 @@ def test_a_member_that_is_not_known_any_more_joins_again(error: ApiError) -> Non
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
-    driver.answered(error=error)
+    driver.receives(error=error)
     assert driver.member.assignment == {}
     assert driver.sends() == (0, "rack-1", ["orders"])
     assert driver.error is None
@@ -191,7 +191,7 @@ def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
-    driver.answered(error=CoordinatorLoadInProgressError())
+    driver.receives(error=CoordinatorLoadInProgressError())
     assert driver.member.assignment == ORDERS_KEYS
     assert driver.sends() is None
     driver.now_ms = 5_100
@@ -205,7 +205,7 @@ def test_a_retriable_error_is_tried_again_after_a_pause() -> None:
 def test_any_other_error_ends_the_membership_and_is_raised_once(error: ApiError) -> None:
     driver = Driver("orders")
     driver.sends()
-    driver.answered(error=error)
+    driver.receives(error=error)
     assert driver.member.state is MemberState.FAILED
     assert driver.member.is_outside
     raised = driver.error
@@ -221,7 +221,7 @@ def test_a_quarantined_group_is_reported_and_asked_again() -> None:
     driver = Driver("orders").joined()
     driver.now_ms = 5_000
     driver.sends()
-    driver.answered(error=GroupQuarantinedError())
+    driver.receives(error=GroupQuarantinedError())
     assert isinstance(driver.error, GroupQuarantinedError)
     assert driver.member.assignment == ORDERS_KEYS
 
@@ -235,7 +235,7 @@ class TestLeave:
         assert driver.sends() == (-1, None, None)
         driver.member.leave()
         assert driver.sends() is None
-        driver.answered(-1)
+        driver.receives(-1)
         assert driver.member.is_outside
         assert driver.member.next_deadline_ms is None
 
@@ -262,7 +262,7 @@ class TestLeave:
         driver = Driver("orders").joined()
         driver.member.leave()
         driver.sends()
-        driver.answered(-1)
+        driver.receives(-1)
         driver.member.subscribe(["orders"])
         driver.member.leave()
         assert driver.sends() is None
@@ -271,5 +271,5 @@ class TestLeave:
         driver = Driver("orders").joined()
         driver.member.leave()
         driver.sends()
-        driver.answered(error=UnknownMemberIdError())
+        driver.receives(error=UnknownMemberIdError())
         assert driver.member.is_outside

@@ -1,4 +1,4 @@
-"""Records that are read ahead of the polls, when a look at the log does not show their topic."""
+"""Records that are read ahead of the polls, when a lookup in the log does not show their topic."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ SETTINGS = MemberSettings(group_id="g", fetch=FetchSettings(max_records=10, batc
 
 
 class LaggingLog(LocalLog):
-    """A local log whose first look does not see any topic, as at a broker whose metadata lags."""
+    """A local log whose first lookup does not see any topic, as at a broker whose metadata lags."""
 
-    blind_looks = 1
+    blind_lookups = 1
 
     def identify(
         self, names: Iterable[str], timeout_ms: int | None = None
     ) -> dict[str, TopicIdentity | ShareGroupError]:
-        if not self.blind_looks:
+        if not self.blind_lookups:
             return super().identify(names, timeout_ms)
-        self.blind_looks -= 1
+        self.blind_lookups -= 1
         return {name: UnknownTopicError(f"There is no topic {name}.", "") for name in names}
 
 
@@ -43,7 +43,7 @@ def lagging(log_path: Path, log: LocalLog) -> Iterator[LaggingLog]:
         yield lagging
 
 
-def test_records_of_a_topic_that_one_look_misses_are_returned_and_come_again(
+def test_records_of_a_topic_that_one_lookup_misses_are_returned_and_come_again(
     log: LocalLog, lagging: LaggingLog, produce: Callable[[str, int], None]
 ) -> None:
     # Locks, and the half of them after which waiting records are returned, that no wait of this test outlasts.
@@ -62,5 +62,5 @@ def test_records_of_a_topic_that_one_look_misses_are_returned_and_come_again(
 
         eventually(are_all_read, "all records are read")
         member.close(1_000)
-    assert lagging.blind_looks == 0
+    assert lagging.blind_lookups == 0
     assert counts == dict.fromkeys(range(120), 1)

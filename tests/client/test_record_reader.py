@@ -212,7 +212,7 @@ def test_a_range_is_read_with_the_isolation_level_under_which_it_was_acquired(
     assert [*missing(first), *missing(second)] == gaps
 
 
-def test_a_record_that_comes_between_two_looks_at_the_log_is_no_gap(log: LocalLog, held: HeldRange) -> None:
+def test_a_record_that_comes_between_two_polls_of_the_log_is_no_gap(log: LocalLog, held: HeldRange) -> None:
     with SparseLog(log.path) as late:
         late.reads_too_early = 1
         chunk = RecordReader(late, UNLIMITED).read([held], UNLIMITED)

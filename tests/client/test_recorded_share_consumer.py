@@ -42,9 +42,9 @@ def two_partitions(log: LocalLog) -> None:
         log.append("cl-2", partition, [NewRecord(None, b"v%d" % i) for i in range(100)])
 
 
-def answered(consumer: ShareConsumer) -> None:
-    """Wait until all that the consumer sent is answered."""
-    eventually(lambda: not member_of(consumer).unanswered_partitions(), "all answers")
+def await_responses(consumer: ShareConsumer) -> None:
+    """Wait until all that the consumer sent has responses."""
+    eventually(lambda: not member_of(consumer).unconfirmed_partitions(), "all responses")
 
 
 def implicit(recording: Recording, consume: Consume) -> None:
@@ -59,7 +59,7 @@ def implicit(recording: Recording, consume: Consume) -> None:
     recording.same("commit_sync() again", consumer.commit_sync)
     recording.polled("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.same("commit_async()", consumer.commit_async)
-    answered(consumer)
+    await_responses(consumer)
     recording.polled("poll(0.3)", lambda: consumer.poll(DEADLINE_S))
     recording.same("callbacks", lambda: reports_of(callback))
     consumer.close()
@@ -132,7 +132,7 @@ def commit_callback(recording: Recording, consume: Consume, two_partitions: None
     _acknowledge_all(consumer, polled)
     callback.reports.clear()
     recording.same("commit_async()", consumer.commit_async)
-    answered(consumer)
+    await_responses(consumer)
     recording.same("callbacks after 0.7 s without a call", lambda: reports_of(callback))
     polled = recording.differs("poll", lambda: consumer.poll(DEADLINE_S))
     recording.differs("callbacks", lambda: reports_of(callback))
@@ -291,7 +291,7 @@ def callback_raises(recording: Recording, consume: Consume) -> None:
     recording.same("commit_sync()", consumer.commit_sync)
     _acknowledge_all(consumer, recording.polled("poll", lambda: consumer.poll(DEADLINE_S)))
     member_of(consumer).acknowledge(consumer._delivered.take_acknowledged())
-    answered(consumer)
+    await_responses(consumer)
     eventually(lambda: consumer._running().is_ready(1), "the next records are read")
     recording.same("poll carrying acknowledgements", lambda: consumer.poll(DEADLINE_S))
     recording.differs("poll", lambda: consumer.poll(DEADLINE_S))

@@ -73,11 +73,11 @@ def of_all(acquisition: Acquisition, acknowledge_type: AcknowledgeType) -> list[
     return [held.acknowledgement(acknowledge_type) for held in acquisition.ranges]
 
 
-def answers(member: GroupMember, *acknowledgements: list[Acknowledgement]) -> list[Acknowledged]:
+def responses(member: GroupMember, *acknowledgements: list[Acknowledgement]) -> list[Acknowledged]:
     """Send acknowledgements with one request, and return all results."""
     member.acknowledge(ack for acks in acknowledgements for ack in acks)
     results = member.flush(TIMEOUT_MS)
-    assert not member.unanswered_partitions()
+    assert not member.unconfirmed_partitions()
     return results
 
 
@@ -93,21 +93,21 @@ def words(results: list[Acknowledged]) -> list[tuple[int, int, str, type[ApiErro
 def test_only_the_acknowledgements_of_lost_records_stay_refused(start: Start) -> None:
     member = start(SETTINGS)
     first, second, third = three_acquisitions(member)
-    assert words(answers(member, of_all(second, ACCEPT))) == [(5, 9, "ACCEPT", None)]
-    assert words(answers(member, of_all(first, RENEW), of_all(second, RENEW), of_all(third, ACCEPT))) == [
+    assert words(responses(member, of_all(second, ACCEPT))) == [(5, 9, "ACCEPT", None)]
+    assert words(responses(member, of_all(first, RENEW), of_all(second, RENEW), of_all(third, ACCEPT))) == [
         (0, 4, "RENEW", None),
         (5, 9, "RENEW", InvalidRecordStateError),
         (10, 14, "ACCEPT", None),
     ]
-    assert words(answers(member, of_all(first, ACCEPT))) == [(0, 4, "ACCEPT", None)]
+    assert words(responses(member, of_all(first, ACCEPT))) == [(0, 4, "ACCEPT", None)]
 
 
 def test_an_acquisition_that_is_refused_alone_is_not_sent_again(start: Start, processor: ProcessorPeer) -> None:
     member = start(SETTINGS)
     _, second, _ = three_acquisitions(member)
-    answers(member, of_all(second, ACCEPT))
+    responses(member, of_all(second, ACCEPT))
 
-    assert words(answers(member, of_all(second, RENEW))) == [(5, 9, "RENEW", InvalidRecordStateError)]
+    assert words(responses(member, of_all(second, RENEW))) == [(5, 9, "RENEW", InvalidRecordStateError)]
     requests: list[ShareFetchRequest | ShareAcknowledgeRequest] = [
         *(parsed(ShareFetchRequest, sent.body) for sent in processor.sent(ApiKey.SHARE_FETCH)),
         *(parsed(ShareAcknowledgeRequest, sent.body) for sent in processor.sent(ApiKey.SHARE_ACKNOWLEDGE)),
@@ -126,17 +126,17 @@ def test_an_acquisition_that_is_refused_alone_is_not_sent_again(start: Start, pr
 def test_without_the_setting_all_acknowledgements_of_the_partition_are_refused(start: Start) -> None:
     member = start(replace(SETTINGS, sends_refused_apart=False))
     first, second, third = three_acquisitions(member)
-    answers(member, of_all(second, ACCEPT))
-    (result,) = answers(member, of_all(first, RENEW), of_all(second, RENEW), of_all(third, RENEW))
+    responses(member, of_all(second, ACCEPT))
+    (result,) = responses(member, of_all(first, RENEW), of_all(second, RENEW), of_all(third, RENEW))
     assert isinstance(result.error, InvalidRecordStateError)
 
 
 def test_a_later_acknowledgement_replaces_one_that_is_sent_apart(start: Start) -> None:
     member = start(SETTINGS)
     first, second, _ = three_acquisitions(member)
-    answers(member, of_all(second, ACCEPT))
+    responses(member, of_all(second, ACCEPT))
     member.acknowledge([*of_all(first, RENEW), *of_all(second, RENEW)])
-    results = answers(member, of_all(first, ACCEPT))
+    results = responses(member, of_all(first, ACCEPT))
     assert (0, 4, "ACCEPT", None) in words(results)
 
 
@@ -147,7 +147,7 @@ def test_the_close_sends_all_that_is_sent_apart(
 ) -> None:
     member = start(SETTINGS)
     first, second, third = three_acquisitions(member)
-    answers(member, of_all(second, ACCEPT))
+    responses(member, of_all(second, ACCEPT))
     last = [ack for acquisition in (first, second, third) for ack in of_all(acquisition, type_of_others)]
     assert words(member.close(TIMEOUT_MS, last, keeps_locks=keeps_locks)) == [
         (0, 4, type_of_others.name, None),

@@ -53,7 +53,7 @@ def test_a_poll_that_sends_renewals_is_empty_and_the_next_one_has_the_records(co
     assert got(consumer.poll(DEADLINE_S)) == "3-5:d1"
 
 
-def test_a_renewal_without_an_answer_in_time_holds_new_records_back(
+def test_a_renewal_without_a_response_in_time_holds_new_records_back(
     consumer: ShareConsumer, processor: ProcessorPeer
 ) -> None:
     acknowledge_all(consumer, consumer.poll(DEADLINE_S), RENEW)

@@ -20,11 +20,11 @@ def joined_response(state_id: str) -> ShareGroupHeartbeatResponse:
 
 @pytest.fixture
 def driver() -> Driver:
-    """A member that knows the table from the answer to its heartbeat, and has records that wait."""
+    """A member that knows the table from the response to its heartbeat, and has records that wait."""
     driver = Driver()
     driver.protocol.subscribe(["orders"], driver.at)
     assert driver.sends() == ["join"]
-    driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("first"), EPOCH)
+    driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("first"), EPOCH)
     assert driver.sends() == ["fetch"]
     return driver
 
@@ -33,7 +33,7 @@ def test_the_member_joins_the_new_table_s_group(driver: Driver, caplog: pytest.L
     driver.announces(1, "second")
     driver.announces(1, "second")
     assert "join" in driver.sends()
-    driver.answers(ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("second"), 1)
+    driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("second"), 1)
     assert driver.protocol.standing.is_stable
     assert driver.sends() == ["fetch"]
     assert [record.getMessage() for record in caplog.records] == [
@@ -51,11 +51,11 @@ def test_records_of_the_old_table_are_not_handed_out() -> None:
     assert not driver.protocol.waiting
 
 
-def test_answers_of_the_old_table_s_processor_change_nothing_then(driver: Driver) -> None:
+def test_responses_of_the_old_table_s_processor_change_nothing_then(driver: Driver) -> None:
     driver.announces(1, "second")
-    count = driver.protocol.standing.answer_count
+    count = driver.protocol.standing.response_count
     driver.receives(99, ApiKey.SHARE_FETCH, ShareFetchResponse(), EPOCH)
-    assert driver.protocol.standing.answer_count == count
+    assert driver.protocol.standing.response_count == count
     driver.announces(2, "second")
     driver.receives(PUSHED_CORRELATION_ID, ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("second"), 2)
     assert driver.protocol.standing.is_stable
@@ -67,8 +67,8 @@ def test_a_lower_epoch_of_the_same_table_is_dropped(driver: Driver) -> None:
 
 
 def fetched(driver: Driver) -> tuple[int, ApiKey, ShareFetchResponse]:
-    """The answer to the member's fetch, with records."""
-    correlation_id = next(number for number, key, _ in driver.unanswered if key is ApiKey.SHARE_FETCH)
+    """The response to the member's fetch, with records."""
+    correlation_id = next(number for number, key, _ in driver.pending if key is ApiKey.SHARE_FETCH)
     records = [AcquiredRecords(first_offset=0, last_offset=9, delivery_count=1)]
     partition = PartitionResponse(partition_index=0, acquired_records=records)
     response = ShareFetchResponse(

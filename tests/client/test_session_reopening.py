@@ -62,12 +62,12 @@ def test_the_consumer_goes_on(
     member_id = member_of(consumer).member_id
     eventually(lambda: len(processor.sent(ApiKey.SHARE_FETCH)) == 2, "a fetch ahead")
     ProcessorChannel(log, "g", member_id, "another").send([Request(999_999, *request_of_another)])
-    eventually(lambda: answers(log, 999_999) == [0], "the answer to the other one")
+    eventually(lambda: responses(log, 999_999) == [0], "the response to the other one")
     for message in messages:
         consumer.acknowledge(message)
     (error,) = consumer.commit_sync().values()
     assert (error.args[0].name() if error else None) == commit_error
-    assert refusal.code in answers(log)
+    assert refusal.code in responses(log)
     produce("cl-1", 5)
     assert got(consumer.poll(DEADLINE_S)) == next_records
 
@@ -112,16 +112,16 @@ def test_a_session_that_was_evicted_opens_again_when_there_is_room(log: LocalLog
             messages = consumer.poll(DEADLINE_S)
             polls.append(got(messages))
         assert polls == ["0-9:d1", "10-19:d1", "20-29:d1"]
-    assert ShareSessionNotFoundError.code in answers(log)
+    assert ShareSessionNotFoundError.code in responses(log)
 
 
 def is_accepted(log: LocalLog, correlation_id: int) -> bool:
-    """Return True if a request has one answer, without an error."""
-    return answers(log, correlation_id) == [0]
+    """Return True if a request has one response, without an error."""
+    return responses(log, correlation_id) == [0]
 
 
-def answers(log: LocalLog, correlation_id: int | None = None) -> list[int]:
-    """Error codes of all answers so far, or of those to one request."""
+def responses(log: LocalLog, correlation_id: int | None = None) -> list[int]:
+    """Error codes of all responses so far, or of those to one request."""
     records = [record for p in log.offsets(RESPONSES) for record in log.read(RESPONSES, p, 0, 10_000)]
     envelopes = [json.loads(record.value or b"{}") for record in records]
     return [

@@ -208,7 +208,7 @@ class TestCommitCallback:
         consumer.set_acknowledgement_commit_callback(callback)
         consumer.poll(DEADLINE_S)
         consumer.commit_async()
-        eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
+        eventually(lambda: not member_of(consumer).unconfirmed_partitions(), "the response")
         assert callback.reports == []
         consumer.poll(DEADLINE_S)
         assert callback.offsets == [list(range(10))]
@@ -242,13 +242,13 @@ class TestCommitCallback:
             for message in messages if mode == "explicit" else ():
                 consumer.acknowledge(message)
             consumer.commit_async()
-            eventually(lambda: not member_of(consumer).unanswered_partitions(), "the answer")
+            eventually(lambda: not member_of(consumer).unconfirmed_partitions(), "the response")
             with pytest.raises(RuntimeError, match=r"^thrown by the callback$"):
                 consumer.poll(DEADLINE_S)
         assert got(consumer.poll(DEADLINE_S)) == "20-29:d1"
         consumer.set_acknowledgement_commit_callback(None)
 
-    def test_what_is_answered_while_it_runs_was_not_answered_in_time(
+    def test_a_response_that_comes_while_it_runs_did_not_come_in_time(
         self, consume: Consume, processor: ProcessorPeer
     ) -> None:
         consumer = consume("cl-1", mode="explicit")
@@ -256,14 +256,14 @@ class TestCommitCallback:
         for message in messages[:5]:
             consumer.acknowledge(message)
         consumer.commit_async()
-        eventually(lambda: not member_of(consumer).unanswered_partitions(), "the first answer")
+        eventually(lambda: not member_of(consumer).unconfirmed_partitions(), "the first response")
         for message in messages[5:]:
             consumer.acknowledge(message)
         stall = ExitStack()
 
         def callback(offsets: object, exception: object) -> None:
             stall.close()
-            eventually(lambda: not member_of(consumer).unanswered_partitions(), "the second answer")
+            eventually(lambda: not member_of(consumer).unconfirmed_partitions(), "the second response")
 
         consumer.set_acknowledgement_commit_callback(callback)
         with stall:
@@ -276,7 +276,7 @@ class TestCommitCallback:
         with pytest.raises(TypeError, match=r"^callback must be callable or None$"):
             consume().set_acknowledgement_commit_callback(3)  # type: ignore[arg-type]
 
-    def test_it_is_called_when_no_answer_comes_in_time(self, consume: Consume, processor: ProcessorPeer) -> None:
+    def test_it_is_called_when_no_response_comes_in_time(self, consume: Consume, processor: ProcessorPeer) -> None:
         callback = Callback()
         consumer = consume("cl-1", default_api_timeout_ms=500)
         consumer.set_acknowledgement_commit_callback(callback)
@@ -313,7 +313,7 @@ class TestCommitCallback:
         assert isinstance(report[1], KafkaException)
 
 
-def test_a_commit_without_an_answer_times_out_and_the_callback_hears_of_it_later(
+def test_a_commit_without_a_response_times_out_and_the_callback_hears_of_it_later(
     consume: Consume, processor: ProcessorPeer
 ) -> None:
     callback = Callback()

@@ -161,7 +161,7 @@ class TestLifecycle:
             for topic in (ChannelTopics().request_topic_name, ChannelTopics().response_topic_name):
                 log.create_topic(topic, 1)
             assert consumer.poll(0.1).is_empty()
-            # Nobody answers.
+            # Nobody responds.
             consumer.close(0.1)
             requests = log.read(ChannelTopics().request_topic_name, 0, 0, 10)
             (joining,) = [request for request in map(decoded_value, requests) if "subscribed_topic_names" in request]
@@ -241,7 +241,7 @@ class TestConfiguration:
         assert isinstance(info.value.__cause__, ConfigurationError)
 
     def test_the_topics_of_the_processor_may_have_other_names(self, log: LocalLog, log_path: Path) -> None:
-        names = {"request.topic.name": "asked", "response.topic.name": "answers"}
+        names = {"request.topic.name": "asked", "response.topic.name": "returned"}
         for name in names.values():
             log.create_topic(name, 1, {})
         with ShareConsumer({"group.id": "g", "log.path": str(log_path), **names}) as consumer:

@@ -50,7 +50,7 @@ def test_an_endless_poll_is_woken_by_another_thread(consume: Consume, log: Local
     _woken_in(consumer, lambda: consumer.poll(-1))
 
 
-def test_a_commit_without_an_answer_is_woken_by_another_thread(consume: Consume, processor: ProcessorPeer) -> None:
+def test_a_commit_without_a_response_is_woken_by_another_thread(consume: Consume, processor: ProcessorPeer) -> None:
     consumer = consume("cl-1")
     consumer.poll(DEADLINE_S)
     with processor.stalled():

@@ -110,7 +110,7 @@ class Scenario:
 
     @property
     def has_held_writes(self) -> bool:
-        """True if a write stays unanswered over several steps; nothing here corresponds to that."""
+        """True if a write stays without a response over several steps; nothing here corresponds to that."""
         return "hold_writes" in self.line["features"]
 
     def steps(self) -> Iterator[Step]:

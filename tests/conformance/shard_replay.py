@@ -1,4 +1,4 @@
-"""A recorded conversation with Kafka's ShareCoordinatorShard, held with ours; answers in the form of the recording."""
+"""A recorded conversation with Kafka's ShareCoordinatorShard, held with ours; results in the form of the recording."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ShardReplay:
         self._log: list[tuple[bytes, bytes | None]] = []
         self._shard = LoggedShard(config)
 
-    def answer(self, step: Json) -> Json:
+    def carry_out(self, step: Json) -> Json:
         """Carry a step out; what it should be equal to is the step's `expect`."""
         end_offset = len(self._log)
         try:

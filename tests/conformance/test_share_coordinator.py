@@ -10,4 +10,4 @@ from tests.conformance.shard_replay import ShardReplay
 def test_conversation(conversation: dict[str, Any]) -> None:
     replay = ShardReplay(conversation["config"])
     for index, step in enumerate(conversation["steps"]):
-        assert replay.answer(step) == step["expect"], f"step {index}: {step['op']}"
+        assert replay.carry_out(step) == step["expect"], f"step {index}: {step['op']}"

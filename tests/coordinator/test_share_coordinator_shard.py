@@ -25,7 +25,7 @@ from sharegroup.protocol.share_state_records import (
 )
 
 GOLDEN = Path(__file__).parents[1] / "protocol" / "golden" / "kafka_4.3.1"
-"""Records of some groups as a Kafka 4.3.1 broker wrote them, and what its coordinator answered in the end."""
+"""Records of some groups as a Kafka 4.3.1 broker wrote them, and what its coordinator returned in the end."""
 
 TOPIC_ID = "EREREREREREiIiIiIiIiIg"
 
@@ -38,7 +38,7 @@ def shard(updates_per_snapshot: int = 3) -> ShareCoordinatorShard:
     return ShareCoordinatorShard({TOPIC_ID: 4}, updates_per_snapshot)
 
 
-def as_answered(batch: StateBatch) -> dict[str, int]:
+def as_returned(batch: StateBatch) -> dict[str, int]:
     return {
         "firstOffset": batch.first_offset,
         "lastOffset": batch.last_offset,
@@ -51,8 +51,8 @@ def as_answered(batch: StateBatch) -> dict[str, int]:
 def broker() -> ShareCoordinatorShard:
     """The sum of the log's partitions in one shard: they have no share-partition in common."""
     topics: defaultdict[str, int] = defaultdict(int)
-    for answer in lines("expected_state.jsonl"):
-        topics[answer["topicId"]] = max(topics[answer["topicId"]], answer["partition"] + 1)
+    for response in lines("expected_state.jsonl"):
+        topics[response["topicId"]] = max(topics[response["topicId"]], response["partition"] + 1)
     restored = ShareCoordinatorShard(topics, updates_per_snapshot=500)
     for line in lines("share_group_state.jsonl"):
         value = line["value_hex"] and bytes.fromhex(line["value_hex"])
@@ -65,13 +65,13 @@ def broker() -> ShareCoordinatorShard:
     lines("expected_state.jsonl"),
     ids=lambda line: f"{line['group']}-{line['topicId']}-{line['partition']}",
 )
-def test_the_records_of_a_broker_add_up_to_what_it_answered(
+def test_the_records_of_a_broker_add_up_to_what_it_returned(
     broker: ShareCoordinatorShard, expected: dict[str, Any]
 ) -> None:
     key = SharePartitionKey(expected["group"], expected["topicId"], expected["partition"])
     state, summary = expected["readState"], expected["readStateSummary"]
-    answer = broker.read_summary(key)
-    assert (answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count) == (
+    response = broker.read_summary(key)
+    assert (response.state_epoch, response.leader_epoch, response.start_offset, response.delivery_complete_count) == (
         summary["stateEpoch"],
         summary["leaderEpoch"],
         summary["startOffset"],
@@ -84,7 +84,7 @@ def test_the_records_of_a_broker_add_up_to_what_it_answered(
     read, records = broker.read(key, UNKNOWN_EPOCH, now_ms=0)
     assert records == []
     assert (read.state_epoch, read.start_offset) == (state["stateEpoch"], state["startOffset"])
-    assert [as_answered(batch) for batch in read.state_batches] == state["stateBatches"]
+    assert [as_returned(batch) for batch in read.state_batches] == state["stateBatches"]
 
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 1)

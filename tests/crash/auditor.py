@@ -1,6 +1,6 @@
 """Audits a group's records: from the members' ledgers, the logs and the state table alone.
 
-State transitions happen exactly once per logged request, answers at least once, and members take each answer once.
+State transitions happen exactly once per logged request, responses at least once, and members take each response once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Evidence:
         group_id: the group.
         rows: all rows of the state table.
         requests: records of the group's partition of the request log.
-        responses: the answers to the group's members.
+        responses: the responses to the group's members.
         ledgers: what the members wrote down.
         produced: (topic, partition) → end offset; everything from 0 on was produced.
         broker: defaults and bounds that were in force.
@@ -90,7 +90,7 @@ class Evidence:
             *_first(_delivered_without_acquisition(self.ledgers, clients, changes)),
             *_first(_confirmed_without_effect(self.ledgers, clients, changes)),
             *_first(_delivered_though_acknowledged(self, changes, history)),
-            *_first(_answered_differently(self.responses)),
+            *_first(_differing_responses(self.responses)),
         ]
 
     def findings_when_drained(self) -> list[str]:
@@ -210,28 +210,29 @@ def _delivered_though_acknowledged(
 
 
 def _refused_requests(responses: Iterable[ResponseEnvelope]) -> set[tuple[str, int]]:
-    """Return (member id, correlation id) of requests whose answers are all errors."""
+    """Return (member id, correlation id) of requests whose responses are all errors."""
     codes: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for answer in responses:
-        codes[answer.member_id, answer.correlation_id].add(answer.body.get("error_code", 0))
+    for response in responses:
+        codes[response.member_id, response.correlation_id].add(response.body.get("error_code", 0))
     return {key for key, of_request in codes.items() if 0 not in of_request}
 
 
-def _answered_differently(responses: Iterable[ResponseEnvelope]) -> Iterator[str]:
-    """Requests with two answers that hand out records and differ; an answer may come more than once."""
+def _differing_responses(responses: Iterable[ResponseEnvelope]) -> Iterator[str]:
+    """Requests with two responses that hand out records and differ; a response may come more than once."""
     first: dict[tuple[str, int], ResponseEnvelope] = {}
-    for answer in responses:
-        if answer.api_key != ApiKey.SHARE_FETCH or not _has_records(answer):
+    for response in responses:
+        if response.api_key != ApiKey.SHARE_FETCH or not _has_records(response):
             continue
-        before = first.setdefault((answer.member_id, answer.correlation_id), answer)
-        if before.body != answer.body:
-            yield f"request {answer.correlation_id} of {answer.member_id} has two answers: {before.body}, {answer.body}"
+        before = first.setdefault((response.member_id, response.correlation_id), response)
+        if before.body != response.body:
+            request = f"request {response.correlation_id} of {response.member_id}"
+            yield f"{request} has two responses: {before.body}, {response.body}"
 
 
-def _has_records(answer: ResponseEnvelope) -> bool:
-    response = parsed(ShareFetchResponse, answer.body)
-    assert isinstance(response, ShareFetchResponse)
-    return any(partition.acquired_records for topic in response.responses for partition in topic.partitions)
+def _has_records(response: ResponseEnvelope) -> bool:
+    body = parsed(ShareFetchResponse, response.body)
+    assert isinstance(body, ShareFetchResponse)
+    return any(partition.acquired_records for topic in body.responses for partition in topic.partitions)
 
 
 def _acknowledge_types(topic: str, partition: FetchPartition) -> dict[RecordKey, AcknowledgeType]:

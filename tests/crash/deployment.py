@@ -40,10 +40,10 @@ class Deployment:
         return self._processor
 
     def start(self) -> None:
-        """Start the first processor, and wait until it answers."""
+        """Start the first processor, and wait until it responds."""
         self.spawn()
         self.until(lambda: RESPONSES in {topic.name for topic in self.site.log.topics()}, "the topics are made")
-        self.until(lambda: self.answered() > 0, "the processor has announced itself")
+        self.until(lambda: self.response_count() > 0, "the processor has announced itself")
 
     def spawn(
         self, broker: Mapping[str, object] | None = None, fatal_client_id: str = "", clock_shift_ms: int = 0
@@ -59,7 +59,7 @@ class Deployment:
         self._processor = ProcessorProcess(specification)
 
     def crash(self, kind: str, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """SIGKILL the processor, do something while there is none, start another one and wait for its first answer."""
+        """SIGKILL the processor, do something while there is none, start another and wait for its first response."""
         self.processor.kill()
         with self.recovering(kind):
             meanwhile()
@@ -67,15 +67,15 @@ class Deployment:
 
     @contextmanager
     def recovering(self, kind: str) -> Iterator[None]:
-        """Note how long it takes from here to the first answer to a member after the block."""
+        """Note how long it takes from here to the first response to a member after the block."""
         crashed_s = time.monotonic()
         yield
         processor = self.processor
-        self.until(lambda: CommitPoint.PUBLISHED in processor.points_passed(), f"an answer after: {kind}")
+        self.until(lambda: CommitPoint.PUBLISHED in processor.points_passed(), f"a response after: {kind}")
         self.recoveries.add(kind, time.monotonic() - crashed_s)
 
-    def answered(self) -> int:
-        """Answers so far, announcements of processors included."""
+    def response_count(self) -> int:
+        """Return the number of responses so far, announcements of processors included."""
         return sum(offsets.end_offset for offsets in self.site.log.offsets(RESPONSES).values())
 
     def await_commits(self, count: int) -> None:

@@ -76,10 +76,10 @@ def evidence(acknowledged_ms: int = 4_000) -> Evidence:
         row(ACKNOWLEDGED_AT, Cause.ACCEPT, RecordState.ACKNOWLEDGED, 1),
     ]
     record = LogRecord("requests", 0, ACKNOWLEDGED_AT, acknowledged_ms, None, envelope.encoded())
-    answer = ResponseEnvelope(
+    response = ResponseEnvelope(
         api_key=ApiKey.SHARE_ACKNOWLEDGE, correlation_id=7, group_id="group", member_id="member-id"
     )
-    return Evidence("group", rows, [record], [answer], [ledger], {("topic", 0): 1})
+    return Evidence("group", rows, [record], [response], [ledger], {("topic", 0): 1})
 
 
 def deliver_again(audited: Evidence) -> None:
@@ -139,7 +139,7 @@ def test_a_repeat_counts_from_its_first_copy_whose_lock_was_over() -> None:
     assert not any("acknowledged it in time" in text for text in audited.findings_when_drained())
 
 
-def test_two_answers_to_one_fetch_that_differ_are_reported() -> None:
+def test_two_responses_to_one_fetch_that_differ_are_reported() -> None:
     audited = evidence()
     for last_offset in (0, 0, 1):
         acquired = AcquiredRecords(first_offset=0, last_offset=last_offset, delivery_count=1)
@@ -154,4 +154,4 @@ def test_two_answers_to_one_fetch_that_differ_are_reported() -> None:
                 body=body.model_dump(mode="json"),
             )
         )
-    assert sum("has two answers" in text for text in audited.findings_when_drained()) == 1
+    assert sum("has two responses" in text for text in audited.findings_when_drained()) == 1

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 _NAMES = {
     CommitPoint.APPLIED: "SIGKILL between applying and the commit",
-    CommitPoint.COMMITTED: "SIGKILL between the commit and the answers",
-    CommitPoint.PUBLISHED: "SIGKILL after the answers",
+    CommitPoint.COMMITTED: "SIGKILL between the commit and the responses",
+    CommitPoint.PUBLISHED: "SIGKILL after the responses",
 }
 
 

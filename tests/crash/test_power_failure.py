@@ -1,6 +1,6 @@
 """A power failure: everything ends at once, and files that were not synced yet are cut short.
 
-The processor ends between its commit and its answers: the commit may be on the disk as a whole, in part, or not at
+The processor ends between its commit and its responses: the commit may be on the disk as a whole, in part, or not at
 all; its data file is on the disk before the commit file is written. The last append to the log was not confirmed to
 any writer: the end of the write-ahead log may be torn.
 """

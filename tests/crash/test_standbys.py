@@ -61,7 +61,7 @@ class Standbys(Deployment):
     def start(self) -> None:
         self.add()
         self.until(lambda: RESPONSES in {topic.name for topic in self.site.log.topics()}, "the topics are made")
-        self.until(lambda: self.answered() > 0, "the processor has announced itself")
+        self.until(lambda: self.response_count() > 0, "the processor has announced itself")
         self.add()
 
     def until(self, probe: Callable[[], T | None], what: str, pause_s: float = 0.02) -> T:

@@ -45,16 +45,16 @@ def test_a_processor_that_was_paused_beyond_every_timeout_stops_for_its_successo
     let_pass(_BEYOND_EVERY_TIMEOUT_S)
     deployment.await_commits(2)
     before = rows_of(deployment, epoch)
-    answers = answers_of(deployment, load, epoch)
+    responses = responses_of(deployment, load, epoch)
     older.resume()
     assert_fenced(deployment, older, epoch)
     assert rows_of(deployment, epoch) == before
     # At most the commit that was being published when the process was stopped.
-    assert len(answers_of(deployment, load, epoch)) - len(answers) <= len(load.members)
+    assert len(responses_of(deployment, load, epoch)) - len(responses) <= len(load.members)
     load.check()
 
 
-def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
+def test_a_processor_that_has_nothing_to_commit_does_not_respond_from_old_state(
     deployment: Deployment, load: Workload
 ) -> None:
     load.drain()
@@ -62,9 +62,9 @@ def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
     pause(deployment.site, deployment.processor)
     deployment.spawn()
     deployment.until(
-        lambda: CommitPoint.PUBLISHED in deployment.processor.points_passed(), "the successor has answered"
+        lambda: CommitPoint.PUBLISHED in deployment.processor.points_passed(), "the successor has responded"
     )
-    answers = answers_of(deployment, load, epoch)
+    responses = responses_of(deployment, load, epoch)
     # Heartbeats only: nothing durable comes of them, so no commit could stop the older one.
     enough = 3 * len(load.members)
     load.deployment.until(lambda: heartbeats_of(deployment, load) > enough, "members go on")
@@ -72,7 +72,7 @@ def test_a_processor_that_has_nothing_to_commit_does_not_answer_from_old_state(
     assert older.await_end() == 1
     assert "FencedProcessorError" in older.output
     # At most what was applied, and not published, when the process was stopped.
-    assert len(answers_of(deployment, load, epoch)) - len(answers) <= len(load.members)
+    assert len(responses_of(deployment, load, epoch)) - len(responses) <= len(load.members)
     load.check()
 
 
@@ -95,17 +95,19 @@ def rows_of(deployment: Deployment, epoch: int) -> list[StateRow]:
     return [row for row in deployment.site.rows() if row.leader_epoch == epoch]
 
 
-def answers_of(deployment: Deployment, load: Workload, epoch: int) -> list[tuple[str, int]]:
-    """Return (member id, correlation id) of a processor's answers to the group."""
-    answers = deployment.site.responses(load.group_id)
-    return [(answer.member_id, answer.correlation_id) for answer in answers if answer.leader_epoch == epoch]
+def responses_of(deployment: Deployment, load: Workload, epoch: int) -> list[tuple[str, int]]:
+    """Return (member id, correlation id) of a processor's responses to the group."""
+    responses = deployment.site.responses(load.group_id)
+    return [(response.member_id, response.correlation_id) for response in responses if response.leader_epoch == epoch]
 
 
 def heartbeats_of(deployment: Deployment, load: Workload) -> int:
-    """Return how many heartbeats the newest processor has answered."""
+    """Return how many heartbeats the newest processor has responded to."""
     epoch = leader_epoch(deployment)
-    answers = deployment.site.responses(load.group_id)
-    return sum(answer.api_key == ApiKey.SHARE_GROUP_HEARTBEAT and answer.leader_epoch == epoch for answer in answers)
+    responses = deployment.site.responses(load.group_id)
+    return sum(
+        response.api_key == ApiKey.SHARE_GROUP_HEARTBEAT and response.leader_epoch == epoch for response in responses
+    )
 
 
 def let_pass(seconds: float) -> None:

@@ -23,9 +23,9 @@ from tests.support.site import BROKER, REQUEST_PARTITIONS, REQUESTS
 _PARTITIONS = 2
 _RECORDS_AT_ONCE = 5
 _PAUSE_S = 0.1
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _LOCK_ENDS = (Cause.LOCK_TIMEOUT, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED)
-"""Between two looks at ledgers and at the state table, which cost much."""
+"""Between two reads of ledgers and of the state table, which cost much."""
 
 
 @dataclass
@@ -93,14 +93,14 @@ class Workload:
         """Wait until a member has had more records than now."""
         before = self.deliveries(client_id)
         self.deployment.until(
-            lambda: self.deliveries(client_id) >= before + more, f"{more} more deliveries to {client_id}", _LOOK_S
+            lambda: self.deliveries(client_id) >= before + more, f"{more} more deliveries to {client_id}", _POLL_S
         )
 
     def await_error(self, client_id: str, text: str) -> None:
         """Wait until a member has met an error with this text."""
         path = self.members[client_id].ledger_path
         self.deployment.until(
-            lambda: any(text in error for error in read_ledger(path).errors), f"{client_id} meets: {text}", _LOOK_S
+            lambda: any(text in error for error in read_ledger(path).errors), f"{client_id} meets: {text}", _POLL_S
         )
 
     def record_count(self, *causes: Cause) -> int:
@@ -113,7 +113,7 @@ class Workload:
         """Wait after the block until locks of the group have ended, since it began, that nobody gave back."""
         before = self.record_count(*_LOCK_ENDS)
         yield
-        self.deployment.until(lambda: self.record_count(*_LOCK_ENDS) > before, "locks ended", _LOOK_S)
+        self.deployment.until(lambda: self.record_count(*_LOCK_ENDS) > before, "locks ended", _POLL_S)
 
     def drain(self) -> None:
         """Produce no more, and wait until everything is finished, for as long as something gets finished."""
@@ -123,10 +123,10 @@ class Workload:
         starts: dict[int, int] = {}
         while starts != ends:
             changed = partial(self._start_offsets_other_than, starts)
-            starts = self.deployment.until(changed, f"more is finished than {starts} of {ends}", _LOOK_S)
+            starts = self.deployment.until(changed, f"more is finished than {starts} of {ends}", _POLL_S)
 
     def evidence(self) -> Evidence:
-        """Return all that an audit looks at."""
+        """Return all that an audit reads."""
         site = self.deployment.site
         request_partition = partition_for(self.group_id, REQUEST_PARTITIONS)
         requests = site.log.offsets(REQUESTS)[request_partition]

@@ -13,7 +13,7 @@ from tests.actor.group_harness import Acknowledgement, Group, Member, PartitionK
 
 _TURNS_BETWEEN_HEARTBEATS = 4
 _PATIENCE_TURNS = 3
-"""Turns after which a request without an answer is given up."""
+"""Turns after which a request without a response is given up."""
 
 
 class HonestMember:
@@ -37,7 +37,7 @@ class HonestMember:
         self._held: dict[PartitionKey, list[tuple[int, int]]] = {}
 
     def play(self) -> None:
-        """Read what was answered, and send what is to be sent."""
+        """Read the responses, and send what is to be sent."""
         news = self._group.responses[self._seen :]
         self._seen += len(news)
         for response in news:
@@ -60,10 +60,10 @@ class HonestMember:
                 self.member.take_assignments([response])
         elif response.correlation_id == self._session_request and self._session_request:
             self._session_request = 0
-            answer = parsed(ShareFetchResponse, response.body)
-            if answer.error_code:
+            body = parsed(ShareFetchResponse, response.body)
+            if body.error_code:
                 self.member.session_epoch = INITIAL_EPOCH
-            for topic in answer.responses:
+            for topic in body.responses:
                 for partition in topic.partitions:
                     ranges = [(r.first_offset, r.last_offset) for r in partition.acquired_records]
                     self._held.setdefault((topic.topic_id, partition.partition_index), []).extend(ranges)

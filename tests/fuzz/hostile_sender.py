@@ -31,7 +31,7 @@ REQUESTS = (
     ApiKey.LIST_GROUPS,
     ApiKey.STANDBY_PROBE,
 )
-"""Kinds that are answered."""
+"""Kinds that get a response."""
 INTERNAL_KEYS = (
     ApiKey.LOG_OFFSETS,
     ApiKey.DLQ_WRITTEN,
@@ -51,7 +51,7 @@ ADMINISTRATION = (
     ApiKey.PAUSE_SHARE_GROUP,
     ApiKey.REDRIVE_SHARE_GROUP_RECORDS,
 )
-"""Kinds that take from a group what it has done; most wait for answers of the log and of the leader."""
+"""Kinds that take from a group what it has done; most wait for responses of the log and of the leader."""
 TRANSIENT = (
     ApiKey.SHARE_FETCH,
     ApiKey.SHARE_ACKNOWLEDGE,
@@ -103,7 +103,7 @@ class Attack:
     Attributes:
         value: its value.
         partition: where it goes.
-        asked: (member id, correlation id) that must be answered, once for each time at most; None when nothing is
+        asked: (member id, correlation id) that must get a response, once for each time at most; None when nothing is
             promised.
     """
 
@@ -224,10 +224,10 @@ class HostileSender:
 
     def _addressed(self, envelope: dict[str, Any]) -> Attack:
         value = to_bytes(envelope, self._random)
-        is_answered = envelope["api_key"] in REQUESTS and envelope["reply_partition"] >= 0
+        gets_response = envelope["api_key"] in REQUESTS and envelope["reply_partition"] >= 0
         address = (envelope["member_id"], envelope["correlation_id"])
         return Attack(
-            value, self._partition(envelope), address if is_answered and len(value) <= MAX_MESSAGE_BYTES else None
+            value, self._partition(envelope), address if gets_response and len(value) <= MAX_MESSAGE_BYTES else None
         )
 
     def _partition(self, envelope: Any) -> int:

@@ -109,8 +109,8 @@ class SharedGroup(Group):
         return Outcome(responses=self.responses[seen:])
 
     def take(self, output: GroupOutput) -> None:
-        """Take the answers of a cut, answer its watches, and write its dead letters."""
-        self.responses += [decoded_response(answer.value.encode()) for answer in output.responses]
+        """Take the responses of a cut, report what it watches, and write its dead letters."""
+        self.responses += [decoded_response(response.value.encode()) for response in output.responses]
         for effect in output.effects:
             if isinstance(effect, WatchTopics | WatchLog | WriteDeadLetters):
                 self._perform(effect, Outcome())
@@ -137,8 +137,8 @@ class SharedLog:
         self.cuts: list[TakenCut] = []
         self.groups: dict[str, SharedGroup] = {}
         """The groups that have members and a record log."""
-        self.answers: Counter[tuple[str, int]] = Counter()
-        """(member id, correlation id) → answers."""
+        self.response_counts: Counter[tuple[str, int]] = Counter()
+        """(member id, correlation id) → number of responses."""
         self.outputs: dict[str, list[GroupOutput]] = {}
         """Group id → what it made of each cut; for the groups above."""
         self.undecodable: set[int] = set()
@@ -213,9 +213,9 @@ class SharedLog:
             self._publish(output)
 
     def _publish(self, output: GroupOutput) -> None:
-        for answer in output.responses:
-            response = decoded_response(answer.value.encode())
-            self.answers[response.member_id, response.correlation_id] += 1
+        for published in output.responses:
+            response = decoded_response(published.value.encode())
+            self.response_counts[response.member_id, response.correlation_id] += 1
         for group_id, value in output.messages:
             self.append(value.encode(), partition_for(group_id, REQUEST_PARTITIONS))
         self._timers.update(effect for effect in output.effects if isinstance(effect, Wake))

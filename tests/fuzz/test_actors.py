@@ -62,7 +62,7 @@ class Fuzz:
     def run(self, message_count: int) -> None:
         self.turn()
         for _ in range(-(-message_count // MESSAGES_PER_TURN)):
-            self.look_around()
+            self.inspect()
             for _ in range(MESSAGES_PER_TURN):
                 attack = self.sender.attack()
                 self.shared.append(attack.value, attack.partition)
@@ -73,7 +73,7 @@ class Fuzz:
             self.largest_size_bytes = max(self.largest_size_bytes, self.shared.live.size_bytes)
             self.largest_session_count = max(self.largest_session_count, *self.shared.session_counts.values())
 
-    def look_around(self) -> None:
+    def inspect(self) -> None:
         """Let the sender know who the members are, and where the log ends."""
         for group, victim in zip((self.target, self.outlaw), self.victims, strict=True):
             victim.end_offset = group.topics["orders"][1][0].end
@@ -119,8 +119,10 @@ def test_hostile_messages_stop_nobody(fuzz_seed: int, tmp_path: Path) -> None:
     fuzz.shared.advance(MONTH_MS)
 
     assert fuzz.shared.live.failures == []
-    answers = fuzz.shared.answers
-    assert {asked: answers[asked] for asked, n in fuzz.sent.items() if not 1 <= answers[asked] <= n} == {}
+    response_counts = fuzz.shared.response_counts
+    assert {
+        asked: response_counts[asked] for asked, n in fuzz.sent.items() if not 1 <= response_counts[asked] <= n
+    } == {}
     assert fuzz.shared.undecodable
     assert_others_go_on(fuzz, tmp_path)
     assert_little_is_kept(fuzz)
@@ -141,8 +143,8 @@ def test_groups_that_fail_stop_no_other(fuzz_seed: int, tmp_path: Path, monkeypa
     fuzz.drain()
 
     assert fuzz.shared.live.failures
-    answers = fuzz.shared.answers
-    assert {asked: answers[asked] for asked, n in fuzz.sent.items() if answers[asked] > n} == {}
+    response_counts = fuzz.shared.response_counts
+    assert {asked: response_counts[asked] for asked, n in fuzz.sent.items() if response_counts[asked] > n} == {}
     assert_others_go_on(fuzz, tmp_path)
 
 

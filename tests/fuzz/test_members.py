@@ -1,4 +1,4 @@
-"""Hostile answers to a member: what it did not ask for changes nothing, and no answer at all breaks it."""
+"""Hostile responses to a member: what it did not ask for changes nothing, and no response at all breaks it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse, Topi
 from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse, TopicResponse
 from tests.fuzz.conftest import MESSAGES_PER_RUN
-from tests.fuzz.hostile_answers import HostileAnswers
+from tests.fuzz.hostile_responses import HostileResponses
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,9 @@ class Life:
     def hears(self, value: bytes | None) -> None:
         """Take a record of the response log, as the link and the member's thread do."""
         try:
-            answer = decoded_response(value)
-            if answer.group_id == GROUP_ID:
-                self.protocol.receive(answer, self.at)
+            response = decoded_response(value)
+            if response.group_id == GROUP_ID:
+                self.protocol.receive(response, self.at)
         except InvalidRequestError:
             pass
 
@@ -65,7 +65,7 @@ class Life:
         return requests
 
 
-def honest_answer(request: Request[Message], offset: int, now_ms: int) -> bytes:
+def honest_response(request: Request[Message], offset: int, now_ms: int) -> bytes:
     correlation_id, api_key, _ = request
     body: Message
     if api_key is ApiKey.SHARE_GROUP_HEARTBEAT:
@@ -89,7 +89,7 @@ def honest_answer(request: Request[Message], offset: int, now_ms: int) -> bytes:
 
 
 def test_what_a_member_did_not_ask_for_changes_nothing(fuzz_seed: int) -> None:
-    hostile = HostileAnswers(Random(fuzz_seed), GROUP_ID, MEMBER_ID)
+    hostile = HostileResponses(Random(fuzz_seed), GROUP_ID, MEMBER_ID)
     disturbed, alone = Life(), Life()
     fetches = 0
     for turn in range(TURNS):
@@ -98,14 +98,14 @@ def test_what_a_member_did_not_ask_for_changes_nothing(fuzz_seed: int) -> None:
         for request in requests:
             fetches += request[1] is ApiKey.SHARE_FETCH
             for life in (disturbed, alone):
-                life.hears(honest_answer(request, 5 * turn, life.now_ms))
+                life.hears(honest_response(request, 5 * turn, life.now_ms))
         for _ in range(5):
             disturbed.hears(hostile.unasked())
     assert fetches > TURNS // 2
 
 
-def test_no_answer_breaks_a_member(fuzz_seed: int) -> None:
-    hostile = HostileAnswers(Random(fuzz_seed), GROUP_ID, MEMBER_ID)
+def test_no_response_breaks_a_member(fuzz_seed: int) -> None:
+    hostile = HostileResponses(Random(fuzz_seed), GROUP_ID, MEMBER_ID)
     life = Life()
     correlation_id = 0
     for turn in range(4 * TURNS):

@@ -1,4 +1,4 @@
-"""The live auditor's program: with --once it looks at all commits, and ends."""
+"""The live auditor's program: with --once it checks all commits, and ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_signal_ends_it_while_it_waits_for_the_state_table(tmp_path: Path) -> 
     assert "exit_code=0 signal=SIGTERM" in rest
 
 
-def test_it_ends_when_it_has_looked_at_all_commits(tmp_path: Path) -> None:
+def test_it_ends_when_it_has_checked_all_commits(tmp_path: Path) -> None:
     rows = worked_on(BROKER)
     wrong = rows[-1].model_copy(update={"request_offset": rows[-1].request_offset + 100, "delivery_complete_count": 99})
     store(str(tmp_path / "state"), [*rows, wrong])

@@ -138,8 +138,8 @@ class Domain:
         value = json.dumps(envelope).encode()
         self.log("member").append(self.requests, partition, [NewRecord(None, value)])
 
-    def answers(self) -> list[ResponseEnvelope]:
-        """All answers, as a member can read them."""
+    def all_responses(self) -> list[ResponseEnvelope]:
+        """All responses, as a member can read them."""
         log = self.log("member")
         return [
             decoded_response(record.value)

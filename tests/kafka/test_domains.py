@@ -283,12 +283,12 @@ def envelope(number: int, api_key: int, group_id: str, member_id: str = "mallory
     }
 
 
-def forged_answers(domain: Domain) -> dict[int, Any]:
-    """Number of a forgery → its answer."""
+def forged_responses(domain: Domain) -> dict[int, Any]:
+    """Number of a forgery → its response."""
     return {
-        answer.correlation_id - FIRST_FORGED: answer
-        for answer in domain.answers()
-        if answer.correlation_id >= FIRST_FORGED
+        response.correlation_id - FIRST_FORGED: response
+        for response in domain.all_responses()
+        if response.correlation_id >= FIRST_FORGED
     }
 
 
@@ -315,7 +315,7 @@ def test_no_forged_request_reaches_another_domain(
                 forgeries.append(envelope(number, api_key, bob.group_id, member_id, **fields))
                 if not is_internal:
                     refused[number] = bob.group_id
-        # 2. For answers in other partitions: all that there are, and some that there are not.
+        # 2. For responses in other partitions: all that there are, and some that there are not.
         for reply_partition in (0, 1, 2, 3, 4, 99, -1, 2**31 - 1):
             number = next(numbers)
             forgeries.append(
@@ -341,22 +341,22 @@ def test_no_forged_request_reaches_another_domain(
         for forgery in forgeries:
             alice.send(forgery)
         expected = {*refused, *pairs.keys(), *pairs.values()}
-        eventually(lambda: expected <= forged_answers(alice).keys(), "all forgeries are answered")
-        answers = forged_answers(alice)
-        assert answers.keys() == expected
+        eventually(lambda: expected <= forged_responses(alice).keys(), "all forgeries have responses")
+        responses = forged_responses(alice)
+        assert responses.keys() == expected
         for number, group_id in refused.items():
-            answer = answers[number]
-            assert (answer.group_id, answer.body["error_code"]) == (group_id, GroupAuthorizationFailedError.code)
+            response = responses[number]
+            assert (response.group_id, response.body["error_code"]) == (group_id, GroupAuthorizationFailedError.code)
         for number, twin in pairs.items():
-            assert anonymous(answers[number].body, names) == anonymous(answers[twin].body, names)
-            assert not answers[number].body.get("assignment")
+            assert anonymous(responses[number].body, names) == anonymous(responses[twin].body, names)
+            assert not responses[number].body.get("assignment")
         # 4. Dead-letter records into bob's topics.
         with caplog.at_level(logging.WARNING, "sharegroup.processor"):
             reasons = {topic: dead_letter_failure(alice, topic, caplog) for topic in (bob.orders, "bob.nobodys")}
         assert len({reason.replace(topic, "TOPIC") for topic, reason in reasons.items()}) == 1
         assert {topic: kafka_log_4_3_1.offsets(topic) for topic in ends} == ends
-        # Bob has noticed nothing: no answer, no row, no lock is different.
-        assert forged_answers(bob) == {}
+        # Bob has noticed nothing: no response, no row, no lock is different.
+        assert forged_responses(bob) == {}
         for message in held:
             consumer.acknowledge(message)
         assert not [error for error in consumer.commit_sync(DEADLINE_S).values() if error is not None]
@@ -370,7 +370,7 @@ def test_no_forged_request_reaches_another_domain(
 
 
 def anonymous(body: dict[str, Any], names: Sequence[str]) -> str:
-    """An answer without the names that its request gave."""
+    """A response without the names that its request gave."""
     text = json.dumps(body)
     for name in names:
         text = text.replace(name, "NAME")

@@ -24,7 +24,7 @@ def offsets_of(log: KafkaLog, topic: str, start: int, end: int, isolation_level:
 
 def test_markers_and_aborted_records(log: KafkaLog, events: str, begin: Begin) -> None:
     begin(events, ["a", "b"]).commit_transaction(30)  # offsets 0 and 1, marker at 2
-    # The brokers write the marker after they have answered the commit.
+    # The brokers write the marker after they have responded to the commit.
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the first transaction is over")
     begin(events, ["x", "y"]).abort_transaction(30)  # offsets 3 and 4, marker at 5
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 6, "the second transaction is over")

@@ -62,7 +62,7 @@ KILLED: Failure = (
 SILENT: Failure = (
     lambda folder, first: SilentBroker("4.3.1", folder, joins=first),
     SilentBroker.fall_silent,
-    SilentBroker.answer_again,
+    SilentBroker.respond_again,
 )
 
 
@@ -96,7 +96,7 @@ def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
         with site.consumer(group_id, topic) as consumer:
             site.until(lambda: delivered(consumer, 0) == RECORDS, "the other partition is delivered")
             bring_back(second)
-            site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once its leader answers")
+            site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once its leader responds")
     assert set(counts.values()) == {1}
 
 

@@ -162,7 +162,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
 
 @pytest.mark.long("a leader that does not respond for seconds")
 @pytest.mark.slow
-def test_a_leader_that_does_not_answer_holds_up_no_other_partition(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_leader_that_does_not_respond_holds_up_no_other_partition(broker: KafkaBroker, tmp_path: Path) -> None:
     topic = f"messages-{uuid4().hex[:8]}"
     with (
         SilentBroker("4.3.1", tmp_path / "second", broker) as second,
@@ -193,7 +193,7 @@ def test_a_leader_that_does_not_answer_holds_up_no_other_partition(broker: Kafka
         alone = reader.read(first.rest, 100)
         assert leaderless(log, topic) == frozenset()
         assert (alone.ranges, alone.rest) == ([], ())
-        assert unreadable(alone) == [(1, 0, 9, "the leader of the partition does not answer")]
+        assert unreadable(alone) == [(1, 0, 9, "the leader of the partition does not respond")]
         # From then on it holds up no read.
         again = reader.read(ranges, 100)
         assert offsets(again) == offsets(first)

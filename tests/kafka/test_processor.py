@@ -99,7 +99,7 @@ def test_a_topic_with_gaps_is_drained_by_a_consumer_and_a_worker(
 ) -> None:
     topic = site.new_topic(partition_count=2, record_count=300)
     begin(topic, ["aborted"] * 2).abort_transaction(30)  # offsets 300 and 301 of partition 0, marker at 302
-    # The brokers write the marker after they have answered the abort, so it could follow the next transaction's record.
+    # The brokers write the marker after their response to the abort, so it could follow the next transaction's record.
     site.until(lambda: site.log.offsets(topic)[0].last_stable_offset == 303, "the first transaction is over")
     begin(topic, ["committed"]).commit_transaction(30)  # offset 303, marker at 304
     site.until(lambda: site.log.offsets(topic)[0].last_stable_offset == 305, "the second transaction is over")
@@ -191,7 +191,7 @@ def test_a_processor_that_is_started_again_goes_on(new_site: NewSite, broker: Ka
             site.poll(consumer, 5)
             consumer.commit_sync()
             site.until(lambda: site.is_drained(group_id, topic), "the topic is drained")
-            # Without a processor it would wait for answers.
+            # Without a processor it would wait for responses.
             consumer.close()
     assert verify(site.rows(), BROKER).findings == []
 

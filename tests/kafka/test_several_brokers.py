@@ -28,7 +28,7 @@ WORKERS = ("worker-1", "worker-2")
 PARTITIONS = 3
 RECORDS_AT_ONCE = 5
 PAUSE_S = 0.2
-LOOK_S = 0.3
+POLL_S = 0.3
 
 
 class Load:
@@ -46,7 +46,7 @@ class Load:
         config = self.site.settings.processor
         self.requests, self.responses = config.request_topic_name, config.response_topic_name
         self.records = self.site.new_topic(PARTITIONS)
-        # Records whose answer came too late are free again after this lock.
+        # Records whose response came too late are free again after this lock.
         locks = {"share_record_lock_duration_ms": "6000", "share_delivery_count_limit": "10"}
         self.group_id = self.site.new_group(share_heartbeat_interval_ms="1000", **locks)
         self._folder = folder
@@ -99,7 +99,7 @@ class Load:
         self._may_produce.set()
 
     def evidence(self) -> Evidence:
-        """All that an audit looks at."""
+        """All that an audit reads."""
         log = self.site.log
         partition = partition_for(self.group_id, 1)
         requests = log.offsets(self.requests)[partition]
@@ -128,7 +128,7 @@ class Load:
             self.site.running_processor().raise_failure()
             return probe()
 
-        eventually(checked, what, pause_s=LOOK_S)
+        eventually(checked, what, pause_s=POLL_S)
 
     def close(self) -> None:
         self._is_over.set()

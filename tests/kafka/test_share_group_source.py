@@ -74,7 +74,7 @@ def test_a_batch_of_a_topic_with_transactions(
     acknowledgements = [[events, 0, 3, 3, "accept"], [events, 0, 4, 4, "reject"]]
     (Path(end["acknowledgement_folder"]) / "000000.json").write_text(json.dumps(acknowledgements))
     assert reader.latestOffset(end, ReadMaxRows(10)) == end
-    eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements are answered")
+    eventually(lambda: offsets(table, group, Cause.REJECT) == [4], "the acknowledgements take effect")
     reader.stop()
     assert offsets(table, group, Cause.ACCEPT) == [3]
     assert offsets(table, group, Cause.GAP) == [0, 1, 2]

@@ -1,6 +1,6 @@
 """The same scenarios on Kafka's share groups and on ours: `pytest tests/kafka/test_side_by_side.py --scenarios DIR`.
 
-All scenarios of both sides are performed at once, since most of their time is waiting; each test then looks at one.
+All scenarios of both sides are performed at once, since most of their time is waiting; each test then checks one.
 """
 
 from __future__ import annotations
@@ -131,6 +131,6 @@ def test_a_script_of_confluent_kafka_runs_here_with_another_import_and_another_k
         "7 accepted at delivery 2",
         "8 accepted at delivery 3",
         "9 rejected at delivery 1",
-        "10 records answered",
+        "10 records reported",
     ]
     assert output_of(SCRIPT, kafka_4_3_1.bootstrap_servers, topic) == here

@@ -1,4 +1,4 @@
-"""Appends to a topic that is deleted between the look at it and the append."""
+"""Appends to a topic that is deleted between its lookup and the append."""
 
 from __future__ import annotations
 

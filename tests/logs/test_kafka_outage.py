@@ -1,4 +1,4 @@
-"""Log messages of a program while Kafka does not answer."""
+"""Log messages of a program while Kafka does not respond."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ def test_a_certificate_that_is_refused_is_no_outage(code: int) -> None:
     assert type(translated(error, "Kafka at b:9092 cannot list the topics")) is LogAccessDeniedError
 
 
-def test_an_operation_that_gets_no_answer_names_its_own_timeout() -> None:
+def test_an_operation_that_gets_no_response_names_its_own_timeout() -> None:
     """That of the log is endless, as a processor has it."""
     with KafkaLog(KafkaConfig(bootstrap_servers=f"127.0.0.1:{free_port()}"), timeout_ms=ENDLESS_MS) as log:
         error = log.identify(["orders"], 300)["orders"]
     assert isinstance(error, LogUnavailableError)
-    assert "cannot look at topics: no answer within 300 ms; " in error.message
+    assert "cannot describe topics: no response within 300 ms; " in error.message
     assert "Connection refused" in error.message
 
 
-def test_a_broker_that_never_answers_is_reported_with_the_timeout() -> None:
+def test_a_broker_that_never_responds_is_reported_with_the_timeout() -> None:
     """The client has a connection, so it reports no error of one."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = KafkaConfig(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}")
         with KafkaLog(config, timeout_ms=300) as log:
             for operation in (log.topics, lambda: log.append("orders", 0, [NewRecord(None, b"a")])):
-                with pytest.raises(LogUnavailableError, match="no answer within 300 ms; "):
+                with pytest.raises(LogUnavailableError, match="no response within 300 ms; "):
                     operation()
 
 
-def test_an_earlier_connection_error_explains_no_answer_for_a_while() -> None:
+def test_an_earlier_connection_error_explains_no_response_for_a_while() -> None:
     now_s = 0.0
     connection = Connection(lambda: now_s)
     refused, timed_out, fenced = (

@@ -12,7 +12,7 @@ from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 
 
-def test_a_record_that_is_appended_during_the_look_up_of_a_time_is_not_passed_over(
+def test_a_record_that_is_appended_during_the_lookup_of_a_time_is_not_passed_over(
     kafka_log_4_3_1: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = kafka_log_4_3_1

@@ -45,7 +45,7 @@ def test_records_past_the_retention_time_go_with_the_next_append(path: Path, log
     assert offsets(log, 1) == []
     bounds = log.offsets("events")[0]
     assert (bounds.start_offset, bounds.end_offset) == (2, 5)
-    # The same process looks again after a minute; another one looks with its first append.
+    # The same process checks again after a minute; another one checks with its first append.
     append(log, 60 * MINUTE_MS)
     assert offsets(log) == [2, 3, 4, 5]
 
@@ -61,7 +61,7 @@ def test_as_many_bytes_stay_as_are_asked_for(log: LocalLog) -> None:
     log.create_topic("events", 1, {"retention.bytes": "1000"})
     for _ in range(50):
         append(log, 0, size=100)
-    # At least 1,000 bytes stay, and one record more than that at most, with what came since the last look.
+    # At least 1,000 bytes stay, and one record more than that at most, with what came since the last check.
     assert 10 <= len(offsets(log)) <= 12
     assert offsets(log)[-1] == 49
     append(log, 0, size=5_000)

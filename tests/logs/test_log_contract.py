@@ -287,21 +287,21 @@ def test_a_closed_log_refuses_everything(site: Site, events: str, operation: Cal
         operation(log, events)
 
 
-def _use(log: Log, topic: str, answer: SimpleQueue[str]) -> None:
+def _use(log: Log, topic: str, response: SimpleQueue[str]) -> None:
     try:
         log.offsets(topic)
     except LogError as error:
-        answer.put(str(error))
+        response.put(str(error))
     else:
-        answer.put("")
+        response.put("")
 
 
 def test_a_forked_process_must_open_its_own(log: Log, events: str) -> None:
     log.append(events, 0, values("a"))
     fork = multiprocessing.get_context("fork")
-    answer: SimpleQueue[str] = fork.SimpleQueue()
-    child = fork.Process(target=_use, args=(log, events, answer))
+    response: SimpleQueue[str] = fork.SimpleQueue()
+    child = fork.Process(target=_use, args=(log, events, response))
     child.start()
-    assert "forked" in answer.get()
+    assert "forked" in response.get()
     child.join()
     assert read_values(log, events) == [b"a"]

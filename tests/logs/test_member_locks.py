@@ -73,7 +73,7 @@ def test_a_killed_process_is_seen_at_once_and_others_are_not(log: LocalLog, lock
 
 
 @pytest.mark.slow
-def test_a_member_that_ended_while_nobody_looked_is_seen_later(log: LocalLog) -> None:
+def test_a_member_that_ended_while_nobody_checked_is_seen_later(log: LocalLog) -> None:
     process = member_process(log, "anna")
     process.kill()
     process.wait()
@@ -126,5 +126,5 @@ def test_a_lock_that_cannot_be_taken_leaves_nothing(log: LocalLog) -> None:
 
 
 def open_descriptors() -> dict[str, str]:
-    """Descriptors of this process, and what they are of, without the one that the look takes."""
+    """Descriptors of this process, and what they are of, without the one that listing them takes."""
     return {path.name: str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists()}

@@ -112,7 +112,7 @@ def test_a_group_that_is_gone_has_no_series() -> None:
     assert values(registry, catalogue.SHARE_GROUP_COUNT) == {("Dead",): 0, ("Empty",): 0, ("Stable",): 0}
 
 
-def test_a_log_that_does_not_answer_costs_the_lag_only() -> None:
+def test_a_log_that_does_not_respond_costs_the_lag_only() -> None:
     def unavailable(_: Iterable[str]) -> EndOffsets:
         raise LogUnavailableError("no", "try again")
 

@@ -18,9 +18,9 @@ def test_the_server_shows_the_registry_until_it_is_stopped() -> None:
     server = MetricsServer(registry, "127.0.0.1", 0)
     registry.add([Increment(WRITE_TOTAL, (), 7)])
     url = f"http://127.0.0.1:{server.port}/metrics"
-    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-        assert answer.headers["Content-Type"].startswith("text/plain")
-        assert "kafka_server_share_coordinator_metrics_write_total 7.0" in answer.read().decode()
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as response:
+        assert response.headers["Content-Type"].startswith("text/plain")
+        assert "kafka_server_share_coordinator_metrics_write_total 7.0" in response.read().decode()
     server.stop()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=DEADLINE_S)

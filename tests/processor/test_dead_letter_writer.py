@@ -53,7 +53,7 @@ class FailingLog(LocalLog):
             if topic in self.failing:
                 if self.during_failure is not None:
                     self.during_failure()
-                raise LogUnavailableError(f"The topic {topic} does not answer.")
+                raise LogUnavailableError(f"The topic {topic} does not respond.")
             lengths = [len(record.value or b"") for record in records]
             if topic == DLQ and self.longest_value is not None and max(lengths) > self.longest_value:
                 raise RecordTooLargeError(f"A record for partition {topic}-{partition} is too large.")
@@ -328,7 +328,7 @@ class TestFailures:
         assert (desk.statuses(), desk.writer.metrics.failures) == ([], {})
         assert desk.writer.metrics.failed_appends == 4
         desk.advance(100)
-        failure = f"The topic {DLQ} does not answer."
+        failure = f"The topic {DLQ} does not respond."
         assert desk.statuses() == [("group-1", failure)]
         assert desk.writer.metrics.failures == {"group-1": failure}
         assert desk.writer.metrics.waiting_records == 2
@@ -340,7 +340,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("is_over", [False, True], ids=["it still fails", "it is over"])
     def test_a_group_that_is_resumed_hears_the_status_again(self, desk: Desk, log: FailingLog, is_over: bool) -> None:
-        failure = f"The topic {DLQ} does not answer."
+        failure = f"The topic {DLQ} does not respond."
         log.failing = frozenset({DLQ})
         desk.write(dead_letters(log, 0, 1))
         desk.advance(100)
@@ -497,12 +497,12 @@ class TestThread:
         failures: list[BaseException] = []
 
         def send(requests: list[RequestEnvelope]) -> None:
-            raise LogUnavailableError("The request log does not answer.")
+            raise LogUnavailableError("The request log does not respond.")
 
         writer = DeadLetterWriter(log, send, failures.append, LEADER_EPOCH)
         writer.enqueue([WriteDeadLetters("group-1", DLQ, False, (dead_letters(log, 0, 1),))])
         writer.start()
-        eventually(lambda: [str(failure) for failure in failures] == ["The request log does not answer."], "it ended")
+        eventually(lambda: [str(failure) for failure in failures] == ["The request log does not respond."], "it ended")
         writer.stop()
 
 

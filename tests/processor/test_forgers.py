@@ -135,7 +135,7 @@ def test_offsets_of_the_log_are_believed(site: Site) -> None:
     with Victim(site, "implicit") as victim:
         processor = site.running_processor().processor
         offsets = {"partition_index": 0, "start_offset": 0, "end_offset": 1_000, "last_stable_offset": 1_000}
-        looked = {
+        lookup = {
             "topic": victim.topic,
             "topic_id": victim.topic_id,
             "partition_count": 1,
@@ -144,7 +144,7 @@ def test_offsets_of_the_log_are_believed(site: Site) -> None:
         }
         Forger(site, victim.group_id).send(
             ApiKey.LOG_OFFSETS,
-            {"topics": [looked]},
+            {"topics": [lookup]},
             "",
             reply_partition=-1,
             leader_epoch=processor.leader_epoch,
@@ -161,9 +161,9 @@ def test_a_member_reads_which_offsets_others_hold(site: Site) -> None:
     with Victim(site) as victim:
         acquired = [
             (partition["first_offset"], partition["last_offset"])
-            for answer in site.responses(victim.group_id)
-            if answer.api_key == ApiKey.SHARE_FETCH
-            for topic in answer.body.get("responses", [])
+            for response in site.responses(victim.group_id)
+            if response.api_key == ApiKey.SHARE_FETCH
+            for topic in response.body.get("responses", [])
             for acquired in topic["partitions"]
             for partition in acquired.get("acquired_records", [])
         ]

@@ -81,7 +81,7 @@ def test_a_forgotten_watch_of_a_former_topic_leaves_the_present_one(log: LocalLo
     forgotten = forget(log, "orders", [0], "former")
     log.delete_topic("orders")
     topic_id = log.create_topic("orders", 1).topic_id
-    # Two looks: the second one would mend a watch that the first one has missed.
+    # Two polls: the second one would mend a watch that the first one has missed.
     seen = partial(watching.watch._topics.identity, "orders")
     eventually(lambda: (present := seen()) and present[0].topic_id == topic_id, "the new topic is seen")
     eventually(lambda: watching.watch._topics._views["orders"]._seen_count > 1, "it is seen again")
@@ -93,7 +93,7 @@ def test_a_forgotten_watch_of_a_former_topic_leaves_the_present_one(log: LocalLo
     eventually(lambda: watching.topics("group"), "the growth is sent")
 
 
-def test_a_forgotten_watch_is_not_answered(log: LocalLog, watching: Watching) -> None:
+def test_a_forgotten_watch_is_not_reported(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {0: 0, 1: 0}))
     marker(log, watching)
@@ -105,7 +105,7 @@ def test_a_forgotten_watch_is_not_answered(log: LocalLog, watching: Watching) ->
     assert [ends(topic) for topic in watching.topics("group")] == [{1: 1}]
 
 
-def test_a_new_watch_on_an_answered_partition_is_answered_again(log: LocalLog, watching: Watching) -> None:
+def test_a_new_watch_on_a_reported_partition_is_reported_again(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 1)
     for end in range(1, 20):
         watching.update(watch(log, "orders", {0: end - 1}))
@@ -114,7 +114,7 @@ def test_a_new_watch_on_an_answered_partition_is_answered_again(log: LocalLog, w
     assert [ends(topic) for topic in watching.topics()] == [{0: end} for end in range(1, 20)]
 
 
-def test_a_watch_below_all_offsets_is_answered_for_an_empty_partition(log: LocalLog, watching: Watching) -> None:
+def test_a_watch_below_all_offsets_is_reported_for_an_empty_partition(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     watching.update(watch(log, "orders", {1: -1}))
     (topic,) = eventually(watching.topics, "the offsets are sent")
@@ -170,7 +170,7 @@ class TransactionalLog(LocalLog):
         return {p: replace(offsets, last_stable_offset=self.last_stable_offset) for p, offsets in seen.items()}
 
 
-def test_a_read_committed_watch_is_answered_by_the_last_stable_offset(tmp_path: Path) -> None:
+def test_a_read_committed_watch_is_reported_by_the_last_stable_offset(tmp_path: Path) -> None:
     with TransactionalLog(tmp_path / "log.db") as log, Watching(log) as watching:
         log.create_topic("orders", 1)
         committed = watch(log, "orders", {0: 0})._replace(isolation_level=IsolationLevel.READ_COMMITTED)
@@ -194,7 +194,7 @@ def test_a_group_that_turns_to_read_uncommitted_is_reported_what_was_not_stable(
         assert (topic.topic_id, ends(topic)) == (topic_id, {0: 5})
 
 
-def test_a_watch_is_not_answered_for_another_topic_of_the_same_name(log: LocalLog, watching: Watching) -> None:
+def test_a_watch_is_not_reported_for_another_topic_of_the_same_name(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 1)
     old = watch(log, "orders", {0: 3})
     log.delete_topic("orders")

@@ -61,14 +61,14 @@ def test_hostile_records_stop_neither_the_query_nor_the_members(own_site: Site) 
         for member, group_id in ((other, beside), (consumer, attacked)):
             site.until(partial(drains, site, member, group_id, topic), f"{group_id} is drained")
 
-    answers = site.until(lambda: answers_to_all(site, sent), "every good envelope is answered")
-    assert {asked: answers[asked] for asked, count in sent.items() if answers[asked] > count} == {}
+    response_counts = site.until(lambda: counts_of_all(site, sent), "every good envelope has a response")
+    assert {asked: response_counts[asked] for asked, count in sent.items() if response_counts[asked] > count} == {}
     assert metrics.undecodable_messages > counted_before
     assert site.folded(attacked).failures == {}
 
 
 def attack(site: Site, sender: HostileSender) -> Counter[tuple[str, int]]:
-    """Append records to the request log; how often each (member id, correlation id) must be answered at most."""
+    """Append records to the request log; how often each (member id, correlation id) must get a response at most."""
     attacks = [sender.attack() for _ in range(ATTACKS_PER_TURN)]
     batches = [
         (REQUESTS, partition, [NewRecord(None, attack.value) for attack in attacks if attack.partition == partition])
@@ -79,17 +79,17 @@ def attack(site: Site, sender: HostileSender) -> Counter[tuple[str, int]]:
 
 
 def drains(site: Site, consumer: ShareConsumer, group_id: str, topic: str) -> bool:
-    """Poll; look at the state only when nothing came, for a look may take longer than the locks that an attack set."""
+    """Poll; read the state only when nothing came, for that may take longer than the locks that an attack set."""
     return not consumer.poll(timeout=0.2) and site.is_drained(group_id, topic)
 
 
-def answers_to_all(site: Site, sent: Counter[tuple[str, int]]) -> Counter[tuple[str, int]] | None:
-    """(member id, correlation id) → answers, once everybody has one; fetches that wait get theirs in time."""
-    answers = Counter((answer.member_id, answer.correlation_id) for answer in site.all_responses())
-    return answers if all(answers[asked] for asked in sent) else None
+def counts_of_all(site: Site, sent: Counter[tuple[str, int]]) -> Counter[tuple[str, int]] | None:
+    """(member id, correlation id) → number of responses, once all have one; fetches that wait get theirs in time."""
+    response_counts = Counter((response.member_id, response.correlation_id) for response in site.all_responses())
+    return response_counts if all(response_counts[asked] for asked in sent) else None
 
 
-def test_a_request_of_10_mb_is_answered_with_its_size_and_the_bound(site: Site) -> None:
+def test_the_response_to_a_request_of_10_mb_tells_its_size_and_the_bound(site: Site) -> None:
     group_id = site.new_group()
     partition = partition_for(group_id, REQUEST_PARTITIONS)
     metrics = site.running_processor().processor.figures
@@ -105,8 +105,8 @@ def test_a_request_of_10_mb_is_answered_with_its_size_and_the_bound(site: Site) 
     value = json.dumps(envelope).encode()
     site.append_request(value, partition)
     site.append_request(b"x" * 10_000_000, partition)
-    (answer,) = site.until(lambda: [a for a in site.responses(group_id) if a.member_id == "member"], "it is answered")
-    assert answer.body["error_code"] == MessageTooLargeError.code
-    assert str(len(value)) in answer.body["error_message"]
-    assert str(MAX_REQUEST_BYTES) in answer.body["error_message"]
+    (response,) = site.until(lambda: [a for a in site.responses(group_id) if a.member_id == "member"], "the response")
+    assert response.body["error_code"] == MessageTooLargeError.code
+    assert str(len(value)) in response.body["error_message"]
+    assert str(MAX_REQUEST_BYTES) in response.body["error_message"]
     site.until(lambda: metrics.undecodable_messages > before, "the one without an address is counted")

@@ -105,7 +105,7 @@ def test_growth_is_reported_of_a_topic_that_may_be_described_and_not_read(
         watching.update(watch(log, topic, {0: 0}))
         eventually(lambda: warnings(caplog, topic), "the denial is logged")
         produce(log, topic, 0)
-        eventually(watching.topics, "the growth is sent by a later look")
+        eventually(watching.topics, "the growth is sent by a later poll")
     assert len(warnings(caplog, topic)) == 1
 
 
@@ -136,7 +136,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
         produce(log, other, 0)
         eventually(lambda: watching.topics("other"), "growth of another topic is sent")
         eventually(lambda: {0: 1} in map(ends, watching.topics("group")), "growth of the other partition is sent")
-        # Its end is 0 or 1: the look comes before the record or after it.
+        # Its end is 0 or 1: the poll comes before the record or after it.
         eventually(lambda: any(0 in ends(seen) for seen in watching.topics("late")), "the other partition is sent")
         eventually(lambda: warnings(caplog, topic), "the partition is logged")
         second_broker.start()

@@ -38,7 +38,9 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
     registry = MetricsRegistry(max_series=100)
-    figures = LoopFigures(messages=5, commits=1, answers=2, cuts=3, take_ms=1.5, apply_ms=2, commit_ms=8, publish_ms=4)
+    figures = LoopFigures(
+        messages=5, commits=1, responses=2, cuts=3, take_ms=1.5, apply_ms=2, commit_ms=8, publish_ms=4
+    )
     dead_letters = DeadLetterMetrics(written_records=3, failed_appends=2)
     ends = {0: 2}
     feed = MetricsFeed(registry, settings, FoldedState(), lambda: ends, 4, 250.0, figures, lambda: dead_letters)
@@ -64,7 +66,7 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
         (catalogue.MESSAGES,): 5,
         (catalogue.COMMITS,): 1,
         (catalogue.CUTS,): 3,
-        (catalogue.ANSWERS,): 2,
+        (catalogue.RESPONSES,): 2,
         (catalogue.LOOP_MILLISECONDS, "take"): 1.5,
         (catalogue.LOOP_MILLISECONDS, "publish"): 4,
         (catalogue.DEAD_LETTERS_WRITTEN,): 3,

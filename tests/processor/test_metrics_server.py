@@ -112,13 +112,13 @@ def test_a_server_that_is_no_processor_is_refused(config: ConfigOf) -> None:
 def test_a_listener_that_does_not_speak_http_is_refused(config: ConfigOf, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as listener:
 
-        def answer() -> None:
+        def respond() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(1_000)
                 connection.sendall(b"220 mail\r\n\r\n")
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=respond)
         thread.start()
         with pytest.raises(ConfigurationError, match=r"metrics\.port \d+"):
             server_before_takeover(config())

@@ -1,4 +1,4 @@
-"""Answers as final bytes."""
+"""Responses as final bytes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def respond(partition: int, text: str = "ok") -> Respond:
     return response_to(address, ErrorResponse(error_message=text), LEADER_EPOCH)
 
 
-def answer(records: ResponseRecords, effect: Respond) -> OutboxResponse:
-    answer = records.outbox_response(effect)
-    assert answer is not None
-    return answer
+def published(records: ResponseRecords, effect: Respond) -> OutboxResponse:
+    response = records.outbox_response(effect)
+    assert response is not None
+    return response
 
 
-def test_an_answer_is_the_envelope_with_its_body_in_json(records: ResponseRecords) -> None:
-    made = answer(records, respond(3, 'a "quoted" text\n\x01 é 🙂'))
+def test_a_response_is_the_envelope_with_its_body_in_json(records: ResponseRecords) -> None:
+    made = published(records, respond(3, 'a "quoted" text\n\x01 é 🙂'))
     assert (made.partition, made.member_id) == (3, "m")
     envelope = ResponseEnvelope(
         api_key=ApiKey.SHARE_FETCH,
@@ -67,17 +67,17 @@ def test_names_come_back_as_they_were_sent(text: str) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 4])
-def test_a_partition_that_does_not_exist_gets_no_answer(records: ResponseRecords, partition: int) -> None:
+def test_a_partition_that_does_not_exist_gets_no_response(records: ResponseRecords, partition: int) -> None:
     assert records.outbox_response(respond(partition)) is None
 
 
 # 990,000 characters of two bytes each are more than the topic takes, as many of one byte are not.
 @pytest.mark.parametrize(("character", "is_replaced"), [("x", False), ("\u00e9", True)])
-def test_an_answer_is_replaced_when_the_topic_does_not_take_it(
+def test_a_response_is_replaced_when_the_topic_does_not_take_it(
     records: ResponseRecords, character: str, is_replaced: bool
 ) -> None:
     effect = respond(0, character * 996_000)
-    response = decoded_response(answer(records, effect).value.encode())
+    response = decoded_response(published(records, effect).value.encode())
     assert (response.correlation_id, response.member_id, response.leader_epoch) == (5, "m", LEADER_EPOCH)
     assert (response.body.get("error_code") == MessageTooLargeError.code) is is_replaced
     assert (response == effect.response) is not is_replaced

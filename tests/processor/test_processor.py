@@ -38,7 +38,7 @@ def test_a_consumer_drains_a_topic(site: Site) -> None:
     assert {message.delivery_count() for message in messages} == {1}
 
 
-def test_an_answer_is_in_the_state_table_before_its_member_has_it(site: Site) -> None:
+def test_a_response_is_in_the_state_table_before_its_member_has_it(site: Site) -> None:
     topic = site.new_topic()
     group_id = site.new_group()
     with site.consumer(group_id, topic) as consumer:
@@ -126,23 +126,23 @@ def test_growth_of_the_log_wakes_a_parked_fetch(site: Site) -> None:
         site.poll(consumer, 1)
         consumer.commit_sync()
         consumer.poll(timeout=0.1)
-        parked = site.until(lambda: unanswered_fetches(site, group_id), "a fetch is parked")
+        parked = site.until(lambda: parked_fetches(site, group_id), "a fetch is parked")
         site.produce(topic, 0, 1)
         site.poll(consumer, 1)
-        assert [answer.correlation_id for answer in answers_with_records(site, group_id)][1:] == parked
+        assert [response.correlation_id for response in responses_with_records(site, group_id)][1:] == parked
 
 
-def unanswered_fetches(site: Site, group_id: str) -> list[int]:
-    """Correlation ids of fetches for records that were not answered."""
-    answered = {answer.correlation_id for answer in site.responses(group_id)}
+def parked_fetches(site: Site, group_id: str) -> list[int]:
+    """Correlation ids of fetches for records that got no response."""
+    completed = {response.correlation_id for response in site.responses(group_id)}
     fetches = site.requests(group_id, ApiKey.SHARE_FETCH)
     wanted = {f.correlation_id for f in fetches if parsed(ShareFetchRequest, f.body).max_records}
-    return sorted(wanted - answered)
+    return sorted(wanted - completed)
 
 
-def answers_with_records(site: Site, group_id: str) -> list[ResponseEnvelope]:
-    answers = [answer for answer in site.responses(group_id) if answer.api_key == ApiKey.SHARE_FETCH]
-    return [answer for answer in answers if parsed(ShareFetchResponse, answer.body).lock_deadline_ms]
+def responses_with_records(site: Site, group_id: str) -> list[ResponseEnvelope]:
+    responses = [response for response in site.responses(group_id) if response.api_key == ApiKey.SHARE_FETCH]
+    return [response for response in responses if parsed(ShareFetchResponse, response.body).lock_deadline_ms]
 
 
 def test_the_start_offset_follows_the_start_of_the_log(site: Site) -> None:
@@ -181,7 +181,7 @@ def envelope_bytes(body: Message, api_key: int = ApiKey.SHARE_FETCH, /, **fields
 FETCH = ShareFetchRequest(share_session_epoch=0)
 HEARTBEAT = ShareGroupHeartbeatRequest(member_epoch=0, subscribed_topic_names=[])
 
-NOBODY_TO_ANSWER: list[bytes | None] = [
+WITHOUT_ADDRESS: list[bytes | None] = [
     None,
     b"",
     b"not JSON",
@@ -209,13 +209,13 @@ NOBODY_TO_ANSWER: list[bytes | None] = [
 def test_messages_that_cannot_be_read_are_counted(site: Site) -> None:
     metrics = site.running_processor().processor.figures
     before = metrics.undecodable_messages
-    for index, value in enumerate(NOBODY_TO_ANSWER):
+    for index, value in enumerate(WITHOUT_ADDRESS):
         site.append_request(value, partition=index % REQUEST_PARTITIONS)
     site.new_group()
-    site.until(lambda: metrics.undecodable_messages - before == len(NOBODY_TO_ANSWER), "all are counted")
+    site.until(lambda: metrics.undecodable_messages - before == len(WITHOUT_ADDRESS), "all are counted")
 
 
-def test_each_member_that_can_be_answered_is_answered(site: Site) -> None:
+def test_each_member_that_has_an_address_gets_a_response(site: Site) -> None:
     group_id, member_id = site.new_name("group"), site.new_name("member")
     partition = partition_for(group_id, REQUEST_PARTITIONS)
     asked = {"group_id": group_id, "member_id": member_id}
@@ -232,10 +232,10 @@ def test_each_member_that_can_be_answered_is_answered(site: Site) -> None:
         site.append_request(value, partition)
 
     def codes() -> dict[int, int]:
-        answers = [answer for answer in site.all_responses() if answer.member_id == member_id]
-        return {answer.correlation_id: answer.body["error_code"] for answer in answers}
+        responses = [response for response in site.all_responses() if response.member_id == member_id]
+        return {response.correlation_id: response.body["error_code"] for response in responses}
 
-    site.until(lambda: len(codes()) == len(wrong), "all are answered")
+    site.until(lambda: len(codes()) == len(wrong), "all are completed")
     version, invalid = UnsupportedVersionError.code, InvalidRequestError.code
     assert codes() == {1: version, 2: invalid, 3: invalid, 4: version, 5: version, 6: invalid, 7: invalid}
 
@@ -244,33 +244,33 @@ def test_a_message_in_another_groups_partition_is_refused_and_not_of_its_history
     group_id = site.new_group()
     value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, correlation_id=77)
     site.append_request(value, 1 - partition_for(group_id, REQUEST_PARTITIONS))
-    (answer,) = site.until(lambda: [a for a in site.responses(group_id) if a.correlation_id == 77], "it is answered")
-    assert answer.body["error_code"] == InvalidRequestError.code
-    assert "is not in partition" in answer.body["error_message"]
+    (response,) = site.until(lambda: [a for a in site.responses(group_id) if a.correlation_id == 77], "it is completed")
+    assert response.body["error_code"] == InvalidRequestError.code
+    assert "is not in partition" in response.body["error_message"]
     assert site.folded(group_id).metadata.members == {}
 
 
-def test_an_answer_to_a_partition_that_is_not_there_is_counted(site: Site) -> None:
+def test_a_response_to_a_partition_that_is_not_there_is_counted(site: Site) -> None:
     group_id = site.new_group()
     metrics = site.running_processor().processor.figures
-    before = metrics.unanswerable_responses
+    before = metrics.unaddressed_responses
     value = envelope_bytes(HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT, group_id=group_id, reply_partition=999)
     site.append_request(value, partition_for(group_id, REQUEST_PARTITIONS))
-    site.until(lambda: metrics.unanswerable_responses > before, "it is counted")
+    site.until(lambda: metrics.unaddressed_responses > before, "it is counted")
 
 
-def test_requests_of_one_member_are_answered_in_order(site: Site) -> None:
+def test_requests_of_one_member_are_completed_in_order(site: Site) -> None:
     group_id = site.new_group()
     channel = ProcessorChannel(site.log, group_id, "member")
     channel.send([Request(number, ApiKey.SHARE_FETCH, FETCH) for number in range(1, 30)])
-    answered: list[int] = []
+    completed: list[int] = []
 
-    def all_answered() -> bool:
-        answered.extend(answer.correlation_id for answer in channel.receive(100))
-        return len(answered) >= 28
+    def all_completed() -> bool:
+        completed.extend(response.correlation_id for response in channel.receive(100))
+        return len(completed) >= 28
 
-    site.until(all_answered, "all but the last one, which waits for records, are answered")
-    assert answered == list(range(1, len(answered) + 1))
+    site.until(all_completed, "all but the last one, which waits for records, are completed")
+    assert completed == list(range(1, len(completed) + 1))
 
 
 # The whole table.

@@ -44,7 +44,7 @@ def transitions(site: Site, group_id: str, cause: Cause) -> list[TransitionEntry
 
 @contextmanager
 def abandoned(consumer: ShareConsumer) -> Iterator[ShareConsumer]:
-    """A consumer that nobody answers any more at the end."""
+    """A consumer that gets no responses any more at the end."""
     try:
         yield consumer
     finally:

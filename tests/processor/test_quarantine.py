@@ -84,17 +84,17 @@ class FailingGroup:
         return self.envelope(ApiKey.SHARE_ACKNOWLEDGE, body, client_id)
 
     def send(self, *values: bytes) -> list[int]:
-        """Append requests together; the error codes of their answers, in order."""
+        """Append requests together; the error codes of their responses, in order."""
         partition = partition_for(self.group_id, REQUEST_PARTITIONS)
         wanted = range(self._correlation_id - len(values) + 1, self._correlation_id + 1)
         records = [NewRecord(self.group_id.encode(), value) for value in values]
         self.site.log.append(REQUESTS, partition, records)
 
         def codes() -> dict[int, int]:
-            answers = [answer for answer in self.site.responses(self.group_id) if answer.member_id == "anna"]
-            return {answer.correlation_id: answer.body.get("error_code", 0) for answer in answers}
+            responses = [response for response in self.site.responses(self.group_id) if response.member_id == "anna"]
+            return {response.correlation_id: response.body.get("error_code", 0) for response in responses}
 
-        self.site.until(lambda: all(number in codes() for number in wanted), "all are answered")
+        self.site.until(lambda: all(number in codes() for number in wanted), "all have responses")
         return [codes()[number] for number in wanted]
 
     def states(self) -> dict[RecordState, int]:

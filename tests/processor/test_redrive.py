@@ -1,4 +1,4 @@
-"""Redrive through a real processor: durable before its answer, and delivered again."""
+"""Redrive through a real processor: durable before its response, and delivered again."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 NewSite = Callable[..., Site]
 ALICE = {"processor_group_pattern": "alice-.*"}
 OF_GROUPS = sorted(key for key, roles in RECIPIENTS.items() if roles)
-ANSWERED = [key for key in OF_GROUPS if key not in INTERNAL_KEYS]
+WITH_RESPONSE = [key for key in OF_GROUPS if key not in INTERNAL_KEYS]
 
 
 def send(site: Site, api_key: int, group_id: str, correlation_id: int, partition: int | None = None) -> None:
@@ -41,12 +41,12 @@ def send(site: Site, api_key: int, group_id: str, correlation_id: int, partition
     site.append_request(json.dumps(envelope).encode(), in_order if partition is None else partition)
 
 
-def answers(site: Site) -> dict[int, tuple[str, int]]:
-    """Correlation id → group and error code of what mallory was answered."""
+def responses(site: Site) -> dict[int, tuple[str, int]]:
+    """Correlation id → group and error code of mallory's responses."""
     return {
-        answer.correlation_id: (answer.group_id, answer.body["error_code"])
-        for answer in site.all_responses()
-        if answer.member_id == "mallory"
+        response.correlation_id: (response.group_id, response.body["error_code"])
+        for response in site.all_responses()
+        if response.member_id == "mallory"
     }
 
 
@@ -65,13 +65,13 @@ def test_every_message_for_another_group_is_refused(new_site: NewSite) -> None:
         expected = {
             number: (group_id, GroupAuthorizationFailedError.code)
             for number, (api_key, group_id) in numbers.items()
-            if api_key in ANSWERED
+            if api_key in WITH_RESPONSE
         }
         expected[1_000] = ("alice-orders", InvalidRequestError.code)
-        site.until(lambda: len(answers(site)) == len(expected), "all requests are answered")
-        assert answers(site) == expected
-        # Internal messages are not answered, by anybody.
-        refused = len(other_groups) * (len(OF_GROUPS) - len(ANSWERED))
+        site.until(lambda: len(responses(site)) == len(expected), "all requests have responses")
+        assert responses(site) == expected
+        # Internal messages get no responses, from anybody.
+        refused = len(other_groups) * (len(OF_GROUPS) - len(WITH_RESPONSE))
         site.until(lambda: running.processor.figures.undecodable_messages == refused, "the others are counted")
     assert {row.group_id for row in site.rows()} == {""}
 

@@ -32,10 +32,10 @@ class Driver:
         self.now_s = 1_000.0
         self.standby.step(self.now_s)
         self.standby.table_read(EPOCH)
-        self.probe(answers=True)
+        self.probe(responds=True)
 
-    def probe(self, returns: bool = True, answers: bool = False, state: ProcessorState = ACTIVE) -> int:
-        """Send the next probe once it is due; it returns and is answered, or not."""
+    def probe(self, returns: bool = True, responds: bool = False, state: ProcessorState = ACTIVE) -> int:
+        """Send the next probe once it is due; it returns and gets a response, or not."""
         number = None
         while number is None:
             self.standby.step(self.now_s)
@@ -43,8 +43,8 @@ class Driver:
             self.now_s += PROBE_INTERVAL_S / 4
         if returns:
             self.standby.probe_returned(number, self.now_s)
-        if answers:
-            self.standby.probe_answered(number, self.standby.leader_epoch, state, self.now_s)
+        if responds:
+            self.standby.response_received(number, self.standby.leader_epoch, state, self.now_s)
         return number
 
     def wait(self, seconds: float) -> None:
@@ -87,26 +87,26 @@ def test_probes_that_do_not_come_back_do_not_count(driver: Driver) -> None:
     assert not driver.is_due
 
 
-def test_an_answer_that_is_read_before_its_probe_answers_it(driver: Driver) -> None:
+def test_a_response_that_is_read_before_its_probe_counts(driver: Driver) -> None:
     numbers = [driver.probe(returns=False) for _ in range(3)]
-    driver.standby.probe_answered(numbers[-1], EPOCH, ACTIVE, driver.now_s)
+    driver.standby.response_received(numbers[-1], EPOCH, ACTIVE, driver.now_s)
     for number in numbers:
         driver.standby.probe_returned(number, driver.now_s)
     driver.wait(LONGEST_PATIENCE_S)
     assert not driver.is_due
 
 
-def test_an_answer_to_an_old_probe_is_a_sign_of_life(driver: Driver) -> None:
+def test_a_response_to_an_old_probe_is_a_sign_of_life(driver: Driver) -> None:
     old = driver.probe()
     for _ in range(5):
         driver.probe()
-    driver.standby.probe_answered(old, EPOCH, ACTIVE, driver.now_s)
+    driver.standby.response_received(old, EPOCH, ACTIVE, driver.now_s)
     assert not driver.is_due
     driver.wait(FIRST_PATIENCE_S)
     assert driver.is_due
 
 
-def test_commits_are_signs_of_life_from_the_look_before_on(driver: Driver) -> None:
+def test_commits_are_signs_of_life_from_the_poll_before_on(driver: Driver) -> None:
     polled_s = driver.now_s
     for _ in range(4):
         driver.probe()
@@ -119,7 +119,7 @@ def test_commits_are_signs_of_life_from_the_look_before_on(driver: Driver) -> No
 
 
 def test_a_processor_that_leaves_is_over_at_once(driver: Driver) -> None:
-    driver.probe(answers=True, state=LEAVING)
+    driver.probe(responds=True, state=LEAVING)
     assert driver.is_due
 
 
@@ -129,10 +129,10 @@ def test_the_end_of_the_active_process_alone_counts(driver: Driver, epoch: int, 
     assert driver.is_due == is_due
 
 
-def test_answers_of_an_earlier_processor_do_not_count(driver: Driver) -> None:
+def test_responses_of_an_earlier_processor_do_not_count(driver: Driver) -> None:
     driver.standby.table_read(EPOCH + 1)
     for _ in range(6):
-        driver.standby.probe_answered(driver.probe(), EPOCH, LEAVING, driver.now_s)
+        driver.standby.response_received(driver.probe(), EPOCH, LEAVING, driver.now_s)
     driver.wait(FIRST_PATIENCE_S)
     assert driver.is_due
 
@@ -141,7 +141,7 @@ def test_a_fold_is_no_silence(driver: Driver) -> None:
     driver.standby.processor_ended(EPOCH)
     driver.standby.processor_started(EPOCH + 1)
     for _ in range(100):
-        driver.probe(answers=True, state=FOLDING)
+        driver.probe(responds=True, state=FOLDING)
         assert not driver.is_due
 
 
@@ -195,7 +195,7 @@ def test_a_takeover_that_failed_is_tried_again_after_the_patience(driver: Driver
 
 def test_another_table_has_other_epochs(driver: Driver) -> None:
     driver.standby.table_read(1)
-    driver.probe(answers=True)
+    driver.probe(responds=True)
     assert driver.standby.leader_epoch == 1
     assert not driver.is_due
 
@@ -213,7 +213,7 @@ def test_the_wait_ends_when_a_probe_or_the_takeover_is_due(driver: Driver) -> No
 
 
 EVENTS = st.lists(
-    st.sampled_from(("answered", "silent", "lost probe", "committed", "log away", "table away", "paused", "started")),
+    st.sampled_from(("responded", "silent", "lost probe", "committed", "log away", "table away", "paused", "started")),
     max_size=60,
 )
 
@@ -224,8 +224,8 @@ def test_without_silence_nobody_takes_over(events: list[str]) -> None:
     driver, silent = Driver(), 0
     for event in events:
         match event:
-            case "answered" | "silent" | "lost probe":
-                driver.probe(returns=event != "lost probe", answers=event == "answered")
+            case "responded" | "silent" | "lost probe":
+                driver.probe(returns=event != "lost probe", responds=event == "responded")
             case "committed":
                 driver.standby.processor_committed(driver.now_s)
             case "log away":
@@ -251,7 +251,7 @@ def test_a_silent_processor_is_followed_whatever_came_before(events: list[str]) 
         elif event == "started":
             driver.standby.lost(driver.standby.leader_epoch + 1, driver.now_s)
         else:
-            driver.probe(answers=event == "answered")
+            driver.probe(responds=event == "responded")
     begun_s = driver.now_s
     while not driver.is_due:
         driver.probe()

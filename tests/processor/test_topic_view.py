@@ -1,4 +1,4 @@
-"""Conclusions from looks at one topic: brokers' metadata lags, so one answer proves little."""
+"""Conclusions from lookups of one topic: brokers' metadata lags, so one response proves little."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sharegroup.processor.watches.topic_view import NO_TOPIC, TopicView
 
 OLD = TopicIdentity("old", 2)
 NEW = TopicIdentity("new", 3)
-NOT_LOOKED_AT = ("", -1)
+UNKNOWN_TOPIC = ("", -1)
 
 
 def seen(*identities: TopicIdentity | None) -> TopicView:
-    """A view after looks that are half a second apart."""
+    """A view after lookups that are half a second apart."""
     view = TopicView()
     for number, identity in enumerate(identities, 1):
         if identity is None:
@@ -29,14 +29,14 @@ def test_a_topic_that_a_group_knows_nothing_of_counts_at_once() -> None:
     assert view.change_for(("old", 2)) is None
 
 
-@pytest.mark.parametrize("known", [("other", 2), NOT_LOOKED_AT])
+@pytest.mark.parametrize("known", [("other", 2), UNKNOWN_TOPIC])
 def test_another_id_counts_when_it_was_seen_twice(known: tuple[str, int]) -> None:
     assert seen(NEW).change_for(known) is None
     assert seen(OLD, NEW).change_for(known) is None
     assert seen(NEW, NEW).change_for(known) == ("new", 3)
 
 
-def test_an_id_that_was_seen_once_is_looked_at_again_soon() -> None:
+def test_an_id_that_was_seen_once_is_looked_up_again_soon() -> None:
     assert seen(OLD).next_poll_s == pytest.approx(0.5 + 0.1)
     assert seen(OLD, OLD).next_poll_s == pytest.approx(1.0 + 0.5)
 
@@ -46,7 +46,7 @@ def test_more_partitions_count_at_once_and_fewer_never() -> None:
     assert seen(TopicIdentity("old", 5), OLD).change_for(("old", 5)) is None
 
 
-def test_a_topic_counts_as_deleted_after_looks_over_some_seconds() -> None:
+def test_a_topic_counts_as_deleted_after_lookups_over_some_seconds() -> None:
     for count in range(1, 7):
         assert seen(OLD, OLD, *[None] * count).change_for(("old", 2)) is None
     view = seen(OLD, OLD, *[None] * 7)
@@ -55,7 +55,7 @@ def test_a_topic_counts_as_deleted_after_looks_over_some_seconds() -> None:
     assert view.sequence == 9
 
 
-def test_few_looks_over_a_long_time_do_not_delete_a_topic() -> None:
+def test_few_lookups_over_a_long_time_do_not_delete_a_topic() -> None:
     view = seen(OLD, OLD)
     view.take_missing(3, 100.0)
     view.take_missing(4, 200.0)
@@ -64,7 +64,7 @@ def test_few_looks_over_a_long_time_do_not_delete_a_topic() -> None:
     assert view.change_for(("old", 2)) == NO_TOPIC
 
 
-def test_a_look_that_sees_the_topic_again_starts_the_count_again() -> None:
+def test_a_lookup_that_sees_the_topic_again_starts_the_count_again() -> None:
     missing = [None] * 6
     assert seen(OLD, *missing, OLD, *missing).change_for(("old", 2)) is None
 
@@ -89,7 +89,7 @@ def test_a_failure_says_nothing_of_the_topic_and_is_repeated_ever_later() -> Non
     assert view.published == (OLD, 3)
 
 
-def test_a_failure_soon_after_a_good_look_goes_on_with_the_longer_pause() -> None:
+def test_a_failure_soon_after_a_good_lookup_goes_on_with_the_longer_pause() -> None:
     view = seen(OLD)
     view.fail("denied", 10.0)
     view.take(OLD, 2, 11.0)
@@ -102,7 +102,7 @@ def test_a_failure_soon_after_a_good_look_goes_on_with_the_longer_pause() -> Non
 
 def test_partitions_without_a_leader_and_silent_ones_are_not_available() -> None:
     view = seen(TopicIdentity("old", 4, leaderless=frozenset({1})))
-    view.fail("no answer", 1.0, [2])
+    view.fail("no response", 1.0, [2])
     published = view.published
     assert published is not None
     assert published[0].leaderless == {1, 2}

@@ -66,7 +66,7 @@ def test_all_groups_that_watch_a_topic_are_reported_in_one_append(log: LocalLog,
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_not_looked_at_yet_is_reported_whatever_it_is(log: LocalLog, watching: Watching) -> None:
+def test_a_topic_that_is_not_looked_up_yet_is_reported_whatever_it_is(log: LocalLog, watching: Watching) -> None:
     topic_id = log.create_topic("orders", 2).topic_id
     watching.update(WatchTopics("group", {"orders": ("", -1), "absent": ("", -1)}))
     eventually(lambda: len(watching.topics()) == 2, "both topics are sent")
@@ -82,7 +82,7 @@ def test_a_deleted_topic_is_reported_without_an_id_after_some_seconds(log: Local
     watching.update(WatchTopics("group", {"orders": (topic_id, 2)}), WatchTopics("marker", {"marker": ("", 0)}))
     log.delete_topic("orders")
     log.create_topic("marker", 1)
-    eventually(lambda: watching.topics("marker"), "a look was made")
+    eventually(lambda: watching.topics("marker"), "a lookup was made")
     assert watching.topics("group") == []
     (topic,) = eventually(lambda: watching.topics("group"), "the deletion is sent")
     assert (topic.topic, topic.topic_id, topic.partition_count, topic.partitions) == ("orders", "", 0, [])
@@ -97,7 +97,7 @@ def test_a_topic_that_was_created_again_is_reported_with_its_new_id_only(log: Lo
     assert (topic.topic_id, topic.partition_count, ends(topic)) == (new_id, 3, {0: 0, 1: 0, 2: 0})
 
 
-def test_later_looks_have_a_higher_sequence(log: LocalLog, watching: Watching) -> None:
+def test_later_lookups_have_a_higher_sequence(log: LocalLog, watching: Watching) -> None:
     log.create_topic("orders", 2)
     for count in range(1, 4):
         watching.update(WatchTopics("group", {"orders": ("", 0)}))

@@ -56,13 +56,13 @@ def test_a_deleted_response_topic_is_created_again(log: LocalLog, config: Proces
 
 
 class StaleLog(LocalLog):
-    """A log whose next looks at a topic do not find it, as at a broker whose metadata lags."""
+    """A log whose next lookups of a topic do not find it, as at a broker whose metadata lags."""
 
-    stale_looks = 0
+    stale_lookups = 0
 
     def describe_topic(self, name: str) -> TopicDescription:
-        if self.stale_looks:
-            self.stale_looks -= 1
+        if self.stale_lookups:
+            self.stale_lookups -= 1
             raise UnknownTopicError(f"There is no topic {name}.")
         return super().describe_topic(name)
 
@@ -71,18 +71,18 @@ def test_the_request_topic_that_is_still_there_passes(log: LocalLog, config: Pro
     check_request_topic(log, config, ensure_topics(log, config).topic_id)
 
 
-def test_looks_that_miss_the_request_topic_prove_nothing_before_some_in_a_row_over_seconds(
+def test_lookups_that_miss_the_request_topic_prove_nothing_before_some_in_a_row_over_seconds(
     tmp_path: Path, config: ProcessorConfig
 ) -> None:
     pauses_s: list[float] = []
     with StaleLog(tmp_path / "log.db") as log:
         topic_id = ensure_topics(log, config).topic_id
         for _ in range(2):
-            log.stale_looks = MISSING_LOOKUPS - 1
+            log.stale_lookups = MISSING_LOOKUPS - 1
             check_request_topic(log, config, topic_id, pauses_s.append)
         assert len(pauses_s) == 2 * (MISSING_LOOKUPS - 1)
         pauses_s.clear()
-        log.stale_looks = 1_000
+        log.stale_lookups = 1_000
         with pytest.raises(UnknownTopicError, match="was deleted while"):
             check_request_topic(log, config, topic_id, pauses_s.append)
     assert sum(pauses_s) >= MISSING_S

@@ -14,7 +14,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import Message, decoded_request, decoded_response, parsed
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.schema import decoded
-from tools.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas
+from tools.schemas import BODIES, PAYLOADS, RESPONSES, exported_schemas
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
 ROWS = sorted((GOLDEN / "rows").glob("*.json"))
@@ -47,7 +47,7 @@ def test_a_request_or_internal_message_is_read_whole(file: Path) -> None:
 def test_a_response_is_read_whole(file: Path) -> None:
     value = file.read_bytes()
     envelope = decoded_response(value)
-    body = parsed(ANSWERS[ApiKey(envelope.api_key)], envelope.body)
+    body = parsed(RESPONSES[ApiKey(envelope.api_key)], envelope.body)
     read = {**envelope.model_dump(mode="json"), "body": body.model_dump(mode="json")}
     assert lost(json.loads(value), read) == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ApiKey
 from sharegroup.protocol.rows import RecordType
-from tools.schemas import ANSWERS, BODIES, PAYLOADS, exported_schemas, write_schemas
+from tools.schemas import BODIES, PAYLOADS, RESPONSES, exported_schemas, write_schemas
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -29,9 +29,9 @@ def test_the_schemas_are_up_to_date() -> None:
 
 def test_every_kind_of_message_and_of_row_has_its_schema() -> None:
     assert BODIES.keys() == set(ApiKey)
-    assert ANSWERS.keys() == set(ApiKey) - INTERNAL_KEYS - {ApiKey.MEMBER_ALIVE}
+    assert RESPONSES.keys() == set(ApiKey) - INTERNAL_KEYS - {ApiKey.MEMBER_ALIVE}
     assert PAYLOADS.keys() == set(RecordType)
-    assert len(STORED) == 2 + len(BODIES) + len(ANSWERS) + len(PAYLOADS)
+    assert len(STORED) == 2 + len(BODIES) + len(RESPONSES) + len(PAYLOADS)
 
 
 def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

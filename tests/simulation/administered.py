@@ -20,7 +20,7 @@ _Imported = dict[int, tuple[RecordState, int]]
 
 @dataclass(slots=True)
 class Delivery:
-    """One record, as answers tell it.
+    """One record, as responses tell it.
 
     Attributes:
         count: deliveries, less those that were taken back.
@@ -71,7 +71,7 @@ class Administered:
         self._redrives.add(record_key)
 
     def archived(self, group_id: str) -> list[RecordKey]:
-        """Return the records of a group that were given up, as far as answers tell."""
+        """Return the records of a group that were given up, as far as responses tell."""
         return [key for key, delivery in self._records.items() if key[0] == group_id and delivery.is_archived]
 
     def begin(self, share_key: ShareKey, row: StateRow) -> None:

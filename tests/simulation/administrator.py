@@ -57,7 +57,7 @@ _IMPORTED = (
 
 
 class Administrator:
-    """Sends requests until each is answered, or was tried often enough.
+    """Sends requests until each has its response, or was tried often enough.
 
     Args:
         world: time.
@@ -84,10 +84,10 @@ class Administrator:
         self._members = members
         self._changed = changed
         self._numbers = itertools.count(1)
-        self._unanswered: set[int] = set()
+        self._pending: set[int] = set()
         self._about_drains: set[int] = set()
         self._closed_until_ms: dict[str, int] = {}
-        log.topic(RESPONSE_TOPIC).observers.append(self._answered)
+        log.topic(RESPONSE_TOPIC).observers.append(self._note_response)
 
     def change_config(self, group_id: str) -> None:
         """Set some key of a group to some value."""
@@ -188,7 +188,7 @@ class Administrator:
     def _send(self, group_id: str, api_key: ApiKey, body: Message) -> None:
         number = next(self._numbers)
         self._world.trace("the administrator sends", api_key.name, number, group_id, body)
-        self._unanswered.add(number)
+        self._pending.add(number)
         if isinstance(body, DeleteGroupsRequest) or (isinstance(body, AlterGroupConfigRequest) and DRAIN in body.set):
             self._about_drains.add(number)
         partition = partition_for(group_id, len(self._log.topic(REQUEST_TOPIC).end_offsets))
@@ -199,7 +199,7 @@ class Administrator:
         self._try(group_id, partition, number, envelope.encoded(), _TRIES)
 
     def _try(self, group_id: str, partition: int, number: int, value: bytes, tries: int) -> None:
-        if not tries or number not in self._unanswered:
+        if not tries or number not in self._pending:
             return
         if not self._log.is_away:
             if number in self._about_drains:
@@ -209,12 +209,12 @@ class Administrator:
             self._log.append(REQUEST_TOPIC, partition, [NewRecord(group_id.encode(), value)])
         self._world.after(500, 2_000, lambda: self._try(group_id, partition, number, value, tries - 1))
 
-    def _answered(self, record: LogRecord) -> None:
+    def _note_response(self, record: LogRecord) -> None:
         if record.key != _MEMBER_ID.encode():
             return
-        answer = decoded_response(record.value)
-        if answer.correlation_id in self._unanswered:
-            self._world.trace("the administrator is answered", answer.correlation_id, answer.body)
+        response = decoded_response(record.value)
+        if response.correlation_id in self._pending:
+            self._world.trace("the administrator gets a response", response.correlation_id, response.body)
         # Members that are gone leave their group after a while only, and a quarantined group goes on again.
-        if not answer.body.get("error_code"):
-            self._unanswered.discard(answer.correlation_id)
+        if not response.body.get("error_code"):
+            self._pending.discard(response.correlation_id)

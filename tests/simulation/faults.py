@@ -36,7 +36,7 @@ class Faults:
     Args:
         world: time.
         log: all topics.
-        network: how the members' requests and answers travel.
+        network: how the members' requests and responses travel.
         administrator: changes groups and topics.
         table: the state table.
         applications: group → what its members run.
@@ -44,7 +44,7 @@ class Faults:
         config: partition counts of the topics.
         processor: returns the processor that took over last.
         start_another: starts a processor while others go on.
-        wake_all: lets all processors look at the request log.
+        wake_all: lets all processors poll the request log.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The ledger: who got what, by requests and answers alone, and whether the state table agrees with the answers.
+"""The ledger: who got what, by requests and responses alone, and whether the state table agrees with the responses.
 
-It knows the protocol and nothing of the engine. Answers are taken publication by publication. Within one, they are
+It knows the protocol and nothing of the engine. Responses are taken publication by publication. Within one, they are
 taken in the order in which they were applied: an acknowledgement where its request is in the log, an acquisition at
 the end of its cut, which is known by the time from which its locks run. Where the state of a share-partition begins
 again, for an administrator or since its topic is gone, so do its accounts.
@@ -33,8 +33,8 @@ _MEMBER_CAUSES = frozenset({*ACKNOWLEDGE_CAUSE.values(), Cause.SESSION_CLOSE})
 _NEVER = 1 << 62
 
 
-class _Answer(NamedTuple):
-    """An answer to a member's fetch or acknowledgement, and the copy of the request that it belongs to."""
+class _Response(NamedTuple):
+    """A response to a member's fetch or acknowledgement, and the copy of the request that it belongs to."""
 
     key: RequestKey
     request: Request
@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 
 _Event = tuple[int, int, Callable[[], object]]
 """Offset of the request log, order there, and how to take it in."""
-_Late = tuple[_Answer, RecordKey, AcknowledgeType]
+_Late = tuple[_Response, RecordKey, AcknowledgeType]
 """An acknowledgement of a record that the member does not hold."""
 
 
@@ -68,7 +68,7 @@ class Ledger:
 
     def __init__(self, delivery_count_limit: int, lock_duration_ms: int, member_silence_ms: int = 0) -> None:
         self.violations: list[str] = []
-        self.answer_count = 0
+        self.response_count = 0
         self._limits = {delivery_count_limit}
         self._lock_durations_ms = {lock_duration_ms}
         self._member_silence_ms = member_silence_ms
@@ -101,8 +101,8 @@ class Ledger:
         self.requests.announced(record, leader_epoch)
         self.drains.announced(record, leader_epoch)
 
-    def answered(self, record: LogRecord) -> None:
-        """Note an answer when it is appended; `publish` takes it."""
+    def note_response(self, record: LogRecord) -> None:
+        """Note a response when it is appended; `publish` takes it."""
         if record.key is not None and record.value is not None:
             self.published_commit_id = max(
                 int(value) for key, value in record.headers if key == COMMIT_ID_HEADER and value is not None
@@ -117,24 +117,24 @@ class Ledger:
             self._lock_durations_ms.add(lock_duration_ms)
 
     def publish(self) -> None:
-        """Take the answers that were appended together."""
-        answers, self._unread = self._unread, []
-        if not answers:
+        """Take the responses that were appended together."""
+        responses, self._unread = self._unread, []
+        if not responses:
             return
-        self.answer_count += len(answers)
+        self.response_count += len(responses)
         late: list[_Late] = []
         events: list[_Event] = []
-        for fields in answers:
+        for fields in responses:
             key = (fields["member_id"], fields["correlation_id"])
             request = self.requests.get(key)
             if fields["api_key"] not in _FETCHES or request is None:
                 continue
-            answer = _Answer(key, request, request.answered_copy, fields["body"])
-            self._check_epoch(answer, fields["leader_epoch"])
-            if not answer.body.get("error_code"):
-                events += self._events(answer, late)
-            if answer.is_refusal:
-                request.note_refusal(answer.body)
+            response = _Response(key, request, request.copy_of_response, fields["body"])
+            self._check_epoch(response, fields["leader_epoch"])
+            if not response.body.get("error_code"):
+                events += self._events(response, late)
+            if response.is_refusal:
+                request.note_refusal(response.body)
         self._restarted.clear()
         due = [restart for restart in self._restarts if restart[0] <= self.published_commit_id]
         for commit_id, offset, share_key, restart in due:
@@ -146,11 +146,11 @@ class Ledger:
         self._restarts = self._restarts[len(due) :]
         for _, _, take in sorted(events, key=itemgetter(0, 1)):
             take()
-        for answer, record_key, kind in late:
-            # A processor that stood still answers from a state that may have ended since.
-            is_of_former_state = answer.request.copies[0].offset < self._begun_at.get(record_key[:3], -1)
+        for response, record_key, kind in late:
+            # A processor that stood still responds from a state that may have ended since.
+            is_of_former_state = response.request.copies[0].offset < self._begun_at.get(record_key[:3], -1)
             if record_key[:3] not in self._restarted and not is_of_former_state:
-                self._check_over(answer, record_key, kind)
+                self._check_over(response, record_key, kind)
 
     def committed(self, row: StateRow) -> None:
         """Note the cuts that a marker has, and where the state of a share-partition starts again or ends."""
@@ -171,10 +171,10 @@ class Ledger:
             self._state_epochs[share_key] = row.state_epoch
 
     def seen(self, member_id: str, leader_epoch: int) -> None:
-        """Note that a member took an answer."""
+        """Note that a member took a response."""
         if leader_epoch < self._epochs_seen.get(member_id, 0):
             highest = self._epochs_seen[member_id]
-            self._violated(f"member {member_id} took an answer of epoch {leader_epoch} after one of {highest}")
+            self._violated(f"member {member_id} took a response of epoch {leader_epoch} after one of {highest}")
         self._epochs_seen[member_id] = max(self._epochs_seen.get(member_id, 0), leader_epoch)
 
     def _begin(self, share_key: ShareKey, row: StateRow) -> None:
@@ -183,42 +183,45 @@ class Ledger:
         self._highest_offsets[share_key] = max((entry.last_offset for entry in row.transitions), default=-1)
         self.administered.begin(share_key, row)
 
-    # What one answer says.
+    # What one response says.
 
-    def _events(self, answer: _Answer, late: list[_Late]) -> Iterator[_Event]:
+    def _events(self, response: _Response, late: list[_Late]) -> Iterator[_Event]:
         """Yield what a request did: at which offset of the request log, and how to take it in."""
-        yield answer.copy.offset, 0, lambda: late.extend(self._acknowledged(answer))
-        deadline_ms, lock_ms = answer.body.get("lock_deadline_ms", 0), answer.body.get("acquisition_lock_timeout_ms", 0)
+        yield response.copy.offset, 0, lambda: late.extend(self._acknowledged(response))
+        deadline_ms, lock_ms = (
+            response.body.get("lock_deadline_ms", 0),
+            response.body.get("acquisition_lock_timeout_ms", 0),
+        )
         if not deadline_ms:
             return
         if lock_ms not in self._lock_durations_ms:
-            self._violated(f"the locks of request {answer.key} last {lock_ms} ms")
-        cuts = self.requests.cuts_of(answer.request.partition, answer.copy.offset, deadline_ms - lock_ms)
+            self._violated(f"the locks of request {response.key} last {lock_ms} ms")
+        cuts = self.requests.cuts_of(response.request.partition, response.copy.offset, deadline_ms - lock_ms)
         if not cuts:
             self._violated(
-                f"the locks of request {answer.key} run from {deadline_ms - lock_ms}, which is the time of no cut"
+                f"the locks of request {response.key} run from {deadline_ms - lock_ms}, which is the time of no cut"
             )
             cuts = [_NEVER]
-        is_draining = self.drains.is_draining(answer.request.group_id, cuts[0], cuts[-1])
+        is_draining = self.drains.is_draining(response.request.group_id, cuts[0], cuts[-1])
         for cut in cuts[:-1]:
-            yield cut, -1, partial(self._acquired_if_possible, answer, cut, is_draining)
-        yield cuts[-1], -1, partial(self._acquired_by, answer, is_draining)
+            yield cut, -1, partial(self._acquired_if_possible, response, cut, is_draining)
+        yield cuts[-1], -1, partial(self._acquired_by, response, is_draining)
 
-    def _check_epoch(self, answer: _Answer, leader_epoch: int) -> None:
+    def _check_epoch(self, response: _Response, leader_epoch: int) -> None:
         # An older processor may have applied the first copy before it stood still.
-        offset = answer.request.copies[0].offset
-        for at, announced in self.requests.announced_before(answer.request.partition, offset, leader_epoch):
+        offset = response.request.copies[0].offset
+        for at, announced in self.requests.announced_before(response.request.partition, offset, leader_epoch):
             self._violated(
-                f"request {answer.key} at {offset} was answered by epoch {leader_epoch}, though epoch {announced} is "
-                f"announced at {at}"
+                f"request {response.key} at {offset} got a response of epoch {leader_epoch}, though epoch {announced} "
+                f"is announced at {at}"
             )
 
-    def _acknowledged(self, answer: _Answer) -> list[_Late]:
+    def _acknowledged(self, response: _Response) -> list[_Late]:
         """Take the acknowledgements that succeeded; returns those of records that the member does not hold."""
-        request, member_id = answer.request, answer.key[0]
+        request, member_id = response.request, response.key[0]
         succeeded = {
             (request.group_id, topic["topic_id"], partition["partition_index"])
-            for topic in answer.body.get("responses", ())
+            for topic in response.body.get("responses", ())
             for partition in topic["partitions"]
             if partition.get("is_acknowledged") and not partition.get("acknowledge_error_code")
         }
@@ -231,11 +234,11 @@ class Ledger:
             for offset in range(first, last + 1):
                 record_key = (request.group_id, topic_id, partition, offset)
                 delivery = self._records[record_key]
-                is_held = delivery.holder == member_id and answer.copy.stamp_ms < delivery.latest_end_ms
+                is_held = delivery.holder == member_id and response.copy.stamp_ms < delivery.latest_end_ms
                 if is_held and not delivery.is_finished:
-                    self._take_in(answer, record_key, delivery, kind)
+                    self._take_in(response, record_key, delivery, kind)
                 else:
-                    late.append((answer, record_key, kind))
+                    late.append((response, record_key, kind))
         if request.is_final and not request.is_closed:
             request.is_closed = True
             for record_key, delivery in self._records.items():
@@ -243,11 +246,11 @@ class Ledger:
                     delivery.holder = ""
         return late
 
-    def _take_in(self, answer: _Answer, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType) -> None:
-        copy = answer.copy
+    def _take_in(self, response: _Response, record_key: RecordKey, delivery: Delivery, kind: AcknowledgeType) -> None:
+        copy = response.copy
         delivery.may_be_finished = not self._is_locked(delivery, copy.latest_ms, copy.offset)
         if not delivery.may_be_finished and record_key[:3] not in self._restarted:
-            self._succeeded.add((*record_key, *answer.key, ACKNOWLEDGE_CAUSE[kind]))
+            self._succeeded.add((*record_key, *response.key, ACKNOWLEDGE_CAUSE[kind]))
         if kind in _FINISHING:
             delivery.is_finished, delivery.holder = True, ""
             delivery.is_archived = kind is not AcknowledgeType.ACCEPT
@@ -258,7 +261,7 @@ class Ledger:
             delivery.count -= kind is AcknowledgeType.UNREAD
             delivery.holder = ""
 
-    def _check_over(self, answer: _Answer, record_key: RecordKey, kind: AcknowledgeType) -> None:
+    def _check_over(self, response: _Response, record_key: RecordKey, kind: AcknowledgeType) -> None:
         """A success for a record that the member does not hold means that the record is finished."""
         delivery = self._records[record_key]
         is_used_up = delivery.count >= min(self._limits)
@@ -267,25 +270,25 @@ class Ledger:
             return
         if not (delivery.is_finished or delivery.may_be_finished or is_used_up):
             self._violated(
-                f"{kind.name} of {record_key} by request {answer.key} at {answer.copy.offset} succeeded, but "
-                f"{delivery} at {answer.copy.stamp_ms}"
+                f"{kind.name} of {record_key} by request {response.key} at {response.copy.offset} succeeded, but "
+                f"{delivery} at {response.copy.stamp_ms}"
             )
 
-    def _acquired_if_possible(self, answer: _Answer, cut_end: int, is_draining: bool) -> None:
+    def _acquired_if_possible(self, response: _Response, cut_end: int, is_draining: bool) -> None:
         """Take an acquisition in one of several cuts of a millisecond, if its records are free there."""
-        start_ms = answer.body["lock_deadline_ms"] - answer.body["acquisition_lock_timeout_ms"]
-        for share_key, offset, count in _acquired(answer):
+        start_ms = response.body["lock_deadline_ms"] - response.body["acquisition_lock_timeout_ms"]
+        for share_key, offset, count in _acquired(response):
             delivery = self._records[(*share_key, offset)]
             is_locked = self._is_locked(delivery, start_ms, cut_end)
             if delivery.is_finished or is_locked or count != delivery.count + 1:
                 return
-        self._acquired_by(answer, is_draining)
+        self._acquired_by(response, is_draining)
 
-    def _acquired_by(self, answer: _Answer, is_draining: bool) -> None:
-        key, body = answer.key, answer.body
+    def _acquired_by(self, response: _Response, is_draining: bool) -> None:
+        key, body = response.key, response.body
         deadline_ms = body.get("lock_deadline_ms", 0)
         start_ms = deadline_ms - body.get("acquisition_lock_timeout_ms", 0)
-        for share_key, offset, count in _acquired(answer):
+        for share_key, offset, count in _acquired(response):
             record_key = (*share_key, offset)
             event = (*record_key, key[0], count, deadline_ms)
             if event in self._acquired:
@@ -318,7 +321,7 @@ class Ledger:
     # The state table.
 
     def compare(self, rows: Iterable[StateRow]) -> None:
-        """Check that the state table has what answers contain, and answers contain what the table has."""
+        """Check that the state table has what responses contain, and responses contain what the table has."""
         rows = list(rows)
         acquired: set[tuple[Any, ...]] = set()
         applied: dict[tuple[Any, ...], int] = defaultdict(int)
@@ -376,10 +379,10 @@ class Ledger:
         self.violations.append(text)
 
 
-def _acquired(answer: _Answer) -> Iterator[tuple[ShareKey, int, int]]:
-    for topic in answer.body.get("responses", ()):
+def _acquired(response: _Response) -> Iterator[tuple[ShareKey, int, int]]:
+    for topic in response.body.get("responses", ()):
         for partition in topic["partitions"]:
             for acquired in partition.get("acquired_records", ()):
-                share_key = (answer.request.group_id, topic["topic_id"], partition["partition_index"])
+                share_key = (response.request.group_id, topic["topic_id"], partition["partition_index"])
                 for offset in range(acquired["first_offset"], acquired["last_offset"] + 1):
                     yield share_key, offset, acquired["delivery_count"]

@@ -161,7 +161,7 @@ class SimulatedFollower:
 class SimulatedLog:
     """The log as one processor has it: the part of `Log` that a processor calls.
 
-    A processor deletes no topic and no record, and the simulated watches look at `StoredLog` themselves.
+    A processor deletes no topic and no record, and the simulated watches read `StoredLog` themselves.
 
     Args:
         stored: all topics.

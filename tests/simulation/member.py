@@ -25,7 +25,7 @@ from tests.simulation.world import START_MS, World
 REQUEST_TOPIC = "__share_requests"
 RESPONSE_TOPIC = "__share_responses"
 _LONGEST_PAUSE_MS = 2_000
-"""Answers and deadlines end a pause earlier."""
+"""Responses and deadlines end a pause earlier."""
 
 
 Record = tuple[str, int, int]
@@ -63,15 +63,15 @@ class Application:
 
 @dataclass
 class Network:
-    """How a member's requests and answers travel.
+    """How a member's requests and responses travel.
 
     Attributes:
         repeat: probability that a request is appended twice, the second time at once.
         delayed_repeat: the same, the second time up to some seconds later, if the share session is the same still.
         unknown: probability that an append fails; half of them are in the log.
-        lost: probability that an answer is not read.
-        late: probability that answers stay unread for seconds.
-        reread: probability that the last answers are read again.
+        lost: probability that a response is not read.
+        late: probability that responses stay unread for seconds.
+        reread: probability that the last responses are read again.
     """
 
     repeat: float = 0.0
@@ -92,7 +92,7 @@ class SimulatedMember:
         group_id: the group.
         member_id: its id.
         topics: its subscription.
-        network: how requests and answers travel.
+        network: how requests and responses travel.
         fetch: what it asks for.
         application: what handles its records.
     """
@@ -130,7 +130,7 @@ class SimulatedMember:
         self._protocol = MemberProtocol(settings, world.now_ms)
         self._protocol.subscribe(topics, self._instant)
         self._inbox: deque[bytes] = deque()
-        self._answer_count = 0
+        self._response_count = 0
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
         self._opening_count = 0
@@ -142,13 +142,13 @@ class SimulatedMember:
         self._step_by(self._world.now_ms + self._world.between(first_ms, last_ms))
 
     def deliver(self, record: LogRecord) -> None:
-        """Take an answer, or an announcement, from the response log."""
+        """Take a response, or an announcement, from the response log."""
         if self.is_gone or record.value is None or record.partition != self._reply_partition:
             return
         if record.key is not None and record.key != self._key:
             return
         if record.key is not None and self._world.happens(self.network.lost):
-            self._world.trace(self.member_id, "loses an answer")
+            self._world.trace(self.member_id, "loses a response")
             return
         if self._world.happens(self.network.late):
             self._reads_at_ms = self._world.now_ms + self._world.random.randint(500, 8_000)
@@ -202,17 +202,17 @@ class SimulatedMember:
         if self._world.now_ms < self._reads_at_ms:
             return
         if self._read and self._world.happens(self.network.reread):
-            self._world.trace(self.member_id, "reads answers again")
+            self._world.trace(self.member_id, "reads responses again")
             self._inbox.extendleft(reversed(self._read))
             self._read.clear()
         while self._inbox:
             value = self._inbox.popleft()
             self._read.append(value)
-            answer = decoded_response(value)
-            self._protocol.receive(answer, self._instant)
-            if (count := self._protocol.standing.answer_count) > self._answer_count:
-                self._answer_count = count
-                self._ledger.seen(self.member_id, answer.leader_epoch)
+            response = decoded_response(value)
+            self._protocol.receive(response, self._instant)
+            if (count := self._protocol.standing.response_count) > self._response_count:
+                self._response_count = count
+                self._ledger.seen(self.member_id, response.leader_epoch)
 
     def _poll(self, instant: Instant) -> None:
         if (error := self._protocol.refusals.take()) is not None:

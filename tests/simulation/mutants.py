@@ -75,12 +75,12 @@ def _lose_the_outbox(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ignore_announcements(patch: pytest.MonkeyPatch) -> None:
-    """Stale processors go on, and members take their answers."""
+    """Stale processors go on, and members take their responses."""
     patch.setattr(Beginning, "check_term", lambda *_: None)
-    _take_answers_of_stale_processors(patch)
+    _take_responses_of_stale_processors(patch)
 
 
-def _take_answers_of_stale_processors(patch: pytest.MonkeyPatch) -> None:
+def _take_responses_of_stale_processors(patch: pytest.MonkeyPatch) -> None:
     receive = MemberProtocol.receive
 
     def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, at: Instant) -> None:
@@ -106,9 +106,9 @@ def _publish_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     commit, publish = Loop._commit, Loop._publish
 
     def publish_first(loop: Loop, batch: Commit) -> None:
-        answers = [answer for output in batch.outputs for answer in output.responses]
-        if answers:
-            loop._publisher.publish([], answers, loop._commit_id + 1)
+        responses = [response for output in batch.outputs for response in output.responses]
+        if responses:
+            loop._publisher.publish([], responses, loop._commit_id + 1)
         commit(loop, batch)
 
     patch.setattr(Loop, "_commit", publish_first)
@@ -286,10 +286,10 @@ def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:
 MUTANTS = (
     Mutant("a request is applied twice after a takeover", _ignore_last_requests),
     Mutant("a takeover loses the outbox", _lose_the_outbox),
-    Mutant("a stale processor goes on answering", _ignore_announcements),
-    Mutant("members take answers of a stale processor", _take_answers_of_stale_processors),
+    Mutant("a stale processor goes on responding", _ignore_announcements),
+    Mutant("members take responses of a stale processor", _take_responses_of_stale_processors),
     Mutant("a table snapshot hides the last marker", _forget_the_marker_in_a_snapshot),
-    Mutant("answers leave before their commit", _publish_before_the_commit),
+    Mutant("responses leave before their commit", _publish_before_the_commit),
     Mutant("locks run from the first message of the cut", _start_locks_at_the_first_message),
     Mutant("session epochs are not checked", _ignore_session_epochs),
     Mutant("a lock that is over still counts", _keep_expired_locks),

@@ -120,7 +120,7 @@ class SimulatedProcessor:
         self._is_stepping = False
         self._commits_again = False
         self._step_at_ms: int | None = None
-        self._look_at_ms: int | None = None
+        self._poll_at_ms: int | None = None
         self._takeover: Takeover | None = None
         self._loop: SimulatedLoop
         self._follower: SimulatedFollower
@@ -149,27 +149,27 @@ class SimulatedProcessor:
         """Have no fault any more."""
         self.end_at, self.stall, self.stalled_until_ms, self.repeats_confirmations = None, None, 0, False
 
-    def look(self) -> None:
-        """Look at the record log, soon."""
+    def poll(self) -> None:
+        """Poll the record log, soon."""
         if not self.is_over and self._takeover is not None:
-            self._look_by(self._world.now_ms + self._world.random.randint(1, 30))
+            self._poll_by(self._world.now_ms + self._world.random.randint(1, 30))
 
-    def _look_by(self, at_ms: int) -> None:
-        if self._look_at_ms is None or at_ms < self._look_at_ms:
-            self._look_at_ms = at_ms
-            self._world.at(at_ms, lambda: self._look(at_ms))
+    def _poll_by(self, at_ms: int) -> None:
+        if self._poll_at_ms is None or at_ms < self._poll_at_ms:
+            self._poll_at_ms = at_ms
+            self._world.at(at_ms, lambda: self._poll(at_ms))
 
-    def _look(self, at_ms: int) -> None:
-        if self.is_over or self._look_at_ms != at_ms:
+    def _poll(self, at_ms: int) -> None:
+        if self.is_over or self._poll_at_ms != at_ms:
             return
-        self._look_at_ms = None
+        self._poll_at_ms = None
 
-        def look() -> None:
-            next_poll_s = self._watch.look()
+        def poll() -> None:
+            next_poll_s = self._watch.poll()
             if next_poll_s is not None:
-                self._look_by(max(round(next_poll_s * 1_000), self._world.now_ms + 1))
+                self._poll_by(max(round(next_poll_s * 1_000), self._world.now_ms + 1))
 
-        self._guarded(look)
+        self._guarded(poll)
 
     def kill(self) -> None:
         """End now."""
@@ -244,7 +244,7 @@ class SimulatedProcessor:
 
     def update_watches(self, effects: Iterable[WatchLog | WatchTopics]) -> None:
         if self._watch.update(effects):
-            self.look()
+            self.poll()
 
     def published(self, commit: Commit) -> None:
         self._dead_letters.published(commit)

@@ -45,7 +45,7 @@ class Request:
         acknowledgements: (topic id, partition, first offset, last offset, type).
         applied: share-partitions whose acknowledgements are in the ledger.
         is_closed: its close is in the ledger.
-        refusal_count: answers that refused it, completely or in part, without those that were kept and sent again.
+        refusal_count: responses that refused it, completely or in part, without those that were kept and sent again.
         last_refusal: the last of them that refused it in part.
     """
 
@@ -60,15 +60,15 @@ class Request:
     last_refusal: dict[str, Any] = field(default_factory=dict)
 
     def note_refusal(self, body: dict[str, Any]) -> None:
-        """Count an answer that refused it; one that refused it in part is kept, and comes again for other copies."""
+        """Count a response that refused it; one that refused it in part is kept, and comes again for other copies."""
         is_whole = bool(body.get("error_code"))
         self.refusal_count += is_whole or body != self.last_refusal
         if not is_whole:
             self.last_refusal = body
 
     @property
-    def answered_copy(self) -> Copy:
-        """Return the copy that the next answer belongs to: what was refused and succeeds later is of a later copy."""
+    def copy_of_response(self) -> Copy:
+        """Return the copy that the next response belongs to: what was refused and succeeds later is of a later copy."""
         return self.copies[min(self.refusal_count, len(self.copies) - 1)]
 
 

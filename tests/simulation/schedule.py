@@ -130,7 +130,7 @@ class Schedule:
         self._running: list[SimulatedProcessor] = []
         self._is_calm = False
         self._administrator = Administrator(
-            self._world, self._log, self._ledger, self._topics, self._members_of, self._look
+            self._world, self._log, self._ledger, self._topics, self._members_of, self._poll_all
         )
         self._faults = Faults(
             self._world,
@@ -154,7 +154,7 @@ class Schedule:
 
     def run(self) -> Result:
         self._log.topic(REQUEST_TOPIC).observers.append(self._requested)
-        self._log.topic(RESPONSE_TOPIC).observers.append(self._answered)
+        self._log.topic(RESPONSE_TOPIC).observers.append(self._note_response)
         self._take_over()
         for group_id in self._groups:
             for _ in range(self._world.random.randint(1, 3)):
@@ -215,9 +215,9 @@ class Schedule:
         for processor in list(self._running):
             processor.wake_if_running()
 
-    def _look(self) -> None:
+    def _poll_all(self) -> None:
         for processor in list(self._running):
-            processor.look()
+            processor.poll()
 
     # What goes on.
 
@@ -231,7 +231,7 @@ class Schedule:
                 count = self._world.random.randint(1, 6)
                 self._log.grow(name, partition, count)
                 self._world.trace("producer appends", count, "to", name, partition)
-                self._look()
+                self._poll_all()
         self._world.after(50, 3_000, self._produce)
 
     def _join(self, group_id: str) -> SimulatedMember:
@@ -314,8 +314,8 @@ class Schedule:
             is_late = self._message_count > _LATE_MESSAGES and self._takeover_count < LEAST_TAKEOVERS
             self._world.after(0, 20, lambda: self._faults.happen(ends_processor=is_late))
 
-    def _answered(self, record: LogRecord) -> None:
-        self._ledger.answered(record)
+    def _note_response(self, record: LogRecord) -> None:
+        self._ledger.note_response(record)
         for member in self._members:
             member.deliver(record)
 
@@ -375,7 +375,7 @@ class Schedule:
         return self._folded
 
     def _is_drained(self) -> bool:
-        # The answers of the last commits may be left to a processor that is still to come.
+        # The responses of the last commits may be left to a processor that is still to come.
         if self._message_count < LEAST_MESSAGES or self._takeover_is_due:
             return False
         return not self._undrained(self._present_state())

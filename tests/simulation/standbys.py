@@ -66,7 +66,7 @@ class StandbySite:
             self.world, self.log, self.ledger, GROUP, "anna", [TOPIC], Network(), FetchSettings(max_records=3)
         )
         self.member.is_good = True
-        self.log.topic(RESPONSE_TOPIC).observers += [self._answered, self.member.deliver]
+        self.log.topic(RESPONSE_TOPIC).observers += [self._note_response, self.member.deliver]
         self._produce()
         self.run(10_000)
 
@@ -111,10 +111,10 @@ class StandbySite:
         findings = [str(finding) for finding in verify(self.table.rows, self.broker).findings]
         return findings + self.ledger.violations
 
-    def _answered(self, record: LogRecord) -> None:
+    def _note_response(self, record: LogRecord) -> None:
         # Those of a processor that folds or leaves rest on no commit.
         if record.headers:
-            self.ledger.answered(record)
+            self.ledger.note_response(record)
 
     def _wake(self) -> None:
         for standby in self.standbys:
@@ -126,7 +126,7 @@ class StandbySite:
             self.log.grow(TOPIC, 0, 1)
             for standby in self.standbys:
                 if standby.processor is not None:
-                    standby.processor.look()
+                    standby.processor.poll()
         self.world.after(1_000, 10_000, self._produce)
 
 
@@ -249,13 +249,13 @@ class StandbyProcessor(SimulatedProcessor):
     def belongs_to(self, owner: SimulatedStandby, site: StandbySite) -> None:
         """Set what the simulated processor has no argument for; comes before `start`."""
         self._owner, self._site = owner, site
-        # The ledger accounts for answers that rest on commits; these do not.
-        self._answer_log = cast(Log, SimulatedLog(site.log, self._before_append, lambda: None, lambda: 1_000))
+        # The ledger accounts for responses that rest on commits; these do not.
+        self._response_log = cast(Log, SimulatedLog(site.log, self._before_append, lambda: None, lambda: 1_000))
 
     def leave(self) -> None:
         """Publish what is applied, tell the standbys, and end."""
         self._guarded(self._loop.commit_and_publish)
-        append_responses(self._answer_log, self._config, self.standbys.leaving())
+        append_responses(self._response_log, self._config, self.standbys.leaving())
         self.kill()
 
     def _take_over(self) -> Takeover:
@@ -272,7 +272,7 @@ class StandbyProcessor(SimulatedProcessor):
         while self._world.now_ms < end_ms:
             self._let_time_pass(200)
             append_responses(
-                self._answer_log, self._config, folding_responses(follower.take(1_000, 1, 0), leader_epoch)
+                self._response_log, self._config, folding_responses(follower.take(1_000, 1, 0), leader_epoch)
             )
 
     def _before_append(self, topic: str) -> None:

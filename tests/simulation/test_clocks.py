@@ -43,7 +43,7 @@ class Site:
         member = SimulatedMember(
             self.world, self.log, self.ledger, GROUP, "anna", ["orders"], Network(), FetchSettings(max_records=1)
         )
-        self.log.topic(RESPONSE_TOPIC).observers += [self.ledger.answered, member.deliver]
+        self.log.topic(RESPONSE_TOPIC).observers += [self.ledger.note_response, member.deliver]
         while not self.transitions(Cause.ACQUIRE):
             self.world.run_until(self.world.now_ms + 1)
         member.die()

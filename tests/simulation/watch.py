@@ -1,4 +1,4 @@
-"""The watch on the record log in virtual time: it answers WatchTopics and WatchLog with LogOffsets messages."""
+"""The watch on the record log in virtual time: it responds to WatchTopics and WatchLog with LogOffsets messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PartitionKey = tuple[str, str, int]
 
 
 class SimulatedWatch:
-    """Looks at the record log a little after it grew or a watch was set; for one processor.
+    """Polls the record log a little after it grew or a watch was set; for one processor.
 
     Args:
         world: time.
@@ -45,7 +45,7 @@ class SimulatedWatch:
         self._sequence = 0
 
     def update(self, effects: Iterable[WatchLog | WatchTopics]) -> bool:
-        """Take watches; returns True if it is time to look."""
+        """Take watches; returns True if it is time to poll."""
         is_changed = False
         for effect in effects:
             is_changed = True
@@ -58,14 +58,14 @@ class SimulatedWatch:
                 self._above[key][effect.group_id] = above
         return is_changed
 
-    def look(self) -> float | None:
-        """Tell groups what changed; returns when to look again because something is not certain yet, in seconds."""
+    def poll(self) -> float | None:
+        """Tell groups what changed; returns when to poll again because something is not certain yet, in seconds."""
         if self._log.is_away:
             return self._log.away_until_ms / 1_000
         self._sequence += 1
         changes: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        uncertain = self._look_at_topics(changes)
-        self._look_at_ends(changes)
+        uncertain = self._poll_topics(changes)
+        self._read_ends(changes)
         messages = [
             request(
                 ApiKey.LOG_OFFSETS,
@@ -79,7 +79,7 @@ class SimulatedWatch:
             self._send(messages)
         return min((self._views[name].next_poll_s for name in uncertain), default=None)
 
-    def _look_at_topics(self, changes: dict[str, dict[str, set[int]]]) -> set[str]:
+    def _poll_topics(self, changes: dict[str, dict[str, set[int]]]) -> set[str]:
         for name in sorted({name for topics in self._known.values() for name in topics}):
             view = self._views.setdefault(name, TopicView())
             stored = self._log.topics.get(name)
@@ -99,7 +99,7 @@ class SimulatedWatch:
                     uncertain.add(name)
         return uncertain
 
-    def _look_at_ends(self, changes: dict[str, dict[str, set[int]]]) -> None:
+    def _read_ends(self, changes: dict[str, dict[str, set[int]]]) -> None:
         for (name, topic_id, partition), groups in self._above.items():
             is_present = self._present(name)[0] == topic_id
             end = self._log.topic(name).end_offsets[partition] if is_present else -1

@@ -133,15 +133,15 @@ def test_without_bisection_a_failure_releases_all_records() -> None:
 
 
 def test_gaps_are_looked_for_once_and_are_not_tried() -> None:
-    looked: list[list[int]] = []
+    searched: list[list[int]] = []
 
     def with_gap(ranges: list[HeldRange]) -> tuple[list[HeldRange], list[Acknowledgement]]:
-        looked.append(offsets(ranges))
+        searched.append(offsets(ranges))
         return [held(0, 1), held(6, 7)], [held(2, 5).acknowledgement(GAP, "compacted")]
 
     handler = HandlerOf([6])
     outcome = Bisection(handler, with_gap).run([held(0, 7)])
-    assert looked == [list(range(8))]
+    assert searched == [list(range(8))]
     assert handler.calls == [list(range(8)), [0, 1], [6, 7], [6], [7]]
     assert (of_type(outcome, ACCEPT), of_type(outcome, RELEASE)) == ([0, 1, 7], [6])
     assert of_type(outcome, GAP) == [2, 3, 4, 5]

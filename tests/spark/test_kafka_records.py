@@ -65,7 +65,7 @@ def test_a_record_is_copied_once_on_its_way_to_a_handler_that_chooses_columns(
 
 @pytest.mark.spark
 def test_a_filter_that_no_record_passes_reports_no_count(spark: SparkSession, kafka_4_3_1: KafkaBroker) -> None:
-    """All records of a range have the same delivery count: Spark knows the answer without reading them."""
+    """All records of a range have the same delivery count: Spark knows the result without reading them."""
     topic, count = f"t-{uuid4().hex[:8]}", RecordCount()
     with kafka_4_3_1.open_log() as log:
         log.create_topic(topic, 1)

@@ -34,7 +34,7 @@ MINUTES = [(10, 0, 4, 6, 0, 100_000, 6), (6, 6, 5, 0, 1, 130_000, 1), (0, 0, 0, 
 def run(
     spark: SparkSession, table: Path, output: Path, metrics: LiveAuditMetrics | None = None, most_commits: int = 10
 ) -> None:
-    """Start an auditor, let it look at all commits, and stop it."""
+    """Start an auditor, let it check all commits, and stop it."""
     query = LiveAuditor(spark, str(table), BROKER, output, 0, metrics, most_commits).start()
     try:
         query.processAllAvailable()

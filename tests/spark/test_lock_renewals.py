@@ -191,9 +191,9 @@ def both_acquired(member: GroupMember) -> Acquisition:
     return replace(both[0], ranges=tuple(held for acquisition in both for held in acquisition.ranges))
 
 
-def answers(member: GroupMember) -> list[Acknowledged]:
+def responses(member: GroupMember) -> list[Acknowledged]:
     results = member.flush(TIMEOUT_MS)
-    assert not member.unanswered_partitions()
+    assert not member.unconfirmed_partitions()
     return results
 
 
@@ -211,7 +211,7 @@ def test_a_refused_renewal_ends_the_renewals_of_its_own_records_only(log: LocalL
 
     def renew() -> list[Acknowledged]:
         renewals.renew(next(renewal_times))
-        return answers(member)
+        return responses(member)
 
     # 1. The processor refuses the deleted topic once it has noticed.
     results = eventually(lambda: refused if topics(refused := renew(), are_refused=True) else None, "a refusal")
@@ -230,7 +230,7 @@ def test_renewed_records_whose_renewal_was_refused_do_not_come_again(log: LocalL
     renewed = [held.acknowledgement(RENEW) for held in active.ranges]
     assert renewals.end(active, renewed, log.now_ms())
     assert renewals.has_waiting
-    renewals.settle(answers(member))
+    renewals.settle(responses(member))
     assert not renewals.has_waiting
 
 
@@ -245,13 +245,13 @@ def test_a_lost_acquisition_does_not_end_the_renewals_of_others_of_its_partition
     acquisitions = [acquisition for _ in range(2) if (acquisition := member.next_acquisition(TIMEOUT_MS))]
     active, lost = (renewals.begin(acquisition, "tag", log.now_ms()) for acquisition in acquisitions)
     member.acknowledge(lost.acknowledgements(ACCEPT))
-    answers(member)
+    responses(member)
     renewals.renew(acquisitions[1].lock_deadline_ms)
-    renewals.settle(answers(member))
+    renewals.settle(responses(member))
     assert list(lost.ranges) == []
     assert list(active.ranges) == list(acquisitions[0].ranges)
     assert renewals.end(active, active.acknowledgements(ACCEPT), log.now_ms())
-    assert [result.error for result in answers(member)] == [None]
+    assert [result.error for result in responses(member)] == [None]
     member.close(TIMEOUT_MS)
 
 

@@ -113,7 +113,7 @@ def test_a_python_process_that_starts_too_late_for_spark_is_started_again(
     assert "event=query_restarted" in caplog.text
 
 
-def test_members_are_answered_before_spark_comes_to_its_first_batch(
+def test_members_get_responses_before_spark_comes_to_its_first_batch(
     spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_begin = threading.Event()
@@ -144,7 +144,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
         shown = figures()
         assert sum(int(str(row["commits"])) for row in shown) >= 2
         assert sum(int(str(row["messages"])) for row in shown) >= sum(int(str(row["commits"])) for row in shown)
-        assert {"take_ms", "apply_ms", "commit_ms", "publish_ms", "answers"} <= shown[0].keys()
+        assert {"take_ms", "apply_ms", "commit_ms", "publish_ms", "responses"} <= shown[0].keys()
         assert all(
             0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in streaming_query(spark, query).recentProgress
         )

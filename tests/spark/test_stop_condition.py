@@ -102,11 +102,11 @@ def test_a_worker_of_a_topic_that_does_not_exist_ends(join: Join, monkeypatch: p
     assert work(join("nowhere"), StopWhenDrained(threading.Event(), 60)) == 0
 
 
-def test_a_processor_that_does_not_answer_is_an_error(join: Join, processor: ProcessorPeer) -> None:
+def test_a_processor_that_does_not_respond_is_an_error(join: Join, processor: ProcessorPeer) -> None:
     member = join("orders")
     eventually(lambda: member.standing().is_stable, "the member is in the group")
     end = StopWhenDrained(threading.Event(), 0.5)
-    with processor.stalled(), pytest.raises(RequestTimedOutError, match=r"No processor answered within 0\.5 s"):
+    with processor.stalled(), pytest.raises(RequestTimedOutError, match=r"No processor responded within 0\.5 s"):
         eventually(lambda: end.is_reached(member, is_busy=True), "the end")
 
 

@@ -37,9 +37,9 @@ class Seen:
         for row in records.select("partition", "offset", "delivery_count").collect():
             self.delivery_counts.setdefault((row.partition, row.offset), []).append(row.delivery_count)
         self.calls += 1
-        return self.answer(records)
+        return self.handle(records)
 
-    def answer(self, records: DataFrame) -> DataFrame | None:
+    def handle(self, records: DataFrame) -> DataFrame | None:
         return None
 
 
@@ -100,11 +100,11 @@ def test_records_come_with_all_that_the_log_has_of_them(site: SparkSite) -> None
     schemas: list[StructType] = []
     rows: list[Row] = []
 
-    def look(records: DataFrame) -> None:
+    def collect(records: DataFrame) -> None:
         schemas.append(records.schema)
         rows.extend(records.select("topic", F.col("value").cast("string"), F.unix_millis("timestamp")).collect())
 
-    drain(site, site.new_group(), topic, look)
+    drain(site, site.new_group(), topic, collect)
     expected = StructType.fromDDL(
         "topic string, partition int, offset bigint, delivery_count smallint, key binary, value binary, "
         "headers array<struct<key: string, value: binary>>, timestamp timestamp"
@@ -120,7 +120,7 @@ def test_records_come_with_all_that_the_log_has_of_them(site: SparkSite) -> None
 
 def test_acknowledgements_say_what_is_not_accepted(site: SparkSite) -> None:
     class Judge(Seen):
-        def answer(self, records: DataFrame) -> DataFrame:
+        def handle(self, records: DataFrame) -> DataFrame:
             rejected = records.where("offset % 5 = 0")
             released = records.where("offset % 5 = 1 AND delivery_count = 1")
             return acknowledged(rejected, "reject").unionByName(acknowledged(released, "release"))
@@ -163,7 +163,7 @@ def test_a_handler_that_fails_is_tried_again_on_halves(
     site: SparkSite, caplog: pytest.LogCaptureFixture, wrong: Handler, complaint: str
 ) -> None:
     class FailsAtFirst(Seen):
-        def answer(self, records: DataFrame) -> DataFrame | None:
+        def handle(self, records: DataFrame) -> DataFrame | None:
             return wrong(records) if self.calls == 1 else None
 
     topic = site.new_topic(record_count=5)
@@ -188,7 +188,7 @@ class FailsWith(Seen):
         super().__init__()
         self.bad = bad
 
-    def answer(self, records: DataFrame) -> None:
+    def handle(self, records: DataFrame) -> None:
         if records.where(F.col("offset").isin(*self.bad) & (F.col("delivery_count") < 3)).count():
             raise ValueError("cannot do it")
 
@@ -218,7 +218,7 @@ def test_a_broken_worker_uses_up_no_delivery_and_goes_on_when_it_is_mended(
     site: SparkSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     class LacksAModuleAtFirst(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             if self.calls <= 2:
                 raise ModuleNotFoundError("No module named 'mylib'")
 
@@ -234,7 +234,7 @@ def test_a_broken_worker_uses_up_no_delivery_and_goes_on_when_it_is_mended(
 
 def test_once_ends_with_the_error_of_a_broken_handler(site: SparkSite) -> None:
     class LacksAModule(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             raise ModuleNotFoundError("No module named 'mylib'")
 
     topic = site.new_topic(record_count=50)
@@ -264,7 +264,7 @@ def test_several_ranges_are_in_the_air_at_once(site: SparkSite) -> None:
     both = threading.Barrier(2)
 
     class Meets(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             both.wait(DEADLINE_S)
 
     topic = site.new_topic(record_count=20)
@@ -279,7 +279,7 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Spark
     begun, go_on = threading.Event(), threading.Event()
 
     class Waits(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             begun.set()
             go_on.wait(DEADLINE_S)
 
@@ -305,7 +305,7 @@ def test_locks_are_renewed_while_the_last_handler_ends(site: SparkSite) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     class Waits(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             begun.set()
             go_on.wait(DEADLINE_S)
 
@@ -338,7 +338,7 @@ def test_a_handler_that_does_not_end_keeps_nobody_waiting_and_its_records_are_re
     begun, go_on = threading.Event(), threading.Event()
 
     class Hangs(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             begun.set()
             go_on.wait()
 
@@ -358,7 +358,7 @@ def test_locks_are_renewed_while_the_handler_works(site: SparkSite) -> None:
     group_id = site.new_group(share_record_lock_duration_ms="6000")
 
     class OutlastsItsLocks(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             site.until(lambda: len(transitions(site, group_id, Cause.RENEW)) >= 2, "the locks are renewed again")
 
     seen = OutlastsItsLocks()
@@ -374,7 +374,7 @@ def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog
     delivered_again = threading.Event()
 
     class TakesTooLongAtFirst(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             if len(self.delivery_counts[0, 0]) == 1:
                 assert delivered_again.wait(DEADLINE_S)
             else:
@@ -391,7 +391,7 @@ def test_a_handler_that_takes_too_long_loses_its_records(site: SparkSite, caplog
 
 def test_renewed_records_come_again_to_the_same_worker_in_the_same_delivery(site: SparkSite) -> None:
     class RenewsAtFirst(Seen):
-        def answer(self, records: DataFrame) -> DataFrame | None:
+        def handle(self, records: DataFrame) -> DataFrame | None:
             return acknowledged(records.where("offset = 2"), "renew") if self.calls == 1 else None
 
     topic = site.new_topic(record_count=5)
@@ -408,7 +408,7 @@ def test_renewed_records_stay_locked_until_a_thread_is_free(site: SparkSite) -> 
     group_id = site.new_group(share_record_lock_duration_ms="6000")
 
     class RenewsAtFirstThenIsBusy(Seen):
-        def answer(self, records: DataFrame) -> DataFrame | None:
+        def handle(self, records: DataFrame) -> DataFrame | None:
             if self.calls == 1:
                 return acknowledged(records.where("offset = 2"), "renew")
             if self.calls == 2:
@@ -430,7 +430,7 @@ def test_renewed_records_that_wait_for_too_long_are_released(site: SparkSite, ca
     group_id = site.new_group()
 
     class RenewsAtFirstThenIsBusy(Seen):
-        def answer(self, records: DataFrame) -> DataFrame | None:
+        def handle(self, records: DataFrame) -> DataFrame | None:
             if self.calls == 1:
                 return acknowledged(records.where("offset = 2"), "renew")
             if self.calls == 2:
@@ -453,7 +453,7 @@ def test_once_ends_when_nothing_is_left(site: SparkSite) -> None:
     group_id = site.new_group()
 
     class ReleasesAtFirst(Seen):
-        def answer(self, records: DataFrame) -> DataFrame:
+        def handle(self, records: DataFrame) -> DataFrame:
             return acknowledged(records.where("delivery_count = 1"), "release")
 
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic, "max.poll.records": 20}
@@ -476,7 +476,7 @@ def test_records_that_are_gone_are_gaps(site: SparkSite) -> None:
     group_id = site.new_group()
 
     class Deletes(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             if self.calls == 1:
                 site.until(lambda: 3 in offsets(transitions(site, group_id, Cause.ACQUIRE)), "the next range is held")
                 site.log.delete_records(topic, 0, 4)
@@ -497,7 +497,7 @@ def test_a_topic_that_is_created_again_while_its_records_are_held(site: SparkSit
     group_id = site.new_group()
 
     class Replaces(Seen):
-        def answer(self, records: DataFrame) -> None:
+        def handle(self, records: DataFrame) -> None:
             if self.calls == 1:
                 site.log.delete_topic(topic)
                 site.log.create_topic(topic, 1)

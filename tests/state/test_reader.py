@@ -101,7 +101,7 @@ MARKER = CommitMarkerPayload(
     row_count=1,
     end_offsets={0: 12, 1: 3},
     cuts=[Cut(partition=0, end_offset=12, time_ms=BATCH_MS)],
-    answers=[OutboxResponse(partition=2, member_id="anna", value="{}")],
+    responses=[OutboxResponse(partition=2, member_id="anna", value="{}")],
     messages=["{}"],
     group_epoch_floor=4,
     attempted_offset=(0, 12),

@@ -261,7 +261,7 @@ def test_a_snapshot_is_due_when_as_many_rows_follow_the_last_one(table_path: str
         report = upkeep.run_if_due()
         if report is not None and report.snapshot_rows:
             snapshot_after.append(commit_id + 1)
-    # 3,001 rows a commit, at least 5,000 rows, a look every tenth commit.
+    # 3,001 rows a commit, at least 5,000 rows, a check every tenth commit.
     assert snapshot_after == [8, 24]
 
 

@@ -163,7 +163,7 @@ def test_a_fenced_writer_does_not_mind_what_was_removed_before_the_fence(table_p
 
 
 class Clock:
-    """A clock that goes on by a step with each look at it."""
+    """A clock that goes on by a step with each reading."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -76,8 +76,8 @@ def test_an_append_takes_four_requests(s3: S3Proxy, proxy: FaultyProxy) -> None:
     assert proxy.requests() == {"PUT": 10, "HEAD": 10, "failed": 0}
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.ANSWERED_500, Fault.REFUSED_503, Fault.AWAY, Fault.HANGS])
-def test_a_commit_whose_answer_is_lost_is_there_once(fault: Fault, s3: S3Proxy, proxy: FaultyProxy) -> None:
+@pytest.mark.parametrize("fault", [Fault.LOST_RESPONSE, Fault.FALSE_500, Fault.REFUSED_503, Fault.AWAY, Fault.HANGS])
+def test_a_commit_whose_response_is_lost_is_there_once(fault: Fault, s3: S3Proxy, proxy: FaultyProxy) -> None:
     table = s3.new_table(proxy.endpoint, **IMPATIENT)
     writer = StateTableWriter.open(table, {})
     append(writer, 1)
@@ -172,17 +172,17 @@ class _Unconditional(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(200)
+        self._respond(200)
 
     def do_DELETE(self) -> None:
-        self._answer(204)
+        self._respond(204)
 
     def do_GET(self) -> None:
-        self._answer(404)
+        self._respond(404)
 
     do_HEAD = do_GET  # noqa: N815
 
-    def _answer(self, status: int) -> None:
+    def _respond(self, status: int) -> None:
         self.send_response(status)
         self.send_header("ETag", '"same"')
         self.send_header("Content-Length", "0")

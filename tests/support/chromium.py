@@ -57,7 +57,7 @@ class Chromium:
     def __enter__(self) -> Self:
         to_read, self._write_fd = os.pipe()
         self._read_fd, to_write = os.pipe()
-        # It reads commands from file descriptor 3, and writes answers to 4.
+        # It reads commands from file descriptor 3, and writes responses to 4.
         start = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "chromium", *self._command]
         with self._output.open("wb") as output:
             self._process = leash.start(start, pass_fds=(to_read, to_write), stderr=output)
@@ -96,12 +96,12 @@ class Chromium:
             raise AssertionError(f"Chromium ended before {method}: {self._end()}") from None
         give_up_at = time.monotonic() + DEADLINE_S
         while True:
-            answer = self._next(give_up_at, method)
-            if answer.get("id") == self._last_id:
-                assert "error" not in answer, (method, answer)
-                result: dict[str, Any] = answer["result"]
+            response = self._next(give_up_at, method)
+            if response.get("id") == self._last_id:
+                assert "error" not in response, (method, response)
+                result: dict[str, Any] = response["result"]
                 return result
-            self._events.append(answer)
+            self._events.append(response)
 
     def events(self, session: str, methods: Sequence[str]) -> list[dict[str, Any]]:
         """The parameters of the events of a page so far."""
@@ -117,16 +117,16 @@ class Chromium:
 
     def _next(self, give_up_at: float, method: str) -> dict[str, Any]:
         # Not `select`, which refuses the numbers above 1,023 that a process with many clients has.
-        answers = select.poll()
-        answers.register(self._read_fd, select.POLLIN)
+        responses = select.poll()
+        responses.register(self._read_fd, select.POLLIN)
         while b"\0" not in self._received:
-            is_ready = answers.poll(max(give_up_at - time.monotonic(), 0) * 1_000)
+            is_ready = responses.poll(max(give_up_at - time.monotonic(), 0) * 1_000)
             data = os.read(self._read_fd, 1 << 20) if is_ready else b""
-            assert data, f"Chromium does not answer {method}: {self._end()}"
+            assert data, f"Chromium does not respond to {method}: {self._end()}"
             self._received += data
         message, _, self._received = self._received.partition(b"\0")
-        answer: dict[str, Any] = json.loads(message)
-        return answer
+        response: dict[str, Any] = json.loads(message)
+        return response
 
 
 class Page:
@@ -143,9 +143,9 @@ class Page:
     def value(self, expression: str) -> Any:
         """The value of an expression of JavaScript."""
         parameters = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        answer = self.call("Runtime.evaluate", parameters)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
+        response = self.call("Runtime.evaluate", parameters)
+        assert "exceptionDetails" not in response, response
+        return response["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press and release a key."""
@@ -185,7 +185,7 @@ class Page:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 8_000), "scale": 1}
-        answer = self.call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+        response = self.call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
         path = SCREENSHOTS / f"{name}.png"
-        path.write_bytes(base64.b64decode(answer["data"]))
+        path.write_bytes(base64.b64decode(response["data"]))
         return path

@@ -42,9 +42,9 @@ def eventually(probe: Callable[[], T | None], what: str, *, pause_s: float = 0.0
     """Return the first true value of `probe`; fail with `what` and the last value when the time is over.
 
     Args:
-        probe: looks, and changes nothing.
+        probe: reads, and changes nothing.
         what: what is waited for, for the failure's message.
-        pause_s: shortest time between two looks; a look that takes long is followed by a pause twice as long, so that
+        pause_s: shortest time between two probes; one that takes long is followed by a pause twice as long, so that
             what is waited for gets on.
     """
     started_s = time.monotonic()

@@ -1,6 +1,6 @@
 """A proxy before an HTTP server that fails as networks and servers do, on request.
 
-It is a process of its own, since delta-rs lets no other thread run while it waits for some of its answers:
+It is a process of its own, since delta-rs lets no other thread run while it waits for some of its responses:
 
     python -m tests.support.faulty_proxy SERVER_PORT
 """
@@ -25,18 +25,18 @@ from tests.support import leash
 
 
 class Fault(Enum):
-    """The ways in which a request is answered, or not."""
+    """The ways in which a request gets its response, or not."""
 
-    NONE = "it is answered"
+    NONE = "it gets its response"
     AWAY = "the connection ends before the server sees it"
-    REFUSED_500 = "it is answered with 500, and the server does not see it"
-    REFUSED_503 = "it is answered with 503, and the server does not see it"
-    LOST_ANSWER = "the server carries it out, and the connection ends"
-    ANSWERED_500 = "the server carries it out, and it is answered with 500"
-    HANGS = "the server carries it out, and the answer does not come in time"
+    REFUSED_500 = "the response is 500, and the server does not see it"
+    REFUSED_503 = "the response is 503, and the server does not see it"
+    LOST_RESPONSE = "the server carries it out, and the connection ends"
+    FALSE_500 = "the server carries it out, and the response is 500"
+    HANGS = "the server carries it out, and the response does not come in time"
 
 
-_STATUS = {Fault.REFUSED_500: 500, Fault.REFUSED_503: 503, Fault.ANSWERED_500: 500}
+_STATUS = {Fault.REFUSED_500: 500, Fault.REFUSED_503: 503, Fault.FALSE_500: 500}
 _BEFORE = (Fault.AWAY, Fault.REFUSED_500, Fault.REFUSED_503)
 _CONTROL = "/__control__"
 _LONGEST_HANG_S = 30
@@ -93,8 +93,8 @@ class FaultyProxy:
 
     def requests(self) -> dict[str, int]:
         """Method → requests; `failed` → the paths of which a request failed."""
-        with urlopen(self.endpoint + _CONTROL) as answer:
-            counts: dict[str, int] = json.loads(answer.read())
+        with urlopen(self.endpoint + _CONTROL) as response:
+            counts: dict[str, int] = json.loads(response.read())
             return counts
 
     def __enter__(self) -> Self:
@@ -149,17 +149,17 @@ class _Handler(BaseHTTPRequestHandler):
         fault = _State.fault_of(self.command, self.path)
         # A slow network is what is shown here; no test waits for it.
         time.sleep(_State.rule.delay_s)
-        answer, content = (None, b"") if fault in _BEFORE else self._forwarded(body)
+        response, content = (None, b"") if fault in _BEFORE else self._forwarded(body)
         if fault is Fault.HANGS:
             time.sleep(_LONGEST_HANG_S)
         if fault in _STATUS:
             self._reply(_STATUS[fault], b"")
-        elif fault is not Fault.NONE or answer is None:
+        elif fault is not Fault.NONE or response is None:
             self.close_connection = True
         else:
-            headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in _OWN_HEADERS]
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else None
-            self._reply(answer.status, content, headers, length)
+            headers = [(name, value) for name, value in response.getheaders() if name.lower() not in _OWN_HEADERS]
+            length = response.getheader("Content-Length") if self.command == "HEAD" else None
+            self._reply(response.status, content, headers, length)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815
 
@@ -189,10 +189,10 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in self.headers.items():
             connection.putheader(name, value)
         connection.endheaders(body)
-        answer = connection.getresponse()
-        content = answer.read()
+        response = connection.getresponse()
+        content = response.read()
         connection.close()
-        return answer, content
+        return response, content
 
 
 _OWN_HEADERS = ("transfer-encoding", "connection", "content-length", "server", "date")

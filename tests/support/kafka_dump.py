@@ -1,4 +1,4 @@
-"""The records that a Kafka 4.3.1 broker wrote to its internal topics, and its coordinators' answers in the end."""
+"""The records that a Kafka 4.3.1 broker wrote to its internal topics, and its coordinators' responses in the end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def key_and_value(line: dict[str, Any]) -> tuple[bytes, bytes | None]:
     return bytes.fromhex(line["key_hex"]), line["value_hex"] and bytes.fromhex(line["value_hex"])
 
 
-def answered_batches(answer: dict[str, Any]) -> list[StateBatch]:
-    """The state batches of a coordinator's answer."""
+def returned_batches(response: dict[str, Any]) -> list[StateBatch]:
+    """The state batches of a coordinator's response."""
     return [
         StateBatch(b["firstOffset"], b["lastOffset"], b["deliveryCount"], RecordState(b["deliveryState"]))
-        for b in answer["readState"]["stateBatches"]
+        for b in response["readState"]["stateBatches"]
     ]

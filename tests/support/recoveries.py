@@ -13,7 +13,7 @@ class Recoveries:
     """Crashes and recoveries of a test run.
 
     Attributes:
-        seconds: kind of crash → seconds from it to the first answer after it, for each.
+        seconds: kind of crash → seconds from it to the first response after it, for each.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -43,11 +43,11 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def write_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print how many crashes there were, and how long it took from each to the first answer after it."""
+    """Print how many crashes there were, and how long it took from each to the first response after it."""
     recoveries = config.stash.get(RECOVERIES, None)
     if recoveries is None or not recoveries.seconds:
         return
-    terminalreporter.section("crashes: count, seconds to the first answer (median, longest)")
+    terminalreporter.section("crashes: count, seconds to the first response (median, longest)")
     for kind, seconds in sorted(recoveries.seconds.items()):
         median = sorted(seconds)[len(seconds) // 2]
         terminalreporter.write_line(f"{kind:60} {len(seconds):4} {median:6.2f} {max(seconds):6.2f}")

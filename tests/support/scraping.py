@@ -13,8 +13,8 @@ Series = dict[tuple[str, ...], float]
 
 def scraped(port: int) -> dict[str, Series]:
     """Return name → values of its labels by their names → value."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as response:
+        text = response.read().decode()
     series: dict[str, Series] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -63,11 +63,11 @@ class SilentBroker(KafkaBroker):
         self._proxy = _Proxy()
 
     def fall_silent(self) -> None:
-        """Answer no client any more."""
+        """Respond to no client any more."""
         self._proxy.is_silent.set()
 
-    def answer_again(self) -> None:
-        """Answer the clients again: they connect again."""
+    def respond_again(self) -> None:
+        """Respond to the clients again: they connect again."""
         self._proxy.is_silent.clear()
         self._proxy.end_connections()
 

@@ -226,11 +226,11 @@ class Site:
         return [e for e in envelopes if (e.group_id, e.api_key) == (group_id, api_key)]
 
     def responses(self, group_id: str) -> list[ResponseEnvelope]:
-        """All answers of a group, by partition of the response log."""
-        return [answer for answer in self.all_responses() if answer.group_id == group_id]
+        """All responses of a group, by partition of the response log."""
+        return [response for response in self.all_responses() if response.group_id == group_id]
 
     def all_responses(self) -> list[ResponseEnvelope]:
-        """The answers of all groups, by partition of the response log."""
+        """The responses of all groups, by partition of the response log."""
         return [
             decoded_response(record.value)
             for partition, offsets in self.log.offsets(RESPONSES).items()

@@ -104,7 +104,7 @@ class SparkCluster:
         try:
             self._daemon("master.Master", *address, "--webui-port", str(self._ports["ui"]))
             # A worker that finds no master asks again after ten seconds.
-            eventually(lambda: self._worker_count() is not None, "the master answers")
+            eventually(lambda: self._worker_count() is not None, "the master responds")
             for number in range(WORKERS):
                 size = ("--cores", "2", "--memory", "1g", "--work-dir", str(self.folder / f"work-{number}"))
                 ui = ("--webui-port", str(self._ports[f"ui-{number}"]))
@@ -135,14 +135,14 @@ class SparkCluster:
         self._processes.append(process)
 
     def _worker_count(self) -> int | None:
-        """The number of registered workers; None while the master does not answer."""
+        """The number of registered workers; None while the master does not respond."""
         log = self.folder / "daemons.log"
         assert all(process.poll() is None for process in self._processes), log.read_text()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports['ui']}/json/", timeout=5) as answer:
-                return int(json.load(answer)["aliveworkers"])
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports['ui']}/json/", timeout=5) as response:
+                return int(json.load(response)["aliveworkers"])
         except (OSError, ValueError):
-            # Until all its pages are there, it answers with none.
+            # Until all its pages are there, it responds with none.
             return None
 
 

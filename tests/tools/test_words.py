@@ -98,9 +98,8 @@ def test_refused_words_of_documents(text: str, finding: str) -> None:
         ("Who decides? The coordinator.", "docs/page.md"),
         ("Without a look for its file, a deleted record looks like a gap.", "docs/page.md"),
         ("Look at the members, and look up the error.", "docs/page.md"),
-        ("A broker answers a fetch when it has records.", "docs/page.md"),
         ("The answer is complete from this commit on.", "docs/audits.md"),
-        ("answers: list[OutboxResponse]", "sharegroup/protocol/marker.py"),
+        ("answers: list[int] = []", "sharegroup/core/transition_rules.py"),
         ('"""Find the records.\n\n    Args:\n        orphan_rows: orphan rows.\n"""', "sharegroup/audit/module.py"),
     ],
 )

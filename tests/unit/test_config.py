@@ -636,7 +636,7 @@ def test_sections_may_be_empty(tmp_path: Path) -> None:
         assert load_settings(yaml_file(tmp_path, text), {}, FLAGS).broker == BrokerConfig()
 
 
-def test_other_environment_variables_are_not_looked_at() -> None:
+def test_other_environment_variables_are_not_read() -> None:
     assert load_settings(None, {"PATH": "/bin", "GROUP_ID": "g"}, FLAGS).consumer == {}
 
 

@@ -59,7 +59,7 @@ class LivePosition:
     Attributes:
         commit_id: the last commit; -1 before the first.
         version: the newest version of the Delta log that was checked.
-        looked_ms: when the table was polled; epoch ms. Minutes of statistics end also without commits.
+        polled_ms: when the table was polled; epoch ms. Minutes of statistics end also without commits.
         begins: True for the first position: the next batch begins with a table snapshot.
         noticed: (invariant, location, detail) of what the Delta log showed since the position before.
         time_ms: time of the log, which never falls: that of the last commit, carried on while no other one comes; 0
@@ -68,7 +68,7 @@ class LivePosition:
 
     commit_id: int
     version: int
-    looked_ms: int
+    polled_ms: int
     begins: bool = False
     noticed: tuple[tuple[str, str, str], ...] = ()
     time_ms: int = 0
@@ -141,7 +141,7 @@ class LiveCommits:
         if start.begins and (snapshot := self._rows.last_snapshot(last)) is not None:
             first = snapshot.commit_id
         commit_id = min(max(last, start.commit_id), first + self._most_commits)
-        is_same_minute = now_ms // MINUTE_MS == start.looked_ms // MINUTE_MS
+        is_same_minute = now_ms // MINUTE_MS == start.polled_ms // MINUTE_MS
         if is_same_minute and (commit_id, version) == (start.commit_id, start.version):
             return start
         time_ms = self._time_ms(start, commit_id, now_ms)
@@ -160,7 +160,7 @@ class LiveCommits:
             # Brokers' clocks differ, so that commits may be some ms older than the ones before them.
             markers = filter(_is_marker, self._rows.between(commit_id - 1, commit_id))
             return max([start.time_ms, *(marker.time_ms for marker in markers)])
-        return start.time_ms + max(now_ms - start.looked_ms, 0)
+        return start.time_ms + max(now_ms - start.polled_ms, 0)
 
     def _followed(self, start: LivePosition) -> tuple[int, int, tuple[tuple[str, str, str], ...]]:
         """Return the newest version, the last commit of a processor, and what the commits of the log show."""
@@ -176,7 +176,7 @@ class LiveCommits:
             if position.version > start.version:
                 detail = "the log was cleaned up before it could be read: foreign commits in it are not known"
                 location = f"versions {start.version + 1} to {position.version} of the Delta log"
-                noticed.append(("each_version_is_looked_at", location, detail))
+                noticed.append(("each_version_is_checked", location, detail))
             return max(position.version, start.version), position.commit_id, tuple(noticed)
         last = start.commit_id
         for commit in commits:
@@ -219,7 +219,7 @@ class LiveCommits:
             if pruned > after:
                 first, last = after + 1, min(pruned, end.commit_id)
                 detail = f"the rows of commits {first} to {last} were pruned; a table snapshot replaces them"
-                finding = LiveFinding(f"commit {last}", "pruned_rows_were_looked_at", detail)
+                finding = LiveFinding(f"commit {last}", "pruned_rows_were_checked", detail)
                 batch.results.append(finding_result(finding))
                 beginning = self._rows.last_snapshot(pruned)
                 if pruned > end.commit_id or beginning is None:

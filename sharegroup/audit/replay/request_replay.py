@@ -157,7 +157,7 @@ class RequestReplay:
         }
         self._config = config.model_copy(update=counts)
         self._broker = broker
-        self._answers = ResponseRecords(log, self._config)
+        self._responses = ResponseRecords(log, self._config)
         self._requests = RequestLog(log, config.request_topic_name)
         self._editor = editor
         self._progress = progress
@@ -236,7 +236,7 @@ class RequestReplay:
             announced,
             ServedGroups(self._fences.get(epoch, {}).get("group_pattern", ALL_GROUPS)),
         )
-        groups = Groups(beginning, self._broker_of(epoch), self._answers, clocks)
+        groups = Groups(beginning, self._broker_of(epoch), self._responses, clocks)
         self._epoch = _Epoch(groups, clocks, ends)
         for group_id in before.unapplied_groups if before else ():
             self._leave_out(self._epoch, group_id, first, "it was being rebuilt when the processor took over")

@@ -35,7 +35,7 @@ class RequestVerification:
     Attributes:
         message_count: messages of the request log in them.
         row_count: rows compared.
-        answer_count: responses compared.
+        response_count: responses compared.
         finding_count: differences.
         findings: the first ones of each group and leader epoch, in the order of the commits.
         gaps: commits that could not be replayed; they are no findings.
@@ -44,7 +44,7 @@ class RequestVerification:
     commit_count: int = 0
     message_count: int = 0
     row_count: int = 0
-    answer_count: int = 0
+    response_count: int = 0
     finding_count: int = 0
     findings: list[Finding] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -77,14 +77,14 @@ def _differences(commit: ReplayedCommit, result: RequestVerification) -> Iterato
     outputs = [output for output in commit.outputs if output.group_id not in commit.left_out]
     result.row_count += len(recorded)
     yield from _row_differences(recorded, [row for output in outputs for row in output.rows])
-    answers = [
-        (answer.partition, answer.member_id, answer.value)
-        for answer in commit.recorded.payload.answers
-        if not commit.left_out or _group_of(answer.value) not in commit.left_out
+    responses = [
+        (response.partition, response.member_id, response.value)
+        for response in commit.recorded.payload.responses
+        if not commit.left_out or _group_of(response.value) not in commit.left_out
     ]
-    result.answer_count += len(answers)
-    replayed = [(a.partition, a.member_id, a.value) for output in outputs for a in output.responses]
-    yield from _outbox_differences(commit, "answer", answers, replayed, lambda answer: _group_of(answer[2]))
+    result.response_count += len(responses)
+    replayed = [(r.partition, r.member_id, r.value) for output in outputs for r in output.responses]
+    yield from _outbox_differences(commit, "response", responses, replayed, lambda response: _group_of(response[2]))
     messages = [m for m in commit.recorded.payload.messages if _group_of(m) not in commit.left_out]
     sent = [value for output in outputs for _, value in output.messages]
     yield from _outbox_differences(commit, "message", messages, sent, _group_of)
@@ -132,10 +132,10 @@ def _outbox_differences(
     for index, (here, there) in enumerate(zip(recorded, made, strict=False)):
         if here != there:
             detail = f"{noun} {index} is {_short(here)}, the replay has {_short(there)}"
-            yield group_of(here), Finding(location, Violation("replay_gives_the_same_answers", detail))
+            yield group_of(here), Finding(location, Violation("replay_gives_the_same_responses", detail))
     if len(made) < len(recorded):
         detail = f"{len(recorded)} {noun}s, the replay has {len(made)}"
-        yield group_of(recorded[-1]), Finding(location, Violation("replay_gives_the_same_answers", detail))
+        yield group_of(recorded[-1]), Finding(location, Violation("replay_gives_the_same_responses", detail))
 
 
 def _marker_differences(commit: ReplayedCommit) -> Iterator[tuple[str, Finding]]:

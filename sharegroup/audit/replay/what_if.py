@@ -225,7 +225,7 @@ class _OtherLimits(CutEditor):
                 return record
             return record._replace(value=json.dumps(fields).encode())
         except (ValueError, TypeError, KeyError, AttributeError):
-            # What is no message is answered or counted as it was.
+            # What is no message gets its response, or is counted, as it was.
             return record
 
     def _without_limits(self, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sharegroup.audit.verification.row_columns import Flags, Numbers, RowColumns, UnansweredError
+from sharegroup.audit.verification.row_columns import Flags, Numbers, RowColumns, UndecidedError
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
 from sharegroup.core.runs import Run
 from sharegroup.core.transition_rules import (
@@ -102,7 +102,7 @@ class ColumnFold:
     def __init__(self, rows: RowColumns, blocks: Blocks) -> None:
         self._blocks = blocks
         self.is_broken = np.zeros(len(blocks), np.bool_)
-        """Blocks in which something does not hold, or cannot be answered here."""
+        """Blocks in which something does not hold, or cannot be decided here."""
         entries = rows.transitions
         run_members, members, self._members = rows.members()
         self._first_transition = entries.begin[blocks.state_row + 1]
@@ -199,11 +199,11 @@ class ColumnFold:
             np.concatenate([getattr(runs, name), getattr(transitions, name)]) for name in ("first", "last", "block")
         )
         if not len(first):
-            raise UnansweredError
+            raise UndecidedError
         relative_end = last - self._start[block] + 1
         span = int(relative_end.max()) + 1
         if span * len(blocks) > _LARGEST:
-            raise UnansweredError
+            raise UndecidedError
         low = block * span + (first - self._start[block])
         high = block * span + relative_end
         borders = np.sort(np.concatenate([low, high]))

@@ -21,7 +21,7 @@ from sharegroup.audit.verification.row_columns import (
     SEGMENT,
     Flags,
     RowColumns,
-    UnansweredError,
+    UndecidedError,
 )
 from sharegroup.audit.verification.segments import CheckedSegment, Segment, SegmentKey, check_segment
 from sharegroup.core.records import SharePartitionLimits
@@ -94,7 +94,7 @@ class _Segments:
         try:
             fold = ColumnFold(rows, blocks)
             changes = ChangeRows(rows, blocks, fold)
-        except UnansweredError:
+        except UndecidedError:
             return {}
         is_broken = np.zeros(len(rows.segment_begin), np.bool_)
         is_broken[rows.segment[blocks.state_row[changes.is_broken]]] = True

@@ -30,7 +30,7 @@ _LARGEST = 1 << 62
 _UNKNOWN = -1
 
 
-class UnansweredError(Exception):
+class UndecidedError(Exception):
     """The columns have values that can be checked row by row only."""
 
 
@@ -41,7 +41,7 @@ class RowColumns:
         rows: rows with their segment, in any order.
 
     Raises:
-        UnansweredError: a value that must be there is missing, or offsets are too far from each other.
+        UndecidedError: a value that must be there is missing, or offsets are too far from each other.
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -145,7 +145,7 @@ class Entries:
         if isinstance(lists, pa.ChunkedArray):
             lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
         if lists.null_count:
-            raise UnansweredError
+            raise UndecidedError
         offsets = _whole(lists.offsets)
         starts, lengths = offsets[:-1][order], np.diff(offsets)[order]
         begin = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -183,7 +183,7 @@ class Entries:
         values = self._structs.field(name)
         known = pc.min_max(values).as_py()
         if known["min"] is not None and not min(RecordState) <= known["min"] <= known["max"] <= max(RecordState):
-            raise UnansweredError
+            raise UndecidedError
         filled = _whole(pc.fill_null(values, NOT_IN_FLIGHT))
         return filled if self._is_ordered else filled[self._layout.index]
 
@@ -191,13 +191,13 @@ class Entries:
         """Return the causes as numbers."""
         numbers = _numbers_of(self.column("cause"), {cause.value: n for cause, n in CAUSE_NUMBERS.items()})
         if len(numbers) and numbers.min() < 0:
-            raise UnansweredError
+            raise UndecidedError
         return numbers
 
 
 def _whole(column: Any) -> Numbers:
     if column.null_count:
-        raise UnansweredError
+        raise UndecidedError
     values: Numbers = column.to_numpy().astype(np.int64, copy=False)
     return values
 
@@ -229,7 +229,7 @@ def _combined(columns: Sequence[Numbers]) -> Numbers:
         span = int(column.max(initial=0)) - low + 1
         size *= span
         if size > _LARGEST:
-            raise UnansweredError
+            raise UndecidedError
         combined = combined * span + (column - low)
     return combined
 

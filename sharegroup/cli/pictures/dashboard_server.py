@@ -1,7 +1,7 @@
 """The dashboard's server: pages, scripts and JSON documents on 127.0.0.1, read only.
 
 A page of another site may make a browser send requests here, by a name that it lets point to 127.0.0.1 (DNS
-rebinding). So only requests for this address itself are answered, only GET, and the page may load nothing from
+rebinding). So only requests for this address itself are served, only GET, and the page may load nothing from
 elsewhere.
 """
 
@@ -103,11 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         if not self._is_for_this_server():
-            self._refuse(HTTPStatus.FORBIDDEN, "This server answers to its own address only.")
+            self._refuse(HTTPStatus.FORBIDDEN, "This server serves its own address only.")
         elif address.path in self.pages:
-            self._answer(HTTPStatus.OK, *self.pages[address.path])
+            self._respond(HTTPStatus.OK, *self.pages[address.path])
         elif address.path in _DOCUMENTS:
-            self._answer_document(address.path, {name: values[-1] for name, values in parse_qs(address.query).items()})
+            query = {name: values[-1] for name, values in parse_qs(address.query).items()}
+            self._respond_with_document(address.path, query)
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "There is no such page.")
 
@@ -124,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         port = self.connection.getsockname()[1]
         return self.headers.get_all("Host", []) in ([f"{name}:{port}"] for name in (HOST, "localhost"))
 
-    def _answer_document(self, path: str, query: Mapping[str, str]) -> None:
+    def _respond_with_document(self, path: str, query: Mapping[str, str]) -> None:
         try:
             document = _DOCUMENTS[path](self.groups, query)
         except GroupIdNotFoundError as error:
@@ -134,12 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
         except ShareGroupError as error:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         else:
-            self._answer(HTTPStatus.OK, _JSON, json.dumps(document, ensure_ascii=False).encode())
+            self._respond(HTTPStatus.OK, _JSON, json.dumps(document, ensure_ascii=False).encode())
 
     def _refuse(self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None) -> None:
-        self._answer(status, _JSON, json.dumps({"error": text}).encode(), headers)
+        self._respond(status, _JSON, json.dumps({"error": text}).encode(), headers)
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def _respond(self, status: HTTPStatus, kind: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in {**_HEADERS, **(headers or {})}.items():
             self.send_header(name, value)

@@ -25,7 +25,6 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.logs.end_offsets import end_offsets
 from sharegroup.logs.open import open_log
 from sharegroup.metrics.catalogue import (
-    ANSWERS,
     COMMITS,
     CUTS,
     DEAD_LETTER_APPENDS_FAILED,
@@ -36,7 +35,8 @@ from sharegroup.metrics.catalogue import (
     LOOP_MILLISECONDS,
     MESSAGES,
     PROCESSOR_INFO,
-    UNANSWERABLE_RESPONSES,
+    RESPONSES,
+    UNADDRESSED_RESPONSES,
     UNDECODABLE_MESSAGES,
     UPKEEP_FAILURES,
 )
@@ -120,9 +120,9 @@ class MetricsFeed:
             Gauge(MESSAGES, (), figures.messages),
             Gauge(COMMITS, (), figures.commits),
             Gauge(CUTS, (), figures.cuts),
-            Gauge(ANSWERS, (), figures.answers),
+            Gauge(RESPONSES, (), figures.responses),
             Gauge(UNDECODABLE_MESSAGES, (), figures.undecodable_messages),
-            Gauge(UNANSWERABLE_RESPONSES, (), figures.unanswerable_responses),
+            Gauge(UNADDRESSED_RESPONSES, (), figures.unaddressed_responses),
             Gauge(UPKEEP_FAILURES, (), figures.upkeep_failures),
             Gauge(FOLLOWERS_FAILED, (), figures.failed_followers),
             Gauge(DEAD_LETTERS_WRITTEN, (), dead_letters.written_records),

@@ -119,7 +119,7 @@ class FoldingResponses:
 
     def _failed(self, error: BaseException) -> None:
         # The takeover meets the same error, or is fenced by a standby that hears nothing.
-        logger.warning(Event("standbys_not_answered", reason=str(error)))
+        logger.warning(Event("probe_responses_failed", reason=str(error)))
 
     def _respond(self, follower: Follower, leader_epoch: int) -> None:
         while not self._part.is_stopping.is_set():

@@ -26,7 +26,7 @@ from __future__ import annotations
 from sharegroup.protocol.standby_messages import ProcessorState
 
 PROBE_INTERVAL_S = 1.0
-UNANSWERED_PROBES = 3
+PROBES_WITHOUT_RESPONSE = 3
 """Probes that came back and got no response, below which no processor is silent."""
 FIRST_PATIENCE_S = 2.5
 """Silence after which a standby takes over: the third probe has had half a second for its response."""
@@ -49,9 +49,9 @@ class Standby:
     def __init__(self) -> None:
         self.leader_epoch = 0
         self.patience_s = FIRST_PATIENCE_S
-        self._unanswered_s: dict[int, float] = {}
+        self._returned_s: dict[int, float] = {}
         self._last_number = -1
-        self._answered_number = -1
+        self._responded_number = -1
         self._next_probe_s: float | None = None
         self._heard_s = 0.0
         self._lost_s: float | None = None
@@ -65,7 +65,7 @@ class Standby:
     def step(self, now_s: float) -> None:
         """Note that the standby runs; it is called between any two polls of the log."""
         if self._stepped_s is not None and now_s - self._stepped_s > _STANDSTILL_S:
-            self._unanswered_s.clear()
+            self._returned_s.clear()
         self._stepped_s = now_s
         if self._lost_s is not None and now_s - self._lost_s > CALM_S:
             self._lost_s, self.patience_s = None, FIRST_PATIENCE_S
@@ -83,7 +83,7 @@ class Standby:
         if self._next_probe_s is None:
             return 0.0
         due_s = self._next_probe_s
-        if len(self._unanswered_s) >= UNANSWERED_PROBES:
+        if len(self._returned_s) >= PROBES_WITHOUT_RESPONSE:
             due_s = min(due_s, self._silent_since_s + self.patience_s)
         return max(0.0, due_s - now_s)
 
@@ -91,10 +91,10 @@ class Standby:
         """Accept an own probe that was read from the request log."""
         self._is_log_there = True
         # The two topics are read one after the other: a response may be read before its probe.
-        if number > self._answered_number and now_s >= self._counts_from_s:
-            self._unanswered_s.setdefault(number, now_s)
+        if number > self._responded_number and now_s >= self._counts_from_s:
+            self._returned_s.setdefault(number, now_s)
 
-    def probe_answered(self, number: int, leader_epoch: int, state: ProcessorState, now_s: float) -> None:
+    def response_received(self, number: int, leader_epoch: int, state: ProcessorState, now_s: float) -> None:
         """Accept the response to a probe; those of earlier processors are ignored."""
         if leader_epoch < self.leader_epoch:
             return
@@ -103,8 +103,8 @@ class Standby:
             self._is_over = True
             return
         self._heard_s = max(self._heard_s, now_s)
-        self._answered_number = max(self._answered_number, number)
-        self._unanswered_s = {each: at_s for each, at_s in self._unanswered_s.items() if each > number}
+        self._responded_number = max(self._responded_number, number)
+        self._returned_s = {each: at_s for each, at_s in self._returned_s.items() if each > number}
 
     def processor_committed(self, since_s: float) -> None:
         """Accept a commit of the active processor, made at this time or later."""
@@ -146,7 +146,7 @@ class Standby:
             return False
         if self._is_over:
             return True
-        if len(self._unanswered_s) < UNANSWERED_PROBES:
+        if len(self._returned_s) < PROBES_WITHOUT_RESPONSE:
             return False
         return now_s >= self._silent_since_s + self.patience_s
 
@@ -173,17 +173,17 @@ class Standby:
     def _follow(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
         self._is_over = False
-        self._unanswered_s.clear()
+        self._returned_s.clear()
 
     @property
     def _silent_since_s(self) -> float:
-        return max(min(self._unanswered_s.values()), self._heard_s)
+        return max(min(self._returned_s.values()), self._heard_s)
 
     def _double_patience(self, now_s: float) -> None:
-        self._unanswered_s.clear()
+        self._returned_s.clear()
         self.patience_s = min(2 * self.patience_s, LONGEST_PATIENCE_S)
         self._lost_s = now_s
 
     def _forget_silence(self, now_s: float) -> None:
-        self._unanswered_s.clear()
+        self._returned_s.clear()
         self._counts_from_s = now_s + RETURN_GRACE_S

@@ -206,7 +206,7 @@ class StandbyWatch:
         except ApiError:
             return
         now_s = self._monotonic_s()
-        self._standby.probe_answered(envelope.correlation_id, envelope.leader_epoch, response.state, now_s)
+        self._standby.response_received(envelope.correlation_id, envelope.leader_epoch, response.state, now_s)
 
     def _poll_table(self) -> bool:
         """Follow the state table when it is time; return False if it is away."""

@@ -366,7 +366,7 @@ def _publish_outbox(publisher: LogPublisher, last: CommitMarkerInfo, leader_epoc
     for value in last.payload.messages:
         fields = {**json.loads(value), "leader_epoch": leader_epoch}
         messages.append((fields["group_id"], json.dumps(fields)))
-    publisher.publish(messages, last.payload.answers, last.commit_id)
+    publisher.publish(messages, last.payload.responses, last.commit_id)
 
 
 def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[int, int]) -> dict[int, int]:

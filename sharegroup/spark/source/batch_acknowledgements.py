@@ -102,7 +102,7 @@ def _runs(acknowledgements: Mapping[OffsetKey, RecordAcknowledgement]) -> Iterat
 def acknowledgements_of(batch: AcquiredOffset, log: Log) -> tuple[list[Acknowledgement], int]:
     """Return acknowledgements of every record of a committed batch, and how many the application left out.
 
-    A batch whose folder is gone has none: its acknowledgements were answered, or they are lost and its locks end.
+    A batch whose folder is gone has none: its acknowledgements had their responses, or they are lost and its locks end.
 
     Args:
         log: the record log; it shows which unacknowledged offsets have no record.

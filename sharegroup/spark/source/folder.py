@@ -6,8 +6,8 @@ processes with one member id would close each other's share sessions again and a
 The function of `foreachBatch` and the member run in two processes of the driver's machine. The folder's path is in the
 batch's offset and in a column of its rows. Each call of `acknowledge` adds one file, which is complete or absent; the
 member reads all files in the order of the calls once Spark has committed the batch, and deletes the folder when its
-acknowledgements are answered. So acknowledgements take effect with the commit of the batch, or not at all: a batch that
-is executed again begins with an empty folder.
+acknowledgements have responses. So acknowledgements take effect with the commit of the batch, or not at all: a batch
+that is executed again begins with an empty folder.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class AcknowledgementFolder:
         self._path.mkdir(parents=True, mode=0o700)
 
     def exists(self) -> bool:
-        """Return True until the acknowledgements are answered."""
+        """Return True until the acknowledgements have responses."""
         return self._path.exists()
 
     def delete(self) -> None:

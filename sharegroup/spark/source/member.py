@@ -70,7 +70,7 @@ class SourceMember:
         self._active_batch: AcquiredOffset | None = None
         self._acknowledged_number = 0
         self._lost_partitions: set[PartitionKey] = set()
-        self._unanswered_batches: list[AcquiredOffset] = []
+        self._unconfirmed_batches: list[AcquiredOffset] = []
         self._renewed_ranges: list[HeldRange] = []
         self._next_renewal_s = 0.0
         self._lock = threading.RLock()
@@ -183,7 +183,7 @@ class SourceMember:
             self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
             self._lost_partitions.clear()
             self._active_batch, self._acknowledged_number = None, batch.number
-            self._unanswered_batches.append(batch)
+            self._unconfirmed_batches.append(batch)
             if not was_active:
                 self._log_repetition(batch)
         if released_count:
@@ -196,12 +196,12 @@ class SourceMember:
         self._thread.join()
         # 2. Leave. The restarted query repeats acknowledgements without a response, so it needs their folders.
         results = self.group_member.close(_CLOSE_TIMEOUT_MS, keeps_locks=self._active_batch is not None)
-        is_unanswered = any(isinstance(result.error, RequestTimedOutError) for result in results)
-        if is_unanswered:
-            self._unanswered_batches.clear()
+        is_unconfirmed = any(isinstance(result.error, RequestTimedOutError) for result in results)
+        if is_unconfirmed:
+            self._unconfirmed_batches.clear()
         self._handle_results(results)
         # 3. Unlock the folder.
-        is_needed = is_unanswered or self._active_batch is not None
+        is_needed = is_unconfirmed or self._active_batch is not None
         self._folder.release(keeps_acknowledgements=is_needed and self._options.is_explicit)
         logger.info(self._event("left"))
 
@@ -237,11 +237,11 @@ class SourceMember:
         for result in results:
             if result.error is not None:
                 self._handle_refusal(result, result.error)
-        if not self.group_member.unanswered_partitions():
-            for batch in self._unanswered_batches:
+        if not self.group_member.unconfirmed_partitions():
+            for batch in self._unconfirmed_batches:
                 if batch.folder is not None:
                     batch.folder.delete()
-            self._unanswered_batches.clear()
+            self._unconfirmed_batches.clear()
 
     def _handle_refusal(self, result: Acknowledged, error: ShareGroupError) -> None:
         types = {ack.acknowledge_type for ack in result.acknowledgements}
@@ -270,7 +270,7 @@ class SourceMember:
         logger.warning(self._event("acquisition_lost", share_partition=partition, records=lost_count, reason=error))
 
     def _log_repetition(self, batch: AcquiredOffset) -> None:
-        """Log how a repeated acknowledgement was answered; it is refused if the earlier process had sent it."""
+        """Log the response to a repeated acknowledgement; it is refused if the earlier process had sent it."""
         refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
 

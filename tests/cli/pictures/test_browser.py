@@ -90,7 +90,7 @@ def test_the_dashboard_is_drawn_and_used_by_keyboard(
         title = "document.getElementById('history-title').textContent"
         eventually(lambda: page.value(title) == f"History of orders-0, offset {first}", "the history of the run")
         polls = page.value("Number(document.body.dataset.polls)")
-        eventually(lambda: page.value("Number(document.body.dataset.polls)") > polls, "the next look")
+        eventually(lambda: page.value("Number(document.body.dataset.polls)") > polls, "the next poll")
         assert page.value("Number(document.activeElement.dataset.first)") == first, "the focus stays"
         page.keep_screenshot(f"dashboard-{scheme}")
         page.press("Escape")

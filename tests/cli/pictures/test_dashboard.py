@@ -1,4 +1,4 @@
-"""`sharegroup dashboard`: its documents, whom it answers, and how it ends."""
+"""`sharegroup dashboard`: its documents, whom it serves, and how it ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def served(cli: CommandLine, log: LocalLog) -> Iterator[str]:
 
 
 def ask(url: str, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of an answer."""
+    """Status, headers and body of a response."""
     address = urlsplit(url)
     assert address.hostname is not None
     connection = http.client.HTTPConnection(address.hostname, address.port or 0)
@@ -49,10 +49,10 @@ def ask(url: str, path: str, method: str = "GET", host: str | None = None) -> tu
         connection.putheader("Host", host or address.netloc)
     connection.putheader("Content-Length", "0")
     connection.endheaders()
-    answer = connection.getresponse()
-    body = answer.read()
+    response = connection.getresponse()
+    body = response.read()
     connection.close()
-    return answer.status, dict(answer.getheaders()), body
+    return response.status, dict(response.getheaders()), body
 
 
 def document(url: str, path: str) -> Any:
@@ -148,7 +148,7 @@ def empty(cli: CommandLine, log: LocalLog) -> CommandLine:
     return cli
 
 
-def test_a_browser_that_leaves_during_an_answer_prints_nothing(
+def test_a_browser_that_leaves_during_a_response_prints_nothing(
     empty: CommandLine, log: LocalLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with served(empty, log) as url:
@@ -164,7 +164,7 @@ def test_a_browser_that_leaves_during_an_answer_prints_nothing(
     assert capsys.readouterr().err == ""
 
 
-def test_it_answers_only_get_and_only_its_own_address(empty: CommandLine, log: LocalLog) -> None:
+def test_it_serves_only_get_and_only_its_own_address(empty: CommandLine, log: LocalLog) -> None:
     with served(empty, log) as url:
         port = urlsplit(url).port
         for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
@@ -216,7 +216,7 @@ def test_the_page_is_accessible_and_loads_nothing_from_elsewhere(empty: CommandL
 def test_a_table_that_cannot_be_read_any_more_is_shown_as_it_was(empty: CommandLine, log: LocalLog) -> None:
     groups = LiveGroups(log, "state", BrokerConfig())
     (empty.folder / "state").rename(empty.folder / "moved")
-    after = eventually(lambda: groups.groups() if groups.groups()["error"] else None, "the next look")
+    after = eventually(lambda: groups.groups() if groups.groups()["error"] else None, "the next poll")
     assert "state" in after["error"]
     assert after["groups"] == []
 
@@ -225,7 +225,7 @@ def test_a_table_that_cannot_be_read_any_more_is_shown_as_it_was(empty: CommandL
 def test_documents_of_a_table_that_was_lost(empty: CommandLine, log: LocalLog) -> None:
     with served(empty, log) as url:
         (empty.folder / "state").rename(empty.folder / "moved")
-        lost = eventually(lambda: groups if (groups := document(url, "/groups"))["error"] else None, "the next look")
+        lost = eventually(lambda: groups if (groups := document(url, "/groups"))["error"] else None, "the next poll")
         assert lost["groups"] == []
         status, _, body = ask(url, "/history?group=g&topic=t&partition=0&offset=0")
         assert (status, list(json.loads(body))) == (503, ["error"])

@@ -51,4 +51,4 @@ with ShareConsumer(config) as consumer:
     print("subscribed to", *consumer.subscription())
 for number in sorted(finished):
     print(number, finished[number])
-print(len(committed), "records answered")
+print(len(committed), "records reported")

@@ -1,4 +1,4 @@
-"""A member of a scenario: a share consumer of either library, and its answers."""
+"""A member of a scenario: a share consumer of either library, and its results."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Member:
         self._spec = spec
         self._name_of = name_of
         self._open: dict[tuple[int, int], Delivery] = {}
-        """Deliveries without an answer, by partition and offset."""
-        consumer.set_acknowledgement_commit_callback(self._answered)
+        """Deliveries without a result, by partition and offset."""
+        consumer.set_acknowledgement_commit_callback(self._committed)
         consumer.subscribe([topic])
 
     @property
-    def has_unanswered(self) -> bool:
-        """True if an acknowledgement, or one that the consumer makes by itself, is not answered yet."""
+    def has_pending(self) -> bool:
+        """True if an acknowledgement, or one that the consumer makes by itself, has no result yet."""
         return any(delivery.acknowledgement or self._spec.mode == "implicit" for delivery in self._open.values())
 
     def polled(self) -> list[Delivery]:
@@ -79,7 +79,7 @@ class Member:
         delivery.acknowledgement = acknowledgement
 
     def held(self, record: str) -> Delivery:
-        """The delivery of a record that has no answer yet."""
+        """The delivery of a record that has no result yet."""
         (held,) = [delivery for delivery in self._open.values() if delivery.record == record]
         return held
 
@@ -101,11 +101,11 @@ class Member:
             for delivery in self._open.values():
                 delivery.acknowledgement = "accept"
 
-    def _answered(self, offsets: Mapping[Any, set[int]], exception: Any) -> None:
+    def _committed(self, offsets: Mapping[Any, set[int]], exception: Any) -> None:
         for offset_key in _places(offsets):
             # Offsets without a record are acknowledged, too, and nobody polled them.
             if (delivery := self._open.pop(offset_key, None)) is not None:
-                delivery.answer = "ok" if exception is None else exception.args[0].name()
+                delivery.result = "ok" if exception is None else exception.args[0].name()
 
 
 def _places(offsets: Mapping[Any, set[int]]) -> Iterator[tuple[int, int]]:

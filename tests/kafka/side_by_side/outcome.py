@@ -33,23 +33,23 @@ class Delivery:
 
     Attributes:
         record: its name.
-        delivery_count: in the answer to the member.
+        delivery_count: in the response to the member.
         acknowledgement: the last word before it was sent; empty for nothing.
-        answer: `ok` or the name of an error; empty before it is known.
+        result: `ok` or the name of an error; empty before it is known.
     """
 
     record: str
     delivery_count: int
     acknowledgement: str = ""
-    answer: str = ""
+    result: str = ""
 
     @property
     def is_finished(self) -> bool:
         """True if the record never comes again."""
-        return self.acknowledgement in ("accept", "reject") and self.answer == "ok"
+        return self.acknowledgement in ("accept", "reject") and self.result == "ok"
 
     def __str__(self) -> str:
-        refused = f": {self.answer}" if self.answer not in ("", "ok") else ""
+        refused = f": {self.result}" if self.result not in ("", "ok") else ""
         return f"{self.delivery_count} {self.acknowledgement or 'nothing'}{refused}"
 
 

@@ -119,9 +119,9 @@ class _Performance:
             if self._unfinished(awaited):
                 return False
             for member in members:
-                if member.has_unanswered:
+                if member.has_pending:
                     member.commit()
-            return not any(member.has_unanswered for member in members)
+            return not any(member.has_pending for member in members)
 
         eventually(is_over, f"{self._stem}: all scripted acknowledgements were sent", pause_s=0.001)
 
@@ -159,13 +159,13 @@ class _Performance:
     def _commit(self, name: str) -> None:
         member = self._member(name)
 
-        def is_answered() -> bool:
+        def is_committed() -> bool:
             member.commit()
-            if member.has_unanswered:
+            if member.has_pending:
                 self._deliveries += member.polled()
-            return not member.has_unanswered
+            return not member.has_pending
 
-        eventually(is_answered, f"{self._stem}: {name} hears of its acknowledgements", pause_s=0.001)
+        eventually(is_committed, f"{self._stem}: {name} hears of its acknowledgements", pause_s=0.001)
 
     def _close(self, name: str) -> None:
         self._members[name].close()

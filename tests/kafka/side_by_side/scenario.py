@@ -129,7 +129,7 @@ class Step(_Part):
         hold: poll, and say nothing.
         kill: a process of its own polls these records, and ends by SIGKILL.
         acknowledge: say something of what is held; it is not sent yet.
-        commit: send the acknowledgements, in the member's way, and wait for the answers; records of polls are held.
+        commit: send the acknowledgements, in the member's way, and wait for the responses; records of polls are held.
         close: a member leaves.
         produce: records, later than the others.
         end_transaction: commit or abort it.

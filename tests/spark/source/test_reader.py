@@ -36,8 +36,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 Offset = dict[str, Any]
 LIMIT = ReadMaxRows(10)
 LOCK_MS = 1_000
-LOOK_S = 0.1
-"""Between two looks at the state table, which cost much."""
+POLL_S = 0.1
+"""Between two reads of the state table, which cost much."""
 DOCUMENT = Path(__file__).parents[3] / "docs" / "spark_source.md"
 
 
@@ -63,7 +63,7 @@ class Group:
         return sorted(o for entry in entries for o in range(entry.first_offset, entry.last_offset + 1))
 
     def until(self, cause: Cause, offsets: list[int]) -> None:
-        eventually(lambda: self.offsets(cause) == offsets, f"{cause} of {offsets}", pause_s=LOOK_S)
+        eventually(lambda: self.offsets(cause) == offsets, f"{cause} of {offsets}", pause_s=POLL_S)
 
 
 class Query:
@@ -106,7 +106,7 @@ def reader(group: Group, **options: str) -> ShareGroupStreamReader:
 
 @pytest.fixture(autouse=True)
 def short_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger that finds nothing ends soon: the processor answers within some milliseconds here."""
+    """A trigger that finds nothing ends soon: the processor responds within some milliseconds here."""
     monkeypatch.setattr(stream_reader, "_TRIGGER_WAIT_MS", 200)
 
 
@@ -274,7 +274,7 @@ def test_the_locks_of_a_batch_that_takes_long_are_renewed(group: Group, start: S
     group.produce(10)
     query = start()
     query.batch()
-    eventually(lambda: Counter(group.offsets(Cause.RENEW))[0] >= 4, "renewals for more than a lock", pause_s=LOOK_S)
+    eventually(lambda: Counter(group.offsets(Cause.RENEW))[0] >= 4, "renewals for more than a lock", pause_s=POLL_S)
     assert query.latest() is None
     group.until(Cause.ACCEPT, list(range(10)))
     assert group.offsets(Cause.LOCK_TIMEOUT) == []
@@ -302,7 +302,7 @@ def test_a_refused_renewal_ends_only_the_renewals_of_its_records(group: Group, i
             member = SourceMember(group.log, options, batch, max_fetch_wait_ms=200)
             member.resume_batch(AcquiredOffset(), batch)
         # Only the topic that stays has this offset.
-        eventually(lambda: Counter(group.offsets(Cause.RENEW))[8] >= 6, "renewals for more than a lock", pause_s=LOOK_S)
+        eventually(lambda: Counter(group.offsets(Cause.RENEW))[8] >= 6, "renewals for more than a lock", pause_s=POLL_S)
         member.acknowledge_batch(batch)
         group.until(Cause.ACCEPT, list(range(9)))
         assert 8 not in group.offsets(Cause.LOCK_TIMEOUT)
@@ -326,8 +326,8 @@ def test_refused_acknowledgements_of_other_records_do_not_end_the_renewals_of_a_
         group.until(Cause.ACCEPT, list(range(10, 20)))
         # Both are in one request, which is refused.
         member.group_member.acknowledge([held.acknowledgement(AcknowledgeType.RENEW), *unread(other, "once more")])
-        before = eventually(renewal_count, "a renewal", pause_s=LOOK_S)
-        eventually(lambda: renewal_count() > before, "another renewal", pause_s=LOOK_S)
+        before = eventually(renewal_count, "a renewal", pause_s=POLL_S)
+        eventually(lambda: renewal_count() > before, "another renewal", pause_s=POLL_S)
     finally:
         member.close()
 

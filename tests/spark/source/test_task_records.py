@@ -60,20 +60,20 @@ def test_records_of_a_topic_that_was_created_again_are_others(log: LocalLog) -> 
     assert values(log, former, present) == [b"orders"] * 2
 
 
-def test_a_topic_that_one_look_misses_is_read(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_one_lookup_misses_is_read(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
     ranges = [held(log, topic, 3) for topic in ("orders", "payments")]
-    looks: list[str] = []
+    lookups: list[str] = []
     describe = LocalLog.describe_topic
 
     def described(log: LocalLog, name: str) -> TopicDescription:
-        looks.append(name)
+        lookups.append(name)
         return describe(log, name)
 
     monkeypatch.setattr(LocalLog, "describe_topic", described)
     rename(log, "orders", "unknown-for-now")
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(values, log, *ranges)
-        eventually(lambda: looks.count("orders") > 1 or reading.done(), "the task looks again")
+        eventually(lambda: lookups.count("orders") > 1 or reading.done(), "the task looks the topic up again")
         rename(log, "unknown-for-now", "orders")
         assert reading.result() == [b"orders"] * 3 + [b"payments"] * 3
 

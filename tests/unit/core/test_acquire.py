@@ -89,11 +89,11 @@ def test_batch_optimized_stretches_a_run_by_less_than_batch_size() -> None:
     [(BATCH, ["0..3 #1", "4..7 #1", "8..8 #1"]), (EXACT, ["0..8 #1"])],
     ids=["batch_optimized", "record_limit"],
 )
-def test_only_batch_optimized_splits_its_answer_at_batch_size(mode: AcquireMode, expected: list[str]) -> None:
+def test_only_batch_optimized_splits_its_response_at_batch_size(mode: AcquireMode, expected: list[str]) -> None:
     assert acquired(SharePartition(0), 9, mode, batch_size=4) == expected
 
 
-def test_ranges_of_equal_count_are_joined_in_the_answer_and_others_not() -> None:
+def test_ranges_of_equal_count_are_joined_in_the_response_and_others_not() -> None:
     share_partition = partition("0..1 AVAILABLE 1", "2..3 AVAILABLE 0", "4..5 AVAILABLE 1")
     assert acquired(share_partition, 8) == ["0..1 #2", "2..3 #1", "4..5 #2", "6..7 #1"]
 

@@ -60,9 +60,9 @@ def test_every_acknowledge_type_has_a_cause_of_its_own_that_the_holder_may_use()
     assert set(ACKNOWLEDGE_CAUSE.values()) <= HOLDER_ACTS
 
 
-def test_only_an_acknowledgement_is_an_answer_of_the_application() -> None:
-    answers = {cause for cause, rule in CAUSE_RULES.items() if rule.is_answer}
-    assert answers <= set(ACKNOWLEDGE_CAUSE.values()) - UNDELIVERED
+def test_only_an_acknowledgement_is_the_application_s_answer() -> None:
+    answer_causes = {cause for cause, rule in CAUSE_RULES.items() if rule.is_answer}
+    assert answer_causes <= set(ACKNOWLEDGE_CAUSE.values()) - UNDELIVERED
 
 
 @pytest.mark.parametrize("cause", Cause)

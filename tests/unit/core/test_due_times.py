@@ -1,4 +1,4 @@
-"""The index of due times against a look at every key."""
+"""The index of due times against a check of every key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLS = st.one_of(
 
 
 @given(st.lists(_CALLS, max_size=40))
-def test_it_takes_what_a_look_at_every_key_would_take(calls: list[tuple[str, str, int]]) -> None:
+def test_it_takes_what_a_check_of_every_key_would_take(calls: list[tuple[str, str, int]]) -> None:
     due_times: DueTimes[str] = DueTimes()
     expected = dict[str, int]()
     for call, key, time_ms in calls:

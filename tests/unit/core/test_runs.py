@@ -48,8 +48,8 @@ class OffsetByOffset:
 
 
 @given(st.lists(assignments, max_size=25), offsets, ranges, st.integers(0, 4))
-def test_a_run_map_answers_as_a_dictionary_of_offsets_would(
-    steps: list[tuple[tuple[int, int], Content]], dropped_below: int, looked_at: tuple[int, int], now_ms: int
+def test_a_run_map_behaves_as_a_dictionary_of_offsets_would(
+    steps: list[tuple[tuple[int, int], Content]], dropped_below: int, read_range: tuple[int, int], now_ms: int
 ) -> None:
     runs, model = RunMap(), OffsetByOffset()
     for (first, last), content in steps:
@@ -63,7 +63,7 @@ def test_a_run_map_answers_as_a_dictionary_of_offsets_would(
     assert list(runs) == expected
     assert len(runs) == len(expected)
     assert runs == RunMap(expected)
-    assert runs.overlapping(*looked_at) == model.runs(*looked_at)
+    assert runs.overlapping(*read_range) == model.runs(*read_range)
     assert runs.first_offset == (expected[0].first_offset if expected else None)
     assert runs.last_offset == (expected[-1].last_offset if expected else None)
     runs.make_available(now_ms)

@@ -122,16 +122,16 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert count == self.model.acquirable_count(self.limits, end_offset, self.now_ms)
         ranges, records = self.engine.acquire(request, self.limits, end_offset, self.now_ms)
         self._replay(records)
-        answered = {
+        acquired_counts = {
             offset: acquired.delivery_count
             for acquired in ranges
             for offset in range(acquired.first_offset, acquired.last_offset + 1)
         }
-        assert answered == self.model.acquire(request, self.limits, end_offset, self.now_ms)
-        assert all(offset < end_offset for offset in answered)
-        assert sum(acquired.size for acquired in ranges) == len(answered)
+        assert acquired_counts == self.model.acquire(request, self.limits, end_offset, self.now_ms)
+        assert all(offset < end_offset for offset in acquired_counts)
+        assert sum(acquired.size for acquired in ranges) == len(acquired_counts)
         if mode is AcquireMode.RECORD_LIMIT:
-            assert len(answered) <= min(max_records, fair_part or max_records)
+            assert len(acquired_counts) <= min(max_records, fair_part or max_records)
         else:
             assert all(acquired.size <= batch_size for acquired in ranges)
 

@@ -86,7 +86,7 @@ def close(member: Member) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_requests_are_counted_when_they_are_answered(
+def test_requests_are_counted_when_they_are_completed(
     what: Callable[[Member], None], expected: dict[Metric, int]
 ) -> None:
     group = group_with(10)

@@ -1,4 +1,4 @@
-"""Answers that the response topic of a real broker does not take."""
+"""Responses that the response topic of a real broker does not take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sharegroup.protocol.messages import ErrorResponse, decoded_response
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["topic of the processor", "topic with Kafka's bound"])
-def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, is_own: bool) -> None:
+def test_a_response_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, is_own: bool) -> None:
     stem = uuid4().hex[:8]
     config = ProcessorConfig(
         state_table_path=str(tmp_path / "state"),
@@ -36,14 +36,16 @@ def test_an_answer_that_is_too_large_is_replaced(log: KafkaLog, tmp_path: Path, 
     records = ResponseRecords(log, config)
     # Sizes about the bound, with what an envelope has besides.
     for number, size in enumerate([-900_000, -9_000, 0, 2_000_000]):
-        answer = records.outbox_response(respond(number, limit + size))
-        assert answer is not None
+        response = records.outbox_response(respond(number, limit + size))
+        assert response is not None
         log.append(
-            config.response_topic_name, answer.partition, [NewRecord(answer.member_id.encode(), answer.value.encode())]
+            config.response_topic_name,
+            response.partition,
+            [NewRecord(response.member_id.encode(), response.value.encode())],
         )
-    answers = [decoded_response(r.value) for r in log.read(config.response_topic_name, 0, 0, 4)]
+    responses = [decoded_response(r.value) for r in log.read(config.response_topic_name, 0, 0, 4)]
     too_large = MessageTooLargeError.code
-    assert [(answer.correlation_id, answer.body.get("error_code", 0)) for answer in answers] == [
+    assert [(response.correlation_id, response.body.get("error_code", 0)) for response in responses] == [
         (0, 0),
         (1, 0),
         (2, too_large),

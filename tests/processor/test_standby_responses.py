@@ -1,4 +1,4 @@
-"""Answers to the probes of standbys, of a real processor: while it works, folds and leaves."""
+"""Responses to the probes of standbys, of a real processor: while it works, folds and leaves."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ def probe(site: Site, number: int, standby_id: str = "standby-1", **changed: obj
     site.append_request(envelope.model_copy(update=changed).encoded())
 
 
-def answers(site: Site, standby_id: str = "standby-1") -> list[ResponseEnvelope]:
-    """Return the answers to a standby."""
-    return [answer for answer in site.all_responses() if answer.member_id == standby_id]
+def responses_to(site: Site, standby_id: str = "standby-1") -> list[ResponseEnvelope]:
+    """Return the responses to a standby."""
+    return [response for response in site.all_responses() if response.member_id == standby_id]
 
 
 def states(site: Site, standby_id: str = "standby-1") -> list[tuple[int, str]]:
-    """Return the probe and the state of each answer."""
-    return [(answer.correlation_id, answer.body.get("state", "active")) for answer in answers(site, standby_id)]
+    """Return the probe and the state of each response."""
+    return [
+        (response.correlation_id, response.body.get("state", "active")) for response in responses_to(site, standby_id)
+    ]
 
 
-def test_a_probe_is_answered_when_it_is_applied_and_commits_nothing(new_site: MakeSite) -> None:
+def test_a_probe_gets_its_response_when_it_is_applied_and_commits_nothing(new_site: MakeSite) -> None:
     site = new_site()
     with site.running() as thread:
         probe(site, 3)
-        site.until(lambda: answers(site), "the probe is answered")
+        site.until(lambda: responses_to(site), "the response to the probe")
         assert thread.processor.figures.commits == 0
-        assert [answer.leader_epoch for answer in answers(site)] == [thread.processor.leader_epoch]
+        assert [response.leader_epoch for response in responses_to(site)] == [thread.processor.leader_epoch]
     assert states(site) == [(3, "active"), (3, "leaving")]
 
 
@@ -62,7 +64,7 @@ def test_the_last_standbys_are_notified(new_site: MakeSite) -> None:
     with site.running():
         for standby_id in standby_ids:
             probe(site, 1, standby_id)
-        site.until(lambda: answers(site, standby_ids[-1]), "all probes are answered")
+        site.until(lambda: responses_to(site, standby_ids[-1]), "the responses to all probes")
     left = [standby_id for standby_id in standby_ids if (1, "leaving") in states(site, standby_id)]
     assert left == standby_ids[2:]
 
@@ -77,12 +79,12 @@ def test_a_probe_that_is_no_probe(new_site: MakeSite, changed: dict[str, object]
     with site.running():
         probe(site, 1, "other", **changed)
         probe(site, 2)
-        site.until(lambda: answers(site), "the later probe is answered")
-    assert [answer.body["error_code"] for answer in answers(site, "other")] == expected
+        site.until(lambda: responses_to(site), "the response to the later probe")
+    assert [response.body["error_code"] for response in responses_to(site, "other")] == expected
 
 
 @pytest.mark.slow
-def test_a_processor_that_folds_answers_probes(new_site: MakeSite) -> None:
+def test_a_processor_that_folds_responds_to_probes(new_site: MakeSite) -> None:
     site = new_site()
     with site.running():
         pass
@@ -90,12 +92,12 @@ def test_a_processor_that_folds_answers_probes(new_site: MakeSite) -> None:
     folding.begin(9)
     numbers = iter(range(1_000))
 
-    def is_answered() -> bool:
+    def has_response() -> bool:
         probe(site, next(numbers))
-        return bool(answers(site))
+        return bool(responses_to(site))
 
-    site.until(is_answered, "a probe is answered")
+    site.until(has_response, "the response to a probe")
     folding.end()
-    first = answers(site)[0]
+    first = responses_to(site)[0]
     assert first.leader_epoch == 9
     assert first.body == {"state": "folding"}

@@ -1,4 +1,4 @@
-"""A stand-in for the processor, so that loaders can be tested alone: it answers each request of a local log at once."""
+"""A stand-in for the processor, to test loaders alone: it responds to each request of a local log at once."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from sharegroup.protocol.share_fetch import (
 )
 
 
-class Answerer:
-    """Answers members from a thread, and remembers what they asked; a context manager.
+class Responder:
+    """Responds to members from a thread, and remembers their requests; a context manager.
 
     Args:
         path: the log.
@@ -56,17 +56,17 @@ class Answerer:
         self._topics: dict[str, str] = {}
 
     def hold(self) -> None:
-        """Answer nothing until `release`."""
+        """Respond to nothing until `release`."""
         self._held.set()
 
     def release(self) -> None:
-        """Answer what waits, and go on."""
+        """Respond to what waits, and go on."""
         self._held.clear()
 
     def announce(self) -> None:
         """Tell all members that a processor has started."""
-        answer = ResponseEnvelope(api_key=ApiKey.PROCESSOR_STARTED, correlation_id=-1, group_id="", member_id="")
-        self._log.append_all([("responses", p, [NewRecord(None, answer.encoded())]) for p in range(4)])
+        response = ResponseEnvelope(api_key=ApiKey.PROCESSOR_STARTED, correlation_id=-1, group_id="", member_id="")
+        self._log.append_all([("responses", p, [NewRecord(None, response.encoded())]) for p in range(4)])
         self._session_epochs.clear()
 
     def __enter__(self) -> Self:
@@ -87,19 +87,19 @@ class Answerer:
         while not self._is_over.is_set():
             waiting += self._follower.take(1_000, 1_000_000, 20 if self._held.is_set() else 1_000)
             if not self._held.is_set():
-                self._log.append_all([self._answer(decoded_request(record.value)) for record in waiting])
+                self._log.append_all([self._response(decoded_request(record.value)) for record in waiting])
                 waiting = []
 
-    def _answer(self, request: RequestEnvelope) -> tuple[str, int, list[NewRecord]]:
+    def _response(self, request: RequestEnvelope) -> tuple[str, int, list[NewRecord]]:
         self.requests.append(request)
-        answer = ResponseEnvelope(
+        response = ResponseEnvelope(
             api_key=request.api_key,
             correlation_id=request.correlation_id,
             group_id=request.group_id,
             member_id=request.member_id,
             body=self._body(request).model_dump(mode="json"),
         )
-        return "responses", request.reply_partition, [NewRecord(request.member_id.encode(), answer.encoded())]
+        return "responses", request.reply_partition, [NewRecord(request.member_id.encode(), response.encoded())]
 
     def _body(self, request: RequestEnvelope) -> Message:
         match request.api_key:

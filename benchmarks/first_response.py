@@ -1,6 +1,6 @@
 """The time from the launch of a processor's process to its first response, for a request that waits already.
 
-    python -m benchmarks.first_answer --host spark --samples 5
+    python -m benchmarks.first_response --host spark --samples 5
 
 A processor is killed and launched again for each sample; with `--host spark` the JVM's start is in the figure.
 """
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, site: Site) -> list[Figure]:
         launches_s = [measured_recovery(host, site).from_launch_s for _ in range(options.samples)]
     # The target is that of the embedded log.
     target = TARGET_S if options.log == "local" else None
-    name = f"first_answer.{options.log}.{options.host}"
+    name = f"first_response.{options.log}.{options.host}"
     return [
         Figure(f"{name}.p50", percentile(launches_s, 50), "s", target),
         Figure(f"{name}.max", max(launches_s), "s"),

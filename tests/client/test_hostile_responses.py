@@ -12,10 +12,10 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import NewRecord
 from tests.client.consumers import Consume, got, member_of
 from tests.client.processor_peer import RESPONSES, ProcessorPeer
-from tests.fuzz.hostile_answers import HostileAnswers
+from tests.fuzz.hostile_responses import HostileResponses
 from tests.support.eventually import DEADLINE_S
 
-ANSWERS_PER_POLL = 200
+RESPONSES_PER_POLL = 200
 
 
 @pytest.mark.slow
@@ -25,11 +25,11 @@ def test_a_consumer_passes_over_what_it_did_not_ask_for(
     consumer = consume("cl-1")
     member_id = member_of(consumer).member_id
     partition = partition_for(member_id, len(log.offsets(RESPONSES)))
-    hostile = HostileAnswers(Random(1), "g", member_id)
+    hostile = HostileResponses(Random(1), "g", member_id)
     polled: list[str] = []
     while len(polled) < 12:
-        answers = [NewRecord(member_id.encode(), hostile.unasked()) for _ in range(ANSWERS_PER_POLL)]
-        log.append(RESPONSES, partition, answers)
+        responses = [NewRecord(member_id.encode(), hostile.unasked()) for _ in range(RESPONSES_PER_POLL)]
+        log.append(RESPONSES, partition, responses)
         messages: Messages = consumer.poll(timeout=DEADLINE_S)
         assert messages
         polled.append(got(messages))

@@ -1,4 +1,4 @@
-"""Answers that a member never asked for, or that make no sense."""
+"""Responses that a member never asked for, or that make no sense."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNASKED = 1_000_000
 """Correlation ids from here on belong to no request."""
 
 
-class HostileAnswers:
+class HostileResponses:
     """Makes one record of the response log after the other.
 
     Args:
@@ -27,7 +27,7 @@ class HostileAnswers:
         self._member_id = member_id
 
     def unasked(self) -> bytes | None:
-        """One that the member must pass over, for what it answers or for what it is."""
+        """One that the member must pass over, for its request or for what it is."""
         random = self._random
         if random.random() < 0.1:
             return random.choice([None, b"", b"null", b"[]", b"5", b"[" * 5_000, random.randbytes(40), b"x" * 100_000])
@@ -40,7 +40,7 @@ class HostileAnswers:
         return value[: random.randrange(len(value))] if random.random() < 0.2 else value
 
     def to_anything(self, correlation_id: int) -> bytes:
-        """One that may well answer the member's last request, with anything."""
+        """One that may well respond to the member's last request, with anything."""
         random = self._random
         envelope = self._envelope(random.choice([correlation_id, correlation_id, correlation_id - 1, -1]))
         if random.random() < 0.8:
