@@ -20,6 +20,7 @@ def test_a_member_is_killed(load: Workload) -> None:
 
 
 def test_a_worker_is_killed(load: Workload) -> None:
+    load.await_deliveries("worker-1")
     load.members.pop("worker-1").kill()
     load.replace("worker-1", "worker")
     load.check()

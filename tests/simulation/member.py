@@ -20,7 +20,7 @@ from sharegroup.protocol.messages import Message, decoded_response, request
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
-from tests.simulation.world import START_MS, World
+from tests.simulation.world import START_MS, Alarm, World
 
 REQUEST_TOPIC = "__share_requests"
 RESPONSE_TOPIC = "__share_responses"
@@ -134,12 +134,12 @@ class SimulatedMember:
         self._read: deque[bytes] = deque(maxlen=4)
         self._reads_at_ms = 0
         self._opening_count = 0
-        self._step_at_ms: int | None = None
+        self._next_step = Alarm(world, self._step)
         self.wake(1, 20)
 
     def wake(self, first_ms: int = 1, last_ms: int = 10) -> None:
         """Do something soon."""
-        self._step_by(self._world.now_ms + self._world.between(first_ms, last_ms))
+        self._next_step.set(self._world.now_ms + self._world.between(first_ms, last_ms))
 
     def deliver(self, record: LogRecord) -> None:
         """Take a response, or an announcement, from the response log."""
@@ -153,7 +153,7 @@ class SimulatedMember:
         if self._world.happens(self.network.late):
             self._reads_at_ms = self._world.now_ms + self._world.random.randint(500, 8_000)
         self._inbox.append(record.value)
-        self._step_by(max(self._reads_at_ms, self._world.now_ms + 1))
+        self._next_step.set(max(self._reads_at_ms, self._world.now_ms + 1))
 
     def close(self, keeps_locks: bool = False) -> None:
         """Leave the group properly; the locks of what was taken may stay."""
@@ -171,17 +171,11 @@ class SimulatedMember:
         log_ms = self._log.now_ms(REQUEST_TOPIC, self._request_partition)
         return Instant(self._world.now_ms, log_ms + self.clock_error_ms)
 
-    def _step_by(self, at_ms: int) -> None:
-        if self._step_at_ms is None or at_ms < self._step_at_ms:
-            self._step_at_ms = at_ms
-            self._world.at(at_ms, lambda: self._step(at_ms))
-
-    def _step(self, at_ms: int) -> None:
-        if self.is_gone or self._step_at_ms != at_ms:
+    def _step(self) -> None:
+        if self.is_gone:
             return
-        self._step_at_ms = None
         if self._world.now_ms < self.busy_until_ms:
-            self._step_by(self.busy_until_ms)
+            self._next_step.set(self.busy_until_ms)
             return
         instant = self._instant
         self._receive()
@@ -196,7 +190,7 @@ class SimulatedMember:
             deadlines.append(max(deadline_ms, self._world.now_ms + 1))
         if self._inbox:
             deadlines.append(max(self._reads_at_ms, self._world.now_ms + 1))
-        self._step_by(min(deadlines))
+        self._next_step.set(min(deadlines))
 
     def _receive(self) -> None:
         if self._world.now_ms < self._reads_at_ms:

@@ -32,7 +32,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.log import SimulatedFollower, SimulatedLog, StoredLog
 from tests.simulation.table import SimulatedTable, StoredTable
 from tests.simulation.watch import SimulatedWatch
-from tests.simulation.world import World
+from tests.simulation.world import Alarm, World
 
 REFUSED_BEFORE = "refused_before_commit"
 REFUSED_AFTER = "refused_after_commit"
@@ -119,14 +119,14 @@ class SimulatedProcessor:
         """Confirmations of dead-letter records come late, and twice."""
         self._is_stepping = False
         self._commits_again = False
-        self._step_at_ms: int | None = None
-        self._poll_at_ms: int | None = None
+        self._next_step = Alarm(world, self._step)
+        self._next_poll = Alarm(world, self._poll)
         self._takeover: Takeover | None = None
         self._loop: SimulatedLoop
         self._follower: SimulatedFollower
         self._watch: SimulatedWatch
         self._dead_letters: DeadLetterWriter
-        self._dead_letters_at_ms: int | None = None
+        self._next_writing = Alarm(world, self._write_dead_letters)
         self._is_writing = False
         self._has_rebuilt = False
         self._publisher: LogPublisher
@@ -138,7 +138,7 @@ class SimulatedProcessor:
 
     def wake(self) -> None:
         """Take what the request log has, soon."""
-        self._step_by(self._world.now_ms + self._world.between(1, 30))
+        self._next_step.set(self._world.now_ms + self._world.between(1, 30))
 
     def wake_if_running(self) -> None:
         """Take what the request log has, if there is a loop already."""
@@ -152,22 +152,16 @@ class SimulatedProcessor:
     def poll(self) -> None:
         """Poll the record log, soon."""
         if not self.is_over and self._takeover is not None:
-            self._poll_by(self._world.now_ms + self._world.random.randint(1, 30))
+            self._next_poll.set(self._world.now_ms + self._world.random.randint(1, 30))
 
-    def _poll_by(self, at_ms: int) -> None:
-        if self._poll_at_ms is None or at_ms < self._poll_at_ms:
-            self._poll_at_ms = at_ms
-            self._world.at(at_ms, lambda: self._poll(at_ms))
-
-    def _poll(self, at_ms: int) -> None:
-        if self.is_over or self._poll_at_ms != at_ms:
+    def _poll(self) -> None:
+        if self.is_over:
             return
-        self._poll_at_ms = None
 
         def poll() -> None:
             next_poll_s = self._watch.poll()
             if next_poll_s is not None:
-                self._poll_by(max(round(next_poll_s * 1_000), self._world.now_ms + 1))
+                self._next_poll.set(max(round(next_poll_s * 1_000), self._world.now_ms + 1))
 
         self._guarded(poll)
 
@@ -225,7 +219,7 @@ class SimulatedProcessor:
         takeover.publisher.send(opening)
         self._takeover = takeover
         self.wake()
-        self._write_dead_letters_by(self._world.now_ms + 1)
+        self._next_writing.set(self._world.now_ms + 1)
         self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
 
     def _take_over(self) -> Takeover:
@@ -248,7 +242,7 @@ class SimulatedProcessor:
 
     def published(self, commit: Commit) -> None:
         self._dead_letters.published(commit)
-        self._write_dead_letters_by(self._world.now_ms + self._world.between(1, 20))
+        self._next_writing.set(self._world.now_ms + self._world.between(1, 20))
 
     def reached(self, point: str) -> None:
         """Pass a point: the process may have ended, end here, or stand still here."""
@@ -278,20 +272,14 @@ class SimulatedProcessor:
 
     # Events.
 
-    def _step_by(self, at_ms: int) -> None:
-        if self._step_at_ms is None or at_ms < self._step_at_ms:
-            self._step_at_ms = at_ms
-            self._world.at(at_ms, lambda: self._step(at_ms))
-
-    def _step(self, at_ms: int) -> None:
-        if self.is_over or self._step_at_ms != at_ms or self._takeover is None:
+    def _step(self) -> None:
+        if self.is_over or self._takeover is None:
             return
-        self._step_at_ms = None
         if self._world.now_ms < self.stalled_until_ms:
-            self._step_by(self.stalled_until_ms)
+            self._next_step.set(self.stalled_until_ms)
             return
         if self._is_stepping or (self._loop.is_committing and self._takeover.applies_one_by_one):
-            self._step_by(self._world.now_ms + 5)
+            self._next_step.set(self._world.now_ms + 5)
             return
         if self._follower.has_records or self._has_rebuilt or self._wait_ms() == 0:
             self._is_stepping, self._has_rebuilt = True, False
@@ -308,7 +296,7 @@ class SimulatedProcessor:
         if self._follower.has_records:
             self.wake()
         elif (wait_ms := self._wait_ms()) is not None:
-            self._step_by(self._world.now_ms + max(1, wait_ms))
+            self._next_step.set(self._world.now_ms + max(1, wait_ms))
 
     def _wait_ms(self) -> int | None:
         """How long until a group wants a Tick; None when none does."""
@@ -344,20 +332,14 @@ class SimulatedProcessor:
 
     # Dead letters.
 
-    def _write_dead_letters_by(self, at_ms: int) -> None:
-        if self._dead_letters_at_ms is None or at_ms < self._dead_letters_at_ms:
-            self._dead_letters_at_ms = at_ms
-            self._world.at(at_ms, lambda: self._write_dead_letters(at_ms))
-
-    def _write_dead_letters(self, at_ms: int) -> None:
-        if self.is_over or self._dead_letters_at_ms != at_ms:
+    def _write_dead_letters(self) -> None:
+        if self.is_over:
             return
-        self._dead_letters_at_ms = None
         if self._is_writing:
-            self._write_dead_letters_by(self._world.now_ms + 5)
+            self._next_writing.set(self._world.now_ms + 5)
             return
         if self._world.now_ms < self.stalled_until_ms:
-            self._write_dead_letters_by(self.stalled_until_ms)
+            self._next_writing.set(self.stalled_until_ms)
             return
 
         def write() -> None:
@@ -365,7 +347,7 @@ class SimulatedProcessor:
             pause_s = self._dead_letters.write_due()
             self._is_writing = False
             if pause_s is not None:
-                self._write_dead_letters_by(self._world.now_ms + max(1, round(pause_s * 1_000)))
+                self._next_writing.set(self._world.now_ms + max(1, round(pause_s * 1_000)))
 
         self._guarded(write)
 

@@ -134,8 +134,10 @@ def test_a_winner_that_is_killed_while_it_folds_is_followed_by_the_next(seed: in
 
 
 def test_of_two_standbys_that_know_at_once_one_wins() -> None:
-    patience = []
-    for seed in range(4, 8):
+    patience: set[float] = set()
+    # Whether the second one tries, too, before it sees the fence of the first, is chance: then it is refused. About one
+    # seed in six has it see the fence.
+    for seed in range(60):
         site = StandbySite(seed, standby_count=3, fold_ms=5_000, has_locks=True)
         site.active.kill()
         site.takeover_ms()
@@ -143,6 +145,7 @@ def test_of_two_standbys_that_know_at_once_one_wins() -> None:
         site.run(60_000)
         assert site.takeover_count == 2
         assert site.findings() == []
-        patience.append(other.standby.patience_s)
-    # Whether the second one tries, too, before it sees the fence of the first, is chance: then it is refused.
-    assert set(patience) == {FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S}
+        patience.add(other.standby.patience_s)
+        if patience == {FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S}:
+            return
+    raise AssertionError(f"no seed has one of the two cases: {patience}")

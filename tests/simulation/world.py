@@ -66,3 +66,28 @@ class World:
         """Print an event of the schedule, if it is traced."""
         if self.is_traced:
             print(f"{self.now_ms / 1_000:10.3f} ", *words)
+
+
+class Alarm:
+    """Something that is done at the earliest of the times that it was set to, once, and again when it is set again.
+
+    Args:
+        world: time.
+        action: what is done.
+    """
+
+    def __init__(self, world: World, action: Callable[[], None]) -> None:
+        self._world = world
+        self._action = action
+        self._at_ms: int | None = None
+
+    def set(self, at_ms: int) -> None:
+        """Let it go off at a time, or before."""
+        if self._at_ms is None or at_ms < self._at_ms:
+            self._at_ms = at_ms
+            self._world.at(at_ms, lambda: self._go_off(at_ms))
+
+    def _go_off(self, at_ms: int) -> None:
+        if self._at_ms == at_ms:
+            self._at_ms = None
+            self._action()
