@@ -27,8 +27,6 @@ from sharegroup.logs.log_clock import LogClock
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
 from tests.support.eventually import WAIT_MS
 
-"""Far longer than any test needs; only a failure takes that long."""
-
 
 class Clock(LogClock):
     """A clock that tests set; milliseconds.

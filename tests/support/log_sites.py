@@ -1,4 +1,4 @@
-"""Fixtures of the tests of all logs."""
+"""Logs and records of the tests that run on each kind of log."""
 
 from __future__ import annotations
 

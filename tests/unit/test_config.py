@@ -847,7 +847,6 @@ def test_a_local_path_may_be_a_file_uri(key: str, value: str, path: str) -> None
     assert config.value(key) == path
 
 
-NOT_LOCAL = ["dbfs:/state", "file://server/state", ""]
 ON_STORES = ["s3://bucket/state", "az://container/state", "abfss://x@y.dfs.core.windows.net/state", "gs://b/a/state"]
 
 
