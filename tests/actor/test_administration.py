@@ -10,7 +10,6 @@ import pytest
 from sharegroup.actor.administration import MAX_WAIT_MS, MAX_WAITING_REQUESTS
 from sharegroup.audit.verification.verify import verify
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -34,7 +33,16 @@ from sharegroup.protocol.group_administration import (
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
-from tests.actor.group_harness import Group, LogPartition, Member, PartitionKey, group_with, joined
+from tests.actor.group_harness import (
+    Group,
+    LogPartition,
+    Member,
+    PartitionKey,
+    group_with,
+    joined,
+    metadata,
+    start_offsets,
+)
 
 ORDERS_0, ORDERS_1 = ("orders-id", 0), ("orders-id", 1)
 UNKNOWN = UnknownTopicOrPartitionError.code
@@ -78,16 +86,8 @@ def deleted(group: Group, *topics: str) -> dict[str, tuple[int, str]]:
     }
 
 
-def start_offsets(group: Group) -> dict[PartitionKey, int]:
-    return {key: led.share_partition.start_offset for key, led in group.leader.partitions.items()}
-
-
 def state_epochs(group: Group) -> dict[PartitionKey, int]:
     return {key: led.share_partition.state_epoch for key, led in group.leader.partitions.items()}
-
-
-def metadata(group: Group) -> GroupState:
-    return group.coordinator.group.state
 
 
 def empty_group(*partitions: LogPartition | int, broker: BrokerConfig | None = None) -> Group:

@@ -28,7 +28,7 @@ from sharegroup.state.fold import fold
 from sharegroup.state.reader import CommitMarkerInfo
 from sharegroup.state.schema import StoredRows, decoded, rows_to_table
 from sharegroup.state.table_snapshot import table_snapshot
-from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, leader_state
+from tests.actor.group_harness import Group, LogPartition, Member, findings, group_with, joined, leader_state
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW, UNREAD, *_ = AcknowledgeType
 ORDERS_0 = ("orders-id", 0)
@@ -84,10 +84,6 @@ def tell_written(group: Group, first_offset: int, last_offset: int, topic_id: st
     )
     group.tell(ApiKey.DLQ_WRITTEN, DlqWritten(ranges=[written]))
     group.settle()
-
-
-def findings(group: Group) -> list[str]:
-    return [str(finding) for finding in verify(group.rows, BrokerConfig()).findings]
 
 
 class TestGivenUp:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.audit.verification.verify import verify
-from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.runs import Run
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import JOIN_EPOCH
 from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, InitializeShareGroupState
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.rows import RecordType, StateRow
-from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined
+from tests.actor.group_harness import Group, LogPartition, Member, group_with, joined, metadata, start_offsets
 
 ORDERS_0 = ("orders-id", 0)
 ORDERS_1 = ("orders-id", 1)
@@ -20,14 +19,6 @@ ORDERS_1 = ("orders-id", 1)
 
 def group_records(rows: list[StateRow]) -> list[str]:
     return [record["type"] for row in rows for record in row.payload.get("records", [])]
-
-
-def start_offsets(group: Group) -> dict[tuple[str, int], int]:
-    return {key: led.share_partition.start_offset for key, led in group.leader.partitions.items()}
-
-
-def metadata(group: Group) -> GroupState:
-    return group.coordinator.group.state
 
 
 class TestNewGroup:

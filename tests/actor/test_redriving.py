@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from sharegroup.actor.effects import DeadLetterReason
-from sharegroup.audit.verification.verify import verify
-from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.errors import (
     GroupIdNotFoundError,
@@ -20,7 +18,7 @@ from sharegroup.errors import (
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_administration import RedriveShareGroupRecordsRequest
 from sharegroup.protocol.rows import RecordType
-from tests.actor.group_harness import Group, Member, PartitionKey, group_with, joined, leader_state
+from tests.actor.group_harness import Group, Member, PartitionKey, findings, group_with, joined, leader_state
 
 ACCEPT, REJECT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.REJECT, AcknowledgeType.RELEASE
 ORDERS_0, ORDERS_1 = ("orders-id", 0), ("orders-id", 1)
@@ -48,10 +46,6 @@ def redrive(group: Group, ranges: Ranges) -> tuple[int, str, int]:
 def states(group: Group, partition: int = 0) -> list[tuple[int, int, RecordState, int]]:
     runs = group.leader.partitions["orders-id", partition].share_partition.runs
     return [(run.first_offset, run.last_offset, run.state, run.delivery_count) for run in runs]
-
-
-def findings(group: Group) -> list[str]:
-    return [str(finding) for finding in verify(group.rows, BrokerConfig()).findings]
 
 
 @pytest.fixture

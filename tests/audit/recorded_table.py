@@ -102,3 +102,10 @@ def _marker(batches: list[Batch], row_count: int) -> StateRow:
     return StateRow(
         record_type=RecordType.COMMIT_MARKER, time_ms=cuts[-1].time_ms, payload=payload.model_dump(mode="json")
     )
+
+
+class Rows(tuple[StateRow, ...]):
+    """Rows that no error message repeats."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} rows"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sharegroup.audit.verification.verify import verify
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.protocol.rows import RecordType, StateRow
+from tests.audit.recorded_table import Rows
 from tests.support.site import BROKER, Site
 
 pytestmark = pytest.mark.slow
@@ -102,13 +103,6 @@ def is_named(row: StateRow, findings: str) -> bool:
     names += [f"{row.topic}-{row.partition}"] if row.topic else []
     names += [f"group {row.group_id}"] if row.group_id else ["table snapshot of"]
     return any(name in findings for name in names)
-
-
-class Rows(tuple[StateRow, ...]):
-    """Rows that no error message repeats."""
-
-    def __repr__(self) -> str:
-        return f"{len(self)} rows"
 
 
 @settings(max_examples=150)

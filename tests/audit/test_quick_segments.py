@@ -32,6 +32,7 @@ from sharegroup.protocol.group_records import ShareGroupConfig
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedPartition, fold_order
 from sharegroup.state.schema import rows_to_table, utc_date
+from tests.audit.recorded_table import Rows
 
 pytestmark = pytest.mark.slow
 
@@ -72,13 +73,6 @@ def outcome(checked: list[CheckedSegment]) -> tuple[int, list[str], list[str]]:
     findings = sorted(str(finding) for segment in checked for finding in segment.findings)
     orphan_rows = sorted(repr(segment.orphan_row) for segment in checked if segment.orphan_row is not None)
     return sum(segment.transition_count for segment in checked), findings, orphan_rows
-
-
-class Rows(tuple[StateRow, ...]):
-    """Rows that no error message repeats."""
-
-    def __repr__(self) -> str:
-        return f"{len(self)} rows"
 
 
 def engine_rows(seed: int, step_count: int) -> Iterator[StateRow]:

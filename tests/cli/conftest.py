@@ -62,6 +62,11 @@ class CommandLine:
         return LocalLog(self.folder / "events.log")
 
 
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table."""
+    return [line.split() for line in text.splitlines()]
+
+
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """The command line where nothing is yet but the configuration."""

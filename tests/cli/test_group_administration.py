@@ -11,7 +11,7 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, rows
 from tests.support.eventually import DEADLINE_S
 
 HOUR_MS = 3_600_000
@@ -60,10 +60,6 @@ def starts(cli: CommandLine, group_id: str) -> dict[int, int]:
     """Start offset by partition."""
     (document,) = cli.json("groups", "describe", "--group", group_id)
     return {partition["partition"]: partition["start_offset"] for partition in document["partitions"]}
-
-
-def rows(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
 
 
 RESET = ("groups", "reset-offsets", "--group", "packers")

@@ -18,7 +18,7 @@ from sharegroup.protocol.group_records import ShareGroupMetadata
 from sharegroup.protocol.row_payloads import GroupMetadataPayload, GroupStatus, GroupStatusPayload
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.writer import StateTableWriter
-from tests.cli.conftest import CommandLine
+from tests.cli.conftest import CommandLine, rows
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.stored_commit import store
@@ -54,11 +54,6 @@ def member(cli: CommandLine, log: LocalLog, admin: AdminClient) -> Iterator[Shar
 def described(cli: CommandLine) -> Any:
     (document,) = cli.json("groups", "describe", "--group", "packers")
     return document
-
-
-def rows(text: str) -> list[list[str]]:
-    """The cells of a table."""
-    return [line.split() for line in text.splitlines()]
 
 
 def test_groups_are_listed_with_their_lag(cli: CommandLine, member: ShareConsumer, admin: AdminClient) -> None:

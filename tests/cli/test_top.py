@@ -22,8 +22,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.state.writer import StateTableWriter
-from tests.cli.conftest import CommandLine
-from tests.cli.test_groups import rows
+from tests.cli.conftest import CommandLine, rows
 from tests.support.eventually import DEADLINE_S, eventually
 
 TITLES = ["GROUP", "STATE", "#MEM", "LAG", "IN-FLIGHT", "LOCKED", "LOCK-ENDS", "ACCEPTED/S"]

@@ -11,7 +11,7 @@ from sharegroup.client.kafka_exceptions import (
     TopicPartition,
 )
 from sharegroup.client.message import Messages
-from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from tests.support.eventually import WAIT_MS
 
 ERRONEOUS_STATE = "Local: Erroneous state"
@@ -60,3 +60,10 @@ def fetches_ahead(consumer: ShareConsumer) -> bool:
     """Wait as a poll does; return True once records that were fetched ahead wait for it."""
     member = member_of(consumer)
     return member.wait(WAIT_MS, lambda: member.waiting_after(0) is not None)
+
+
+def acknowledge_all(
+    consumer: ShareConsumer, messages: Messages, ack_type: AcknowledgeType = AcknowledgeType.ACCEPT
+) -> None:
+    for message in messages:
+        consumer.acknowledge(message, ack_type)

@@ -21,22 +21,14 @@ import pytest
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import IllegalStateException
-from sharegroup.client.message import Messages
-from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
+from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import CL_1, Callback, Consume, fetches_ahead, got, member_of
+from tests.client.consumers import CL_1, Callback, Consume, acknowledge_all, fetches_ahead, got, member_of
 from tests.support.eventually import DEADLINE_S, eventually
 
 Produce = Callable[[str, int], None]
 SHORT_S = 0.1
-
-
-def acknowledge_all(
-    consumer: ShareConsumer, messages: Messages, ack_type: AcknowledgeType = AcknowledgeType.ACCEPT
-) -> None:
-    for message in messages:
-        consumer.acknowledge(message, ack_type)
 
 
 def configure(log: LocalLog, **values: str) -> None:

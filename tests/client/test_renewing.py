@@ -6,20 +6,14 @@ import pytest
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaException
-from sharegroup.client.message import Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.consumers import CL_1, Callback, Consume, got, member_of
+from tests.client.consumers import CL_1, Callback, Consume, acknowledge_all, got, member_of
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S
 
 ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
-
-
-def acknowledge_all(consumer: ShareConsumer, messages: Messages, ack_type: AcknowledgeType = ACCEPT) -> None:
-    for message in messages:
-        consumer.acknowledge(message, ack_type)
 
 
 @pytest.fixture

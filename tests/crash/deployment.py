@@ -16,8 +16,6 @@ from tests.support.site import RESPONSES, Site
 
 T = TypeVar("T")
 
-"""For whatever is waited for; only failures wait so long, and machines that are busy."""
-
 
 class Deployment:
     """A site, and the process that runs its processor.

@@ -1,8 +1,9 @@
-"""SIGSTOP at a moment in which a process holds nothing that others wait for."""
+"""SIGSTOP at a moment in which a process holds nothing that others wait for; and time that passes."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from contextlib import closing
 
 from sharegroup.logs.write_queue import WriteQueue, WriteQueueTimeoutError
@@ -29,3 +30,8 @@ def pause(site: Site, process: ProcessGroup) -> None:
 
     eventually(is_paused, "the process is paused")
     queue.close()
+
+
+def let_pass(seconds: float) -> None:
+    """Let time pass: that is what is tested."""
+    threading.Event().wait(seconds)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from functools import partial
 
 import pytest
 
 from tests.crash.deployment import Deployment
+from tests.crash.pausing import let_pass
 from tests.crash.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("many kills; one of each kind stays")]
@@ -23,7 +23,7 @@ def test_nothing_is_lost_however_often_the_processor_is_killed(
     chance = random.Random(crash_seed)
     for number in range(1, crash_count + 1):
         deployment.await_commits(chance.randint(1, 10))
-        pause(chance.uniform(0, _LONGEST_PAUSE_S))
+        let_pass(chance.uniform(0, _LONGEST_PAUSE_S))
         if number % 5:
             deployment.crash("SIGKILL under load")
         else:
@@ -35,10 +35,5 @@ def test_nothing_is_lost_however_often_the_processor_is_killed(
 def start_and_kill(deployment: Deployment, life_s: float) -> None:
     """Start a processor, and kill it while it takes over, or applies its first messages."""
     deployment.spawn()
-    pause(life_s)
+    let_pass(life_s)
     deployment.processor.kill()
-
-
-def pause(seconds: float) -> None:
-    """Let a random time pass."""
-    threading.Event().wait(seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from sharegroup.processor.standby.standby import FIRST_PATIENCE_S
 from sharegroup.state.delta_table import LOG_RETENTION_MS
 from tests.crash.deployment import Deployment
-from tests.crash.pausing import pause
+from tests.crash.pausing import let_pass, pause
 from tests.crash.standby_process import StandbyProcess
 from tests.crash.workload import Workload, workload
 from tests.support.eventually import eventually
@@ -169,8 +168,3 @@ def test_a_fold_longer_than_the_patience_is_waited_for(standbys: Standbys, load:
     standbys.await_takeover(epoch + 1)
     load.check()
     assert standbys.epoch == epoch + 1
-
-
-def let_pass(seconds: float) -> None:
-    """Let time pass: that is what is tested."""
-    threading.Event().wait(seconds)

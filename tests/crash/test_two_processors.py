@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from sharegroup.processor.commit import CommitPoint
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.rows import RecordType, StateRow
 from tests.crash.deployment import Deployment
-from tests.crash.pausing import pause
+from tests.crash.pausing import let_pass, pause
 from tests.crash.processor_process import ProcessorProcess
 from tests.crash.workload import Workload
 
@@ -108,8 +106,3 @@ def heartbeats_of(deployment: Deployment, load: Workload) -> int:
     return sum(
         response.api_key == ApiKey.SHARE_GROUP_HEARTBEAT and response.leader_epoch == epoch for response in responses
     )
-
-
-def let_pass(seconds: float) -> None:
-    """Let time pass: that is what is tested."""
-    threading.Event().wait(seconds)

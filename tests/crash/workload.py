@@ -24,8 +24,8 @@ _PARTITIONS = 2
 _RECORDS_AT_ONCE = 5
 _PAUSE_S = 0.1
 _POLL_S = 0.1
-_LOCK_ENDS = (Cause.LOCK_TIMEOUT, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED)
 """Between two reads of ledgers and of the state table, which cost much."""
+_LOCK_ENDS = (Cause.LOCK_TIMEOUT, Cause.MEMBER_SILENT, Cause.MEMBER_ENDED)
 
 
 @dataclass

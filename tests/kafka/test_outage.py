@@ -16,18 +16,15 @@ from confluent_kafka.admin import AdminClient
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.kafka_log import KafkaLog
-from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
+from sharegroup.logs.port import LogRecord, PartitionOffsets
 from tests.support.eventually import DEADLINE_S, WAIT_MS, eventually
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.log_sites import values
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("brokers that are killed, each a JVM of its own")]
 
 MOST_REFUSED = 5_000
 """In the 9 s until a cluster misses a node, tests beside this one included: without pauses some ten thousands."""
-
-
-def values(*texts: str) -> list[NewRecord]:
-    return [NewRecord(None, text.encode()) for text in texts]
 
 
 @pytest.fixture

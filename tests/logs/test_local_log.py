@@ -24,10 +24,9 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_file import FORMAT_VERSION, LocalFile
 from sharegroup.logs.local_partition import MAX_RECORD_BYTES
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
+from sharegroup.logs.port import LogRecord, NewRecord, PartitionOffsets
 from tests.support.eventually import WAIT_MS
-
-"""Far longer than any test needs; only a failure takes that long."""
+from tests.support.log_sites import read_values, values
 
 
 class Clock(LogClock):
@@ -59,15 +58,6 @@ def log(path: Path, clock: Clock) -> Iterator[LocalLog]:
     with LocalLog(path, clock) as opened:
         opened.create_topic("events", 2)
         yield opened
-
-
-def values(*texts: str) -> list[NewRecord]:
-    return [NewRecord(None, text.encode()) for text in texts]
-
-
-def read_values(log: Log, topic: str = "events", partition: int = 0) -> list[bytes | None]:
-    offsets = log.offsets(topic)[partition]
-    return [record.value for record in log.read(topic, partition, offsets.start_offset, offsets.end_offset)]
 
 
 # Topics

@@ -12,13 +12,7 @@ import pytest
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ConfigurationError, LogError, OffsetOutOfRangeError, TopicExistsError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, PartitionOffsets
-from tests.support.log_sites import STAMPED, Site, values
-
-
-def read_values(log: Log, topic: str, partition: int = 0) -> list[bytes | None]:
-    offsets = log.offsets(topic)[partition]
-    return [record.value for record in log.read(topic, partition, offsets.start_offset, offsets.end_offset)]
-
+from tests.support.log_sites import STAMPED, Site, read_values, values
 
 # Topics
 

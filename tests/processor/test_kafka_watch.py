@@ -10,20 +10,15 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
-    ResourceType,
 )
-from pydantic import SecretStr
 
 from sharegroup.actor.effects import WatchTopics
-from sharegroup.config.kafka import KafkaConfig
 from sharegroup.event_log import Event
 from sharegroup.logs.kafka_log import KafkaLog
+from tests.kafka.access import grant, logged_in
 from tests.processor.watching import Watching, ends, produce, watch
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import USERS, KafkaBroker
@@ -37,26 +32,8 @@ def log(kafka_log_4_3_1: KafkaLog) -> KafkaLog:
 @pytest.fixture
 def of_alice(kafka_4_3_1: KafkaBroker) -> Iterator[KafkaLog]:
     """A log of a user who may do nothing yet."""
-    config = KafkaConfig(
-        bootstrap_servers=kafka_4_3_1.sasl_bootstrap_servers,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_username="alice",
-        sasl_password=SecretStr(USERS["alice"]),
-    )
-    with KafkaLog(config) as opened:
+    with KafkaLog(logged_in(kafka_4_3_1, "alice", USERS["alice"])) as opened:
         yield opened
-
-
-def grant(broker: KafkaBroker, topic: str, *operations: AclOperation) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    user = ("User:alice", "*")
-    bindings = [
-        AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *user, operation, AclPermissionType.ALLOW)
-        for operation in operations
-    ]
-    for future in admin.create_acls(bindings).values():
-        future.result()
 
 
 def new_topic(log: KafkaLog, partition_count: int = 1) -> str:

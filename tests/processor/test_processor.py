@@ -1,4 +1,4 @@
-"""The processor as its members see it: real Spark, Delta and log, one processor for all tests."""
+"""The processor as its members see it, with a real log and a real state table; one processor for all tests."""
 
 from __future__ import annotations
 

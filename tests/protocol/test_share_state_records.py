@@ -24,6 +24,7 @@ from sharegroup.protocol.share_state_records import (
     decoded,
     encoded,
 )
+from tests.support.kafka_dump import key_and_value
 from tests.support.kafka_json import key_json, value_json
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka_4.3.1" / "record_shapes.jsonl"
@@ -32,17 +33,13 @@ GOLDEN = Path(__file__).parent / "golden" / "kafka_4.3.1" / "record_shapes.jsonl
 GOLDEN_LINES = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
 
 
-def golden_bytes(line: dict[str, Any]) -> tuple[bytes, bytes | None]:
-    return bytes.fromhex(line["key_hex"]), line["value_hex"] and bytes.fromhex(line["value_hex"])
-
-
 @pytest.mark.parametrize("line", GOLDEN_LINES)
 def test_real_bytes_are_read_as_kafka_reads_them_and_written_as_they_were(line: dict[str, Any]) -> None:
-    record = decoded(*golden_bytes(line))
+    record = decoded(*key_and_value(line))
     expected = line["decoded"]["value"]
     assert key_json(record.key) == line["decoded"]["key"]["data"]
     assert (record.value and value_json(record.value)) == (expected and expected["data"])
-    assert encoded(record) == golden_bytes(line)
+    assert encoded(record) == key_and_value(line)
 
 
 def ints(bits: int) -> st.SearchStrategy[int]:

@@ -1,4 +1,4 @@
-"""Renewals of the locks of a handler's records: a real member and processor. No Spark session."""
+"""Renewals of the locks of a handler's records: by themselves, and of a real member and processor. No Spark session."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from tests.state.processor_process import TURNS
 from tests.state.state_rows import batch_rows
 from tests.support.eventually import DEADLINE_S
 
-"""Far longer than any test needs; only a failure takes that long."""
-
 Start = Callable[[str], "subprocess.Popen[str]"]
 
 

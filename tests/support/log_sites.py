@@ -1,4 +1,4 @@
-"""Fixtures of the tests of all logs."""
+"""Logs and records of the tests that run on each kind of log."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ class Site:
 def values(*texts: str) -> list[NewRecord]:
     """Return records with these values."""
     return [NewRecord(None, text.encode()) for text in texts]
+
+
+def read_values(log: Log, topic: str = "events", partition: int = 0) -> list[bytes | None]:
+    """Return the values of all records of a partition."""
+    offsets = log.offsets(topic)[partition]
+    return [record.value for record in log.read(topic, partition, offsets.start_offset, offsets.end_offset)]

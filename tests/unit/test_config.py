@@ -848,7 +848,6 @@ def test_a_local_path_may_be_a_file_uri(key: str, value: str, path: str) -> None
     assert location_of(config.state_table_path).folder == Path(config.state_table_path)
 
 
-NOT_LOCAL = ["dbfs:/state", "file://server/state", ""]
 ON_STORES = ["s3://bucket/state", "az://container/state", "abfss://x@y.dfs.core.windows.net/state", "gs://b/a/state"]
 
 
