@@ -9,8 +9,10 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
+from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from tests.kafka.side_by_side.scenario import read_scenarios
+from tests.kafka.site import KafkaSite
 from tests.support.kafka_broker import KafkaBroker
 
 OWN_SCENARIOS = Path(__file__).parent / "scenarios"
@@ -67,6 +69,14 @@ def kafka_to_kill(fragile_broker: KafkaBroker) -> KafkaBroker:
     """A broker that a test may leave as it likes: dead or alive."""
     fragile_broker.start()
     return fragile_broker
+
+
+@pytest.fixture
+def site_to_kill(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
+    """A site on that broker, whose processor is not started."""
+    site = KafkaSite(tmp_path, kafka=KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers))
+    yield site
+    site.close()
 
 
 @pytest.fixture

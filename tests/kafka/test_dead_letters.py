@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.client.share_consumer import AcknowledgeType
-from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.dead_letters.records import NOT_COPIED_HEADER, append_dead_letter_records
@@ -30,13 +27,6 @@ def test_records_that_are_too_large_for_their_topic_are_appended_without_the_cop
     assert [n for n, record in enumerate(appended) if NOT_COPIED_HEADER in dict(record.headers)] == [11]
 
 
-@pytest.fixture
-def site(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
-    site = KafkaSite(tmp_path, kafka=KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers))
-    yield site
-    site.close()
-
-
 def reject_record(site: KafkaSite, topic: str, dlq_topic: str) -> None:
     """Let a group with this dead-letter topic reject the topic's one record."""
     group_id = site.new_group(errors_deadletterqueue_topic_name=dlq_topic)
@@ -48,23 +38,22 @@ def reject_record(site: KafkaSite, topic: str, dlq_topic: str) -> None:
 
 @pytest.mark.long("a second broker, and partitions without a leader")
 def test_a_dead_letter_topic_without_a_leader_holds_up_no_other(
-    kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path
+    kafka_to_kill: KafkaBroker, site_to_kill: KafkaSite, tmp_path: Path
 ) -> None:
     stuck, other = (f"dlq-{uuid4().hex[:8]}" for _ in range(2))
     # The second broker may lead no topic but the stuck one.
-    site.start()
-    topics = [site.new_topic(record_count=1) for _ in range(2)]
+    site_to_kill.start()
+    topics = [site_to_kill.new_topic(record_count=1) for _ in range(2)]
     with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
-        admin = AdminClient({"bootstrap.servers": kafka_to_kill.bootstrap_servers})
-        new = [NewTopic(stuck, 1, replica_assignment=[[2]]), NewTopic(other, 1, replica_assignment=[[1]])]
-        for future in admin.create_topics(new).values():
-            future.result()
+        kafka_to_kill.create_topics({stuck: [2], other: [1]})
         second.kill()
-        writer = site.running_processor().processor._started().dead_letters
-        reject_record(site, topics[0], stuck)
-        site.until(lambda: writer.metrics.waiting_records, "the record waits for its dead-letter record")
-        reject_record(site, topics[1], other)
-        site.until(lambda: site.log.offsets(other)[0].end_offset, "the other group's dead-letter record")
+        writer = site_to_kill.running_processor().processor._started().dead_letters
+        reject_record(site_to_kill, topics[0], stuck)
+        site_to_kill.until(lambda: writer.metrics.waiting_records, "the record waits for its dead-letter record")
+        reject_record(site_to_kill, topics[1], other)
+        site_to_kill.until(
+            lambda: site_to_kill.log.offsets(other)[0].end_offset, "the other group's dead-letter record"
+        )
         second.start()
-        site.until(lambda: writer.metrics.waiting_records == 0, "the first group's dead-letter record")
-        assert site.log.offsets(stuck)[0].end_offset >= 1
+        site_to_kill.until(lambda: writer.metrics.waiting_records == 0, "the first group's dead-letter record")
+        assert site_to_kill.log.offsets(stuck)[0].end_offset >= 1

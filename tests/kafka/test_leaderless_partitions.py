@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.client.held_records import HeldRange
 from sharegroup.client.processor_channel import ProcessorChannel
@@ -31,13 +30,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.long("a cluster o
 RECORDS = 20
 
 
-@pytest.fixture
-def site(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
-    site = KafkaSite(tmp_path, kafka=KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers))
-    yield site
-    site.close()
-
-
 def leaderless(log: Log, topic: str) -> frozenset[int]:
     """The partitions of a topic of two that have no leader; both, while a broker does not know it."""
     identity = log.identify([topic])[topic]
@@ -46,9 +38,7 @@ def leaderless(log: Log, topic: str) -> frozenset[int]:
 
 def create_topic(broker: KafkaBroker, log: Log, topic: str) -> None:
     """Create a topic of two partitions: the first broker has the one, the second broker the other."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])]).values():
-        future.result()
+    broker.create_topics({topic: [1, 2]})
     eventually(lambda: not leaderless(log, topic), "the partitions have leaders")
 
 
@@ -68,18 +58,18 @@ SILENT: Failure = (
 
 @pytest.mark.parametrize("failure", [KILLED, SILENT], ids=["killed", "silent"])
 def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
-    kafka_to_kill: KafkaBroker, site: KafkaSite, tmp_path: Path, failure: Failure
+    kafka_to_kill: KafkaBroker, site_to_kill: KafkaSite, tmp_path: Path, failure: Failure
 ) -> None:
     make, fail, bring_back = failure
     # The second broker may lead no topic but this one.
-    site.start()
-    topic = site.new_name("records")
+    site_to_kill.start()
+    topic = site_to_kill.new_name("records")
     # Waiting records are returned after half of the lock's duration: no read may wait for so long.
-    group_id = site.new_group(share_record_lock_duration_ms="60000")
+    group_id = site_to_kill.new_group(share_record_lock_duration_ms="60000")
     with make(tmp_path / "second", kafka_to_kill) as second:
-        create_topic(kafka_to_kill, site.log, topic)
+        create_topic(kafka_to_kill, site_to_kill.log, topic)
         for partition in range(2):
-            site.log.append(topic, partition, [NewRecord(None, b"v")] * RECORDS)
+            site_to_kill.log.append(topic, partition, [NewRecord(None, b"v")] * RECORDS)
         counts: dict[tuple[int | None, int | None], int | None] = {}
 
         def delivered(consumer: ShareConsumer, partition: int) -> int:
@@ -88,15 +78,17 @@ def test_the_other_partitions_are_delivered_and_no_delivery_is_counted_in_vain(
                 counts[message.partition(), message.offset()] = message.delivery_count()
             return sum(number == partition for number, _ in counts)
 
-        with site.consumer(group_id, topic, max_poll_records=1) as consumer:
+        with site_to_kill.consumer(group_id, topic, max_poll_records=1) as consumer:
             # From then on the group acquires records of both.
-            site.until(lambda: all(delivered(consumer, p) for p in range(2)), "both partitions are delivered")
+            site_to_kill.until(lambda: all(delivered(consumer, p) for p in range(2)), "both partitions are delivered")
             consumer.commit_sync()
         fail(second)
-        with site.consumer(group_id, topic) as consumer:
-            site.until(lambda: delivered(consumer, 0) == RECORDS, "the other partition is delivered")
+        with site_to_kill.consumer(group_id, topic) as consumer:
+            site_to_kill.until(lambda: delivered(consumer, 0) == RECORDS, "the other partition is delivered")
             bring_back(second)
-            site.until(lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once its leader responds")
+            site_to_kill.until(
+                lambda: delivered(consumer, 1) == RECORDS, "the partition is delivered once its leader responds"
+            )
     assert set(counts.values()) == {1}
 
 

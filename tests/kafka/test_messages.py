@@ -7,7 +7,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.client.held_records import HeldRange, offset_of
 from sharegroup.client.record_reader import Chunk, RecordReader
@@ -132,10 +131,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
     broker: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog
 ) -> None:
     topic = f"messages-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(topic, 3, replica_assignment=[[1], [2], [1]])]).values():
-        future.result()
-
+    broker.create_topics({topic: [1, 2, 1]})
     eventually(lambda: not leaderless(log, topic), "all partitions have leaders")
     for partition in range(2):
         log.append(topic, partition, [NewRecord(None, b"v")] * 10)
@@ -168,9 +164,7 @@ def test_a_leader_that_does_not_respond_holds_up_no_other_partition(broker: Kafk
         SilentBroker("4.3.1", tmp_path / "second", broker) as second,
         KafkaLog(KafkaConfig(bootstrap_servers=broker.bootstrap_servers), timeout_ms=30_000) as log,
     ):
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        for future in admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])]).values():
-            future.result()
+        broker.create_topics({topic: [1, 2]})
 
         def is_known() -> bool:
             """Return True if both leaders know the topic: brokers' metadata lags."""

@@ -11,8 +11,6 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import (
     AclOperation,
-    AdminClient,
-    NewTopic,
 )
 
 from sharegroup.actor.effects import WatchTopics
@@ -100,10 +98,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(
 ) -> None:
     caplog.set_level(logging.INFO)
     topic, other = (f"orders-{uuid4().hex[:8]}" for _ in range(2))
-    admin = AdminClient({"bootstrap.servers": kafka_4_3_1.bootstrap_servers})
-    new = [NewTopic(topic, 2, replica_assignment=[[1], [2]]), NewTopic(other, 1, replica_assignment=[[1]])]
-    for future in admin.create_topics(new).values():
-        future.result()
+    kafka_4_3_1.create_topics({topic: [1, 2], other: [1]})
     eventually(lambda: {topic, other} <= {seen.name for seen in log.topics()}, "the topics are there")
     with Watching(log) as watching:
         watching.update(watch(log, topic, {0: 0, 1: 0}), watch(log, other, {0: 0}, "other"))

@@ -7,11 +7,12 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
@@ -86,6 +87,16 @@ class KafkaBroker:
     def open_log(self) -> KafkaLog:
         """A log on it, by the plain listener."""
         return KafkaLog(KafkaConfig(bootstrap_servers=self.bootstrap_servers))
+
+    def create_topics(self, nodes_of: Mapping[str, Sequence[int]]) -> None:
+        """Create topics, each with one partition on each of its nodes, in their order."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        new = [
+            NewTopic(name, len(nodes), replica_assignment=[[node] for node in nodes])
+            for name, nodes in nodes_of.items()
+        ]
+        for future in admin.create_topics(new).values():
+            future.result()
 
     def start(self) -> None:
         """Start it, for the first time or again at the same ports, and wait until it accepts connections.
