@@ -128,7 +128,9 @@ class GroupConfig(Config):
         "before the group moves to another cluster.",
     )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
-        default="", description="Topic for records that are given up; empty for no dead-letter queue."
+        default="",
+        description="Topic for records that are given up, which the group itself cannot read; "
+        "empty for no dead-letter queue.",
     )
     errors_deadletterqueue_copy_record_enable: Bool = Field(
         default=False, description="Whether the record is copied to the dead-letter queue, not only its context."

@@ -18,6 +18,7 @@ from sharegroup.errors import (
     FencedMemberEpochError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
+    InvalidConfigError,
     InvalidRequestError,
     NonEmptyGroupError,
     UnknownMemberIdError,
@@ -99,7 +100,7 @@ class GroupCoordinator:
         """Handle one heartbeat.
 
         Raises:
-            InvalidRequestError: a field is missing, or the epoch is invalid.
+            InvalidRequestError: a field is missing, the epoch is invalid, or a topic is the group's dead-letter topic.
             UnknownMemberIdError: the member is not in the group; it must join again.
             FencedMemberEpochError: the epoch is not the member's; it must join again.
             GroupMaxSizeReachedError: the group is full.
@@ -111,6 +112,7 @@ class GroupCoordinator:
         if request.member_epoch == LEAVE_EPOCH:
             self._known(member_id)
             return self._remove(member_id, "left")
+        self._check_subscription(request.subscribed_topic_names or ())
         if request.member_epoch == JOIN_EPOCH:
             records = self._join(member_id, client_id, request)
         else:
@@ -204,14 +206,23 @@ class GroupCoordinator:
         """Change the group's dynamic configuration.
 
         Raises:
-            InvalidConfigError: a key or value is not acceptable; nothing changed.
+            InvalidConfigError: a key or value is not acceptable, or the dead-letter topic is one that the group reads;
+                nothing changed.
         """
         overrides = altered_overrides(self.state.config_overrides, request)
         validate_overrides(self._broker, overrides)
         if overrides == self.state.config_overrides:
             return []
+        config = effective_group_config(self._broker, overrides)
+        name = config.errors_deadletterqueue_topic_name
+        if name in self.state.subscriber_counts or name in self.state.topic_names_in_use:
+            raise InvalidConfigError(
+                f"errors.deadletterqueue.topic.name={name} is a topic that the group reads: each record that is given "
+                "up would come back to it.",
+                "Set another topic, or delete the group's offsets of this one when no member reads it any more.",
+            )
         records = self._applied([ShareGroupConfig(overrides=overrides)])
-        self.config = effective_group_config(self._broker, overrides)
+        self.config = config
         return records
 
     def pause(self, client_id: str, reason: str) -> list[GroupRecord]:
@@ -329,6 +340,15 @@ class GroupCoordinator:
         if member is None:
             raise UnknownMemberIdError(f"Member {member_id} is not a member of the group.", "Join again with epoch 0.")
         return member
+
+    def _check_subscription(self, topics: Iterable[str]) -> None:
+        dead_letter_topic = self.config.errors_deadletterqueue_topic_name
+        if dead_letter_topic and dead_letter_topic in topics:
+            raise InvalidRequestError(
+                f"Topic {dead_letter_topic} is the dead-letter topic of the group: each record that is given up would "
+                "come back to it.",
+                "Read it with another group, or set errors.deadletterqueue.topic.name of this one to another topic.",
+            )
 
     def _check_epoch(self, member: Member, epoch: int) -> None:
         if epoch not in (member.member_epoch, member.previous_member_epoch):

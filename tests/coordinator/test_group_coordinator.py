@@ -12,12 +12,13 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator import state_topics
 from sharegroup.coordinator.group_coordinator import GroupCoordinator
 from sharegroup.coordinator.group_state import GroupState
-from sharegroup.errors import ApiError
+from sharegroup.errors import ApiError, InvalidConfigError, InvalidRequestError
 from sharegroup.protocol.group_messages import AlterGroupConfigRequest, ShareGroupHeartbeatRequest
 from sharegroup.protocol.group_records import GroupRecord
 from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET
 
 TIMEOUT_MS = 45_000
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 def new_group(broker: BrokerConfig | None = None) -> GroupCoordinator:
@@ -82,6 +83,31 @@ class TestMembers:
         group.expire(BrokerConfig().offsets_retention_minutes * 60_000)
         names.append(group.state.name)
         assert names == ["Dead", "Stable", "Empty", "Dead"]
+
+
+class TestDeadLetterTopic:
+    def test_a_topic_that_the_group_reads_is_refused(self) -> None:
+        group = with_orders()
+        group.heartbeat("anna", "client", heartbeat(group.state.members["anna"].member_epoch, ["returns"]), 2_000)
+        before = dict(group.state.config_overrides)
+        for topic in ("returns", "orders"):
+            with pytest.raises(
+                InvalidConfigError, match=f"{DEAD_LETTER_TOPIC}={topic} is a topic that the group reads"
+            ):
+                group.alter_config(AlterGroupConfigRequest(set={DEAD_LETTER_TOPIC: topic}))
+        assert group.state.config_overrides == before
+        group.alter_config(AlterGroupConfigRequest(set={DEAD_LETTER_TOPIC: "dead"}))
+        assert group.config.errors_deadletterqueue_topic_name == "dead"
+
+    def test_a_member_cannot_subscribe_to_it(self) -> None:
+        group = with_orders()
+        group.alter_config(AlterGroupConfigRequest(set={DEAD_LETTER_TOPIC: "dead"}))
+        epoch = group.state.members["anna"].member_epoch
+        for member_id, request in (("berta", heartbeat(0, ["orders", "dead"])), ("anna", heartbeat(epoch, ["dead"]))):
+            with pytest.raises(InvalidRequestError, match="dead is the dead-letter topic of the group"):
+                group.heartbeat(member_id, "client", request, 2_000)
+        assert group.state.members.keys() == {"anna"}
+        assert group.state.members["anna"].subscribed_topic_names == ("orders",)
 
 
 class TestTopics:

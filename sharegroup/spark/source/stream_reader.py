@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import python_streaming_source_runner as runner
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from sharegroup.errors import UnknownTopicError
+from sharegroup.errors import ConfigurationError, UnknownTopicError
 from sharegroup.event_log import Event, log_events
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
@@ -122,7 +122,16 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
         Spark asks only when the batch of `start` is in its commit log, so that batch is acknowledged first. The call of
         `commit` would come with the next batch, which a quiet topic may not have for hours.
+
+        Raises:
+            ConfigurationError: the query's trigger is `once`, with which Spark commits its batch without asking again.
         """
+        if isinstance(limit, ReadAllAvailable):
+            raise ConfigurationError(
+                "trigger(once=True) would end the query before the records of its batch are accepted, so that they "
+                "are delivered again and again until the group gives them up.",
+                "Use availableNow=True: it processes what is there in as many batches as it takes, and ends.",
+            )
         last = AcquiredOffset.from_json(start)
         # 1. Join the group.
         member = self._member or self._join(last)

@@ -281,6 +281,15 @@ def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path)
     assert len(seen.places) == 110
 
 
+def test_a_query_with_one_batch_is_refused_before_it_acquires_records(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=10), site.new_group()
+    for _ in range(2):
+        query = written(records(site, group_id, topic), Seen(), tmp_path / "checkpoint").trigger(once=True).start()
+        with pytest.raises(StreamingQueryException, match=r"trigger\(once=True\).*Use availableNow=True"):
+            query.awaitTermination(round(DEADLINE_S))
+    assert offsets(site, group_id, Cause.ACQUIRE) == []
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
