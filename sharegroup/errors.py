@@ -106,7 +106,7 @@ class ProcessorStoppedError(ShareGroupError):
 
 
 class HandlerFailedError(ShareGroupError):
-    """A worker's handler fails for a reason that no single record causes."""
+    """A worker's handler fails, and accepts no record."""
 
 
 class OlderStateError(StateTableError):

@@ -206,6 +206,8 @@ def locks_table(group: GroupDescription, verbose: bool, max_locks: int | None = 
 def problem_text(group: GroupDescription) -> Iterator[str]:
     """Return the problems of a group, and what to do about them."""
     yield from problems(group)
+    if group.delayed_count:
+        yield f"RECORDS WAIT: {group.delayed_count} were returned with a delay, by a handler that fails or a release."
     if group.quarantine:
         yield (
             "Its requests are refused until it is resumed. Remove the cause, then run:\n"

@@ -9,12 +9,11 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import GroupConfig, effective_group_config
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.share_partition import SharePartition
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
 from sharegroup.protocol.group_description import GroupStateName
-from sharegroup.state.fold import FoldedGroup
+from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,7 @@ class PartitionDescription:
         end_offset: end of the log; None also when the topic is gone.
         lag: number of unfinished records: end offset - start offset - delivery complete count (KIP-1226).
         in_flight_count: number of offsets from the SPSO to the last one that was ever acquired.
+        delayed_count: number of available records that no member receives yet: they were returned with a delay.
         delivery_complete_count: number of finished records at or above the SPSO.
         state_epoch: fencing epoch of the durable state.
         leader_epoch: leader epoch of the processor that last wrote the group.
@@ -70,6 +70,7 @@ class PartitionDescription:
     lag: int | None
     in_flight_count: int | None
     locked_count: int
+    delayed_count: int
     delivery_complete_count: int | None
     state_epoch: int | None
     leader_epoch: int | None
@@ -161,6 +162,11 @@ class GroupDescription:
         """Number of records that members hold."""
         return sum(partition.locked_count for partition in self.partitions)
 
+    @property
+    def delayed_count(self) -> int:
+        """Number of available records that no member receives yet."""
+        return sum(partition.delayed_count for partition in self.partitions)
+
 
 def described_groups(log: Log, groups: Sequence[FoldedGroup], broker: BrokerConfig) -> list[GroupDescription]:
     """Return the descriptions of groups, with the present end offsets."""
@@ -186,7 +192,7 @@ def described(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, now_ms
         group_epoch=metadata.group_epoch,
         assignment_epoch=metadata.assignment_epoch,
         members=tuple(sorted(_members(group), key=lambda member: (member.client_id, member.member_id))),
-        partitions=tuple(sorted(_partitions(group, ends), key=lambda folded: (folded.topic, folded.partition))),
+        partitions=tuple(sorted(_partitions(group, ends, now_ms), key=lambda folded: (folded.topic, folded.partition))),
         locks=tuple(sorted(_locks(group, now_ms), key=lambda lock: (lock.deadline_ms, lock.topic, lock.partition))),
         quarantine=tuple(QuarantineDescription(role.value, why) for role, why in sorted(group.failures.items())),
         is_paused=metadata.pause is not None,
@@ -242,33 +248,33 @@ def _assignment(metadata: GroupState, member: Member) -> tuple[TopicAssignment, 
     return tuple(sorted(assigned, key=lambda topic: topic.topic))
 
 
-def _partitions(group: FoldedGroup, ends: EndOffsets) -> Iterator[PartitionDescription]:
+def _partitions(group: FoldedGroup, ends: EndOffsets, now_ms: int) -> Iterator[PartitionDescription]:
     for topic_id, topic in group.metadata.topics.items():
         for partition in topic.partitions:
             end_offset = ends.get((topic_id, partition))
             folded = group.partitions.get((topic_id, partition))
             if folded is None:
                 yield PartitionDescription(
-                    topic.topic, topic_id, partition, None, end_offset, None, None, 0, None, None, None
+                    topic.topic, topic_id, partition, None, end_offset, None, None, 0, 0, None, None, None
                 )
             else:
-                yield _initialized(
-                    topic.topic, topic_id, partition, end_offset, folded.share_partition, group.leader_epoch
-                )
+                yield _initialized(topic.topic, topic_id, end_offset, folded, group.leader_epoch, now_ms)
 
 
 def _initialized(
-    topic: str, topic_id: str, partition: int, end_offset: int | None, engine: SharePartition, leader_epoch: int
+    topic: str, topic_id: str, end_offset: int | None, folded: FoldedPartition, leader_epoch: int, now_ms: int
 ) -> PartitionDescription:
+    engine = folded.share_partition
     return PartitionDescription(
         topic,
         topic_id,
-        partition,
+        folded.partition,
         engine.start_offset,
         end_offset,
         None if end_offset is None else engine.lag(end_offset),
         engine.next_offset - engine.start_offset,
         sum(run.size for run in engine.runs if run.state is RecordState.ACQUIRED),
+        sum(run.size for run in engine.runs if run.state is RecordState.AVAILABLE and run.deadline_ms > now_ms),
         engine.delivery_complete_count,
         engine.state_epoch,
         leader_epoch,

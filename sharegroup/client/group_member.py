@@ -110,12 +110,6 @@ class GroupMember:
                     return taken
                 self._poll_for(lambda: bool(self._protocol.waiting), remaining_ms)
 
-    def return_waiting(self, reason: str) -> None:
-        """Return the waiting records unread, and fetch nothing until the next call that takes or waits."""
-        with self._changed:
-            self._protocol.return_waiting(reason, self._instant())
-            self._due.notify()
-
     def await_acquisition(self, after_number: int) -> Acquisition | None:
         """Block until an acquisition with a higher number waits, and return the first one; None once closed."""
         with self._changed:

@@ -207,9 +207,13 @@ def split_after(ranges: Iterable[HeldRange], record_count: int) -> tuple[list[He
     return first, rest
 
 
-def unread(ranges: Iterable[HeldRange], reason: str) -> list[Acknowledgement]:
-    """Return acknowledgements that take back the delivery of records: no application has received them."""
-    return [held.acknowledgement(AcknowledgeType.UNREAD, reason) for held in ranges]
+def unread(ranges: Iterable[HeldRange], reason: str, redelivery_delay_ms: int | None = None) -> list[Acknowledgement]:
+    """Return acknowledgements that take back the delivery of records: it is no failure of theirs.
+
+    Args:
+        redelivery_delay_ms: how long the records stay unavailable; None returns them at once.
+    """
+    return [held.acknowledgement(AcknowledgeType.UNREAD, reason, redelivery_delay_ms) for held in ranges]
 
 
 _UNKNOWN_ACQUISITION = 0

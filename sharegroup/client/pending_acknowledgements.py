@@ -25,7 +25,8 @@ class RecordAcknowledgement(NamedTuple):
     """The acknowledgement of one record, or of each record of a range.
 
     Attributes:
-        redelivery_delay_ms: how long a released record stays unavailable; None uses the group's back-off.
+        redelivery_delay_ms: how long a released or unread record stays unavailable; None is the group's back-off for a
+            released one, and no delay for an unread one.
         reason: reason for the audit trail; gaps have one.
     """
 
@@ -43,7 +44,7 @@ class Acknowledgement:
         last_offset: last offset, inclusive.
         reason: reason for the audit trail; gaps have one.
         topic: topic name, for logs and results.
-        redelivery_delay_ms: how long released records stay unavailable; None uses the group's back-off.
+        redelivery_delay_ms: as of each record.
     """
 
     topic_id: str

@@ -154,12 +154,13 @@ class WorkerConfig(Config):
     worker_bisect_on_error: Bool = Field(
         default=True,
         description="Whether a handler that fails is called again with halves of its records, down to single ones, so "
-        "that only those are released that it cannot process.",
+        "that only those are released that it cannot process. With `false`, all records of an acquisition are, when it "
+        "fails with them again after it accepted others.",
     )
     worker_renew_max_ms: Annotated[Long, Field(ge=0)] = Field(
         default=1_800_000,
         description="How long a handler may work on one batch, in ms: the locks are renewed for so long, then the "
-        "handler is cancelled and its records are released.",
+        "handler is cancelled and its records are released; unread, if it had failed with them before.",
     )
     worker_metrics_port: Annotated[Int, Field(ge=0, le=65_535)] = Field(
         default=0, description="Port at which the worker shows its metrics to Prometheus; 0 is none."

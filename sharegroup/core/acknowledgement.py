@@ -1,6 +1,6 @@
 """Acknowledgement requests: each is applied completely or not at all (KIP-932, conformance 12 to 18).
 
-The delay of released records is an extension of this package, off by default.
+The delay of returned records is an extension of this package, off by default.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def planned_transitions(
 def transition_of(
     run: Run, cause: Cause, limits: SharePartitionLimits, now_ms: int, redelivery_delay_ms: int | None = None
 ) -> Transition:
-    """Return the transition of a whole run for a cause; the releasing member may ask for a redelivery delay.
+    """Return the transition of a whole run for a cause; a member that returns records may ask for a redelivery delay.
 
     Raises:
         IllegalTransitionError: the run's state does not allow the cause.
@@ -92,10 +92,10 @@ def _not_before_ms(
 ) -> int:
     """Return the time before which a newly AVAILABLE record is not acquired; 0 when it may be acquired at once.
 
-    A member that releases a record may set the delay. Otherwise the group's back-off applies where an application
-    failed on the record; it doubles with each delivery after the first.
+    A member that returns a record, by `release` or `unread`, may set the delay. Otherwise the group's back-off applies
+    where an application failed on the record; it doubles with each delivery after the first.
     """
-    if cause is Cause.RELEASE and asked_delay_ms is not None:
+    if asked_delay_ms is not None:
         delay_ms = asked_delay_ms
     elif CAUSE_RULES[cause].backs_off:
         doublings = min(max(delivery_count - 1, 0), _HIGHEST_DOUBLING)

@@ -43,7 +43,7 @@ class CauseRule:
             new start offset (recorded from 4.3.1).
         needs_deadline: True if it ends no lock before its deadline.
         backs_off: True if the group's back-off delays the record: an application failed on it. A closed session and
-            `unread` cause no delay, because they do not depend on the record.
+            `unread` cause none, because they do not depend on the record; with `unread` the member may ask for one.
     """
 
     author: Author

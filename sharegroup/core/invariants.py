@@ -279,7 +279,7 @@ def delivery_count_never_falls(
 ) -> Iterator[str]:
     """Check that a delivery count never falls.
 
-    Exceptions: `unread` takes one delivery back, because no application has seen the record; `redrive` starts again
+    Exceptions: `unread` takes one delivery back, because it was no failure of the record; `redrive` starts again
     with 0, by an administrator's request.
     """
     if transition.cause in COUNT_RESETS:

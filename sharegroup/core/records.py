@@ -76,7 +76,8 @@ class AcknowledgementBatch(NamedTuple):
         first_offset: first offset, inclusive.
         last_offset: last offset, inclusive.
         types: one type for the whole range, or one for each offset.
-        redelivery_delay_ms: delay before released records are available again; None = the group's back-off.
+        redelivery_delay_ms: delay before records that are released or unread are available again; None = the group's
+            back-off for released ones, none for unread ones.
     """
 
     first_offset: int

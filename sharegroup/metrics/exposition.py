@@ -14,14 +14,14 @@ from sharegroup.metrics.registry import MetricsRegistry
 
 CALLS = "sharegroup_worker_handler_calls_total"
 FAILURES = "sharegroup_worker_handler_failures_total"
-PAUSES = "sharegroup_worker_pauses_total"
+DELAYED = "sharegroup_worker_delayed_records_total"
 CANCELLED = "sharegroup_worker_handlers_cancelled_total"
 
 WORKER_COUNTERS: Mapping[str, str] = {
     CALLS: "Calls of the handler; a batch costs one, or up to 64 when the handler fails.",
     FAILURES: "Batches for which the handler failed at least once.",
-    PAUSES: "Pauses of the worker because its handler fails for a cause that no record has.",
-    CANCELLED: "Handlers that were cancelled after `worker.renew.max.ms`; their records were released.",
+    DELAYED: "Records that were returned with a delay, because the handler accepted none after its failure.",
+    CANCELLED: "Handlers that were cancelled after `worker.renew.max.ms`; their records were returned.",
 }
 """Name → meaning; each has the label `group`."""
 

@@ -24,7 +24,7 @@ MAX_TOPIC_ID_LENGTH = 64
 TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]
 """A topic id that the sender chose: it becomes part of the share session."""
 MAX_REDELIVERY_DELAY_MS = 7 * 24 * 60 * 60 * 1_000
-"""A released record can be delayed for at most a week: it holds the start offset meanwhile."""
+"""A returned record can be delayed for at most a week: it holds the start offset meanwhile."""
 
 _ACKNOWLEDGE_TYPES = tuple(AcknowledgeType)
 
@@ -47,7 +47,8 @@ class AcknowledgementRange(Message):
         default=None,
         ge=0,
         le=MAX_REDELIVERY_DELAY_MS,
-        description="Delay before released records are available again, in ms; null is the group's back-off. Ours.",
+        description="Delay before released or unread records are available again, in ms; null is the group's back-off "
+        "for released ones, and none for unread ones. Ours.",
     )
 
     @field_validator("acknowledge_types", mode="before")

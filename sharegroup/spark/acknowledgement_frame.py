@@ -70,6 +70,22 @@ def acknowledgements_of(frame: DataFrame | None, ranges: Iterable[HeldRange]) ->
     ]
 
 
+def checked_result(result: object) -> DataFrame | None:
+    """Return what a handler returned, a frame with all columns of acknowledgements; it reads no row.
+
+    Raises:
+        InvalidRequestError: it is neither a DataFrame of Spark nor None, a column is missing, or is no integer.
+    """
+    if result is None:
+        return None
+    if not isinstance(result, DataFrame):
+        raise InvalidRequestError(
+            f"The handler returned an object of type {type(result).__module__}.{type(result).__qualname__}.",
+            "Return a DataFrame of Spark with the records that are not accepted, or None if all are.",
+        )
+    return check_columns(result)
+
+
 def check_columns(frame: DataFrame) -> DataFrame:
     """Check that a frame has the columns of acknowledgements, and add the optional one.
 
@@ -79,7 +95,7 @@ def check_columns(frame: DataFrame) -> DataFrame:
     for column in _REQUIRED_COLUMNS:
         if column not in frame.columns:
             raise InvalidRequestError(
-                f"The acknowledgements lack the column {column}; they have {', '.join(frame.columns)}."
+                f"The acknowledgements lack the column {column}; they have {', '.join(frame.columns) or 'none'}."
             )
     if DELAY_COLUMN not in frame.columns:
         frame = frame.withColumn(DELAY_COLUMN, F.lit(None).cast("long"))

@@ -30,7 +30,8 @@ class LockedRecords:
         lock_timeout_ms: duration of a lock from its renewal on.
         renew_at_ms: time of the next renewal, when half of the locks' duration is over; epoch ms.
         give_up_at_ms: time at which the handler has had `worker.renew.max.ms`; epoch ms.
-        is_given_up: True if the records were released because the handler took too long.
+        is_given_up: True if the records were returned because the handler took too long.
+        has_failed: True if the handler failed with the records, and is called with parts of them.
         is_waiting: True if the handler renewed the records, and has not received them again.
         due_at_ms: time at which the handler receives waiting records again; epoch ms.
     """
@@ -41,8 +42,18 @@ class LockedRecords:
     renew_at_ms: int
     give_up_at_ms: int
     is_given_up: bool = False
+    has_failed: bool = False
     is_waiting: bool = False
     due_at_ms: int = 0
+
+    @property
+    def overdue_type(self) -> AcknowledgeType:
+        """The type for records that are given up: after a failure the time may be that of an outage, so none counts."""
+        return AcknowledgeType.UNREAD if self.has_failed and not self.is_waiting else AcknowledgeType.RELEASE
+
+    def note_failure(self) -> None:
+        """Note that the handler failed with the records."""
+        self.has_failed = True
 
     def acknowledgements(self, acknowledge_type: AcknowledgeType) -> list[Acknowledgement]:
         """Return acknowledgements of all the records."""
@@ -87,7 +98,7 @@ class LockRenewals:
             due = [locked for locked in self._locked if locked.is_waiting and now_ms >= locked.due_at_ms]
             first = min(due, key=lambda locked: locked.due_at_ms, default=None)
             if first is not None:
-                first.is_waiting = False
+                first.is_waiting = first.has_failed = False
             return first
 
     def end(self, locked: LockedRecords, acknowledgements: Sequence[Acknowledgement], now_ms: int) -> bool:

@@ -29,14 +29,14 @@ from sharegroup.client.settings import (
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
-from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
-from sharegroup.metrics.exposition import CANCELLED, PAUSES, WorkerMetrics
+from sharegroup.metrics.exposition import CANCELLED, WorkerMetrics
 from sharegroup.spark.acquired_records import acquired_records
-from sharegroup.spark.handler_calls import Handler, HandlerCalls, Outcome
+from sharegroup.spark.failure_search import Outcome
+from sharegroup.spark.handler_calls import Handler, HandlerCalls
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
 from sharegroup.spark.session import WORKER_POOL, check_log, check_running, is_running
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
@@ -55,8 +55,6 @@ _HANDLER_TIMEOUT_S = 10
 """How long handlers may finish after a stop; then their Spark jobs are cancelled."""
 _CANCEL_TIMEOUT_S = 2
 _CLOSE_TIMEOUT_MS = 10_000
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 
 
 def process(
@@ -74,11 +72,11 @@ def process(
     sets how long a released record stays unavailable. Renewed records stay locked by this worker, and the handler
     receives them again a second later, or when a thread is free.
 
-    A handler that raises is called again with halves of its records, down to single ones, in at most 64 calls
-    (`worker.bisect.on.error`): it may see a record several times in one delivery. Single records with which it fails
-    are released. If it fails for a cause that no record has (a class is missing, the sink denies access, an executor
-    is lost), or with each of the first 16 single records, the others are returned unread, and the worker pauses before
-    it acquires again: 1 s, doubling up to 60 s.
+    A handler that raises, or returns anything else, is called again with halves of its records, then with single ones,
+    in at most 64 calls (`worker.bisect.on.error`): it may see a record several times in one delivery. A record with
+    which it fails alone, and alone again after it accepted another one, is released. The others are returned unread:
+    their delivery does not count. While the handler accepts none, that is with a delay of 1 s, doubling up to 60 s, and
+    one acquisition after the other is processed.
 
     Several threads call the handler at once (`worker.ranges.in.flight`). While it works, its locks are renewed
     (`worker.renew.max.ms`), the next range is acquired and earlier acknowledgements are sent. A worker may be started
@@ -95,7 +93,7 @@ def process(
         ConfigurationError: a key or value of the configuration is wrong, or the session's executors are on other
             machines than an embedded log.
         EnvironmentNotReadyError: the session cannot read from Kafka: its driver or its executors lack jars.
-        HandlerFailedError: with `once_timeout_s`, the handler fails for a cause that no record has.
+        HandlerFailedError: with `once_timeout_s`, the handler fails, and accepts nothing after that.
         RequestTimedOutError: no processor responded in time.
         ApiError: the group refuses this member for good; with `once_timeout_s`, also for a cause that an
             administrator can remove, such as a quarantine.
@@ -172,8 +170,8 @@ class _Worker:
         self._running: set[Future[Outcome]] = set()
         self._job_tag = f"share-worker-{member.member_id}"
         self._acquisition_numbers = itertools.count(1)
-        self._pause_s = 0.0
-        self._paused_until_s = 0.0
+        self._is_reported = False
+        """True if the log has that the handler accepts nothing."""
 
     def run(self) -> None:
         """Process records until the stop condition is reached, and leave the group."""
@@ -202,12 +200,10 @@ class _Worker:
 
     def _dispatch(self, threads: ThreadPoolExecutor) -> None:
         """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
-        if len(self._running) >= self._config.worker_ranges_in_flight:
+        if len(self._running) >= (1 if self._calls.is_failing else self._config.worker_ranges_in_flight):
             wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
         elif renewed := self._renewals.resume(self._log.now_ms()):
             self._running.add(threads.submit(self._process, renewed))
-        elif self._is_paused:
-            self._stop_condition.wait(_POLL_TIMEOUT_MS / 1000)
         elif acquisition := self._next_acquisition():
             # Refusals so far concern earlier deliveries of its records.
             self._settle_results()
@@ -230,30 +226,23 @@ class _Worker:
         self._running -= done
         for future in done:
             outcome = future.result()
-            if outcome.is_broken:
-                self._pause(outcome)
-            elif not self._is_paused:
-                self._pause_s = 0.0
+            if outcome.delayed_count:
+                self._report_failing(outcome)
+        if self._is_reported and not self._calls.is_failing:
+            self._is_reported = False
+            logger.info(self._event("handler_recovered"))
 
-    @property
-    def _is_paused(self) -> bool:
-        return time.monotonic() < self._paused_until_s
-
-    def _pause(self, outcome: Outcome) -> None:
-        """Acquire nothing for a while: the handler would fail with other records, too."""
+    def _report_failing(self, outcome: Outcome) -> None:
+        """Log once that the handler accepts nothing; end a worker that should end."""
         if isinstance(self._stop_condition, StopWhenDrained):
             raise HandlerFailedError(
-                f"The handler fails for a cause that no record has: {_first_line(outcome.error)}.",
+                f"The handler fails, and accepts no record: {_first_line(outcome.error)}.",
                 "Repair the handler or the system it depends on; its records were returned without a delivery.",
             ) from outcome.error
-        if self._is_paused:
-            return
-        if not self._pause_s:
-            logger.error(self._event("handler_broken", reason=_first_line(outcome.error)))
-        self._pause_s = min(2 * self._pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._paused_until_s = time.monotonic() + self._pause_s
-        self._metrics.count(PAUSES)
-        self._member.return_waiting("the handler fails for a cause that no record has")
+        if not self._is_reported:
+            self._is_reported = True
+            reason = _first_line(outcome.error)
+            logger.error(self._event("handler_broken", reason=reason, calls=outcome.call_count), exc_info=outcome.error)
 
     def _settle_results(self) -> None:
         """End the renewals of locks whose renewal was refused."""
@@ -262,7 +251,7 @@ class _Worker:
         self._log_refusals(results)
 
     def _renew_locks(self) -> None:
-        """Renew the locks of acquisitions, cancel handlers that have taken too long, and release their records."""
+        """Renew the locks of acquisitions, cancel handlers that have taken too long, and return their records."""
         self._settle_results()
         now_ms = self._log.now_ms()
         self._renewals.renew(now_ms)
@@ -270,7 +259,7 @@ class _Worker:
             if not overdue.is_waiting:
                 self._spark.sparkContext.cancelJobsWithTag(overdue.job_tag)
                 self._metrics.count(CANCELLED)
-            self._member.acknowledge(overdue.acknowledgements(AcknowledgeType.RELEASE))
+            self._member.acknowledge(overdue.acknowledgements(overdue.overdue_type))
             name = "renewed_records_released" if overdue.is_waiting else "handler_cancelled"
             fields = {"ranges": len(overdue.ranges), "ms": self._config.worker_renew_max_ms}
             logger.warning(self._event(name, **fields))
@@ -303,7 +292,9 @@ class _Worker:
         context.addJobTag(active.job_tag)
         # 2. Call it.
         outcome = self._calls.process(
-            active.ranges, is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested
+            active.ranges,
+            is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested,
+            on_failure=active.note_failure,
         )
         context.removeJobTag(active.job_tag)
         # 3. Acknowledge.

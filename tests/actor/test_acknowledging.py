@@ -197,11 +197,12 @@ def entries(group: Group) -> list[TransitionEntry]:
 
 
 class TestDelays:
-    def test_a_fetch_waits_for_what_was_released_with_a_delay_and_is_woken_then(
-        self, group: Group, anna: Member
+    @pytest.mark.parametrize(("kind", "delivery_count"), [(RELEASE, 2), (UNREAD, 1)])
+    def test_a_fetch_waits_for_what_was_returned_with_a_delay_and_is_woken_then(
+        self, group: Group, anna: Member, kind: AcknowledgeType, delivery_count: int
     ) -> None:
-        released = batch(4, 5, RELEASE).model_copy(update={"redelivery_delay_ms": 5_000})
-        acknowledge_request(anna, [FetchPartition(partition_index=0, acknowledgement_batches=[released])])
+        returned = batch(4, 5, kind).model_copy(update={"redelivery_delay_ms": 5_000})
+        acknowledge_request(anna, [FetchPartition(partition_index=0, acknowledgement_batches=[returned])])
         group.settle()
         anna.session_epoch = 3
         anna.fetch([], max_records=100)
@@ -210,7 +211,7 @@ class TestDelays:
         group.advance(4_000)
         assert anna.fetched(waiting).is_parked
         group.advance(2_000)
-        assert anna.fetched(waiting).acquired == {ORDERS_0: [(4, 5, 2)]}
+        assert anna.fetched(waiting).acquired == {ORDERS_0: [(4, 5, delivery_count)]}
 
     def test_the_groups_back_off(self, group: Group, anna: Member) -> None:
         group.alter_config(**{"share.redelivery.backoff.ms": "3000"})

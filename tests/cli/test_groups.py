@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ActorRole
@@ -124,6 +124,16 @@ def test_nothing_is_cut_at_80_columns(cli: CommandLine, member: ShareConsumer) -
         assert whole in shown
     # An id that does not fit goes on in the next line of its cell.
     assert member_id[:8] in shown
+
+
+def test_records_that_wait_for_the_end_of_a_delay_are_shown(cli: CommandLine, member: ShareConsumer) -> None:
+    assert "RECORDS WAIT" not in cli.out("groups", "describe", "--group", "packers")
+    for offset in (5, 6, 7):
+        member.acknowledge_offset("orders", 0, offset, AcknowledgeType.RELEASE, redelivery_delay_ms=600_000)
+    member.commit_sync()
+    eventually(lambda: described(cli)["locked_count"] == 22, "three records are released")
+    assert [partition["delayed_count"] for partition in described(cli)["partitions"]] == [3, 0]
+    assert "RECORDS WAIT: 3 were returned with a delay" in cli.out("groups", "describe", "--group", "packers")
 
 
 def test_json_has_everything(cli: CommandLine, member: ShareConsumer) -> None:

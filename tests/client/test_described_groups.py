@@ -55,7 +55,8 @@ def group() -> FoldedGroup:
         Run(10, 19, RecordState.ACQUIRED, 1, "m-1", NOW_MS + 5_000),
         Run(20, 24, RecordState.ACKNOWLEDGED, 1),
         Run(25, 26, RecordState.ACQUIRED, 2, "gone", NOW_MS - 1),
-        Run(27, 29, RecordState.AVAILABLE, 1),
+        Run(27, 27, RecordState.AVAILABLE, 1, "", NOW_MS),
+        Run(28, 29, RecordState.AVAILABLE, 1, "", NOW_MS + 1),
         Run(30, 30, RecordState.ARCHIVED, 3),
     ]
     engine = SharePartition(10, runs, state_epoch=4)
@@ -75,11 +76,12 @@ def test_share_partitions(group: FoldedGroup) -> None:
             lag=84,
             in_flight_count=21,
             locked_count=12,
+            delayed_count=2,
             delivery_complete_count=6,
             state_epoch=4,
             leader_epoch=3,
         ),
-        PartitionDescription("orders", "id-1", 1, None, 7, None, None, 0, None, None, None),
+        PartitionDescription("orders", "id-1", 1, None, 7, None, None, 0, 0, None, None, None),
     )
     assert (description.lag, description.in_flight_count, description.locked_count) == (84, 21, 12)
 

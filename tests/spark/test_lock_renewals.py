@@ -24,7 +24,12 @@ from sharegroup.spark.lock_renewals import RENEWED_DELAY_MS, LockRenewals
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import eventually
 
-ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
+ACCEPT, RELEASE, RENEW, UNREAD = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.RENEW,
+    AcknowledgeType.UNREAD,
+)
 TIMEOUT_MS = 60_000
 RENEW_MAX_MS = 100_000
 LOCK_MS = 30_000
@@ -50,6 +55,24 @@ class Sent(PendingAcknowledgements):
 
     def take_all(self) -> list[tuple[int, int, AcknowledgeType]]:
         return [(ack.first_offset, ack.last_offset, ack.acknowledge_type) for ack in self.take(1_000)]
+
+
+@pytest.mark.parametrize(
+    ("has_failed", "renews", "kind"),
+    [(False, False, RELEASE), (True, False, UNREAD), (True, True, RELEASE)],
+    ids=["its only call takes too long", "calls after a failure take too long", "renewed after a failure"],
+)
+def test_records_that_are_given_up_count_unless_the_handler_failed_with_them(
+    has_failed: bool, renews: bool, kind: AcknowledgeType
+) -> None:
+    renewals = LockRenewals(RENEW_MAX_MS, Sent().acknowledge)
+    active = renewals.begin(acquired(held(0, 9)), "tag", NOW_MS)
+    if has_failed:
+        active.note_failure()
+    if renews:
+        assert renewals.end(active, [held(0, 9).acknowledgement(RENEW)], NOW_MS)
+    (overdue,) = renewals.take_overdue(NOW_MS + RENEW_MAX_MS)
+    assert overdue.overdue_type is kind
 
 
 def test_locks_are_renewed_when_half_of_their_time_is_over() -> None:

@@ -141,6 +141,10 @@ def raises(records: DataFrame) -> DataFrame:
     raise ValueError("cannot do it")
 
 
+def without_columns(records: DataFrame) -> DataFrame:
+    return records.sparkSession.createDataFrame([{}], StructType())
+
+
 def fails_in_spark(records: DataFrame) -> DataFrame:
     return acknowledged(records, "release").where(F.raise_error("cannot do it").isNull())
 
@@ -156,8 +160,24 @@ def fails_in_spark(records: DataFrame) -> DataFrame:
             lambda records: acknowledged(records, "reject").withColumn("offset", F.lit(77)),
             "offset 77 of .* did not receive",
         ),
+        (lambda records: records.collect(), "object of type builtins.list"),
+        (lambda records: True, "object of type builtins.bool"),
+        (lambda records: records.toPandas(), "object of type pandas.* Return a DataFrame of Spark"),
+        (without_columns, "lack the column topic; they have none"),
+        (lambda: None, "positional argument"),
     ],
-    ids=["raises", "fails in Spark", "missing column", "unknown type", "record not received"],
+    ids=[
+        "raises",
+        "fails in Spark",
+        "missing column",
+        "unknown type",
+        "record not received",
+        "a list",
+        "True",
+        "a pandas frame",
+        "no columns",
+        "wrong signature",
+    ],
 )
 def test_a_handler_that_fails_is_tried_again_on_halves(
     site: SparkSite, caplog: pytest.LogCaptureFixture, wrong: Handler, complaint: str
@@ -182,14 +202,14 @@ def test_a_handler_that_fails_is_tried_again_on_halves(
 
 
 class FailsWith(Seen):
-    """Cannot process some records: it fails whenever it is given one of them for the first two deliveries."""
+    """Cannot process some records in their first delivery: it fails whenever it receives one of them."""
 
     def __init__(self, *bad: int) -> None:
         super().__init__()
         self.bad = bad
 
     def handle(self, records: DataFrame) -> None:
-        if records.where(F.col("offset").isin(*self.bad) & (F.col("delivery_count") < 3)).count():
+        if records.where(F.col("offset").isin(*self.bad) & (F.col("delivery_count") == 1)).count():
             raise ValueError("cannot do it")
 
 
@@ -199,49 +219,97 @@ def test_only_the_records_that_the_handler_cannot_process_are_released(site: Spa
     group_id = site.new_group()
     seen = FailsWith(3)
     drain(site, group_id, topic, seen)
-    assert offsets(transitions(site, group_id, Cause.RELEASE)) == [3, 3]
+    assert offsets(transitions(site, group_id, Cause.RELEASE)) == [3]
     assert {offset: max(counts) for (_, offset), counts in seen.delivery_counts.items()} == {
-        offset: 3 if offset == 3 else 1 for offset in range(20)
+        offset: 2 if offset == 3 else 1 for offset in range(20)
     }
 
 
-def test_without_bisection_a_handler_that_fails_releases_its_range(site: SparkSite) -> None:
-    topic = site.new_topic(record_count=5)
-    group_id = site.new_group()
-    seen = FailsWith(3)
-    drain(site, group_id, topic, seen, **{"worker.bisect.on.error": "false"})
-    assert seen.delivery_counts == {(0, offset): [1, 2, 3] for offset in range(5)}
+ONE_AFTER_THE_OTHER = {"max.poll.records": 5, "share.acquire.mode": "record_limit"}
 
 
-@pytest.mark.long("pauses of a worker whose handler fails")
-def test_a_broken_worker_uses_up_no_delivery_and_goes_on_when_it_is_mended(
+@pytest.mark.long("delays of records with which the handler fails")
+def test_bad_records_wait_with_a_delay_until_one_behind_them_is_accepted(
     site: SparkSite, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class LacksAModuleAtFirst(Seen):
-        def handle(self, records: DataFrame) -> None:
-            if self.calls <= 2:
-                raise ModuleNotFoundError("No module named 'mylib'")
-
-    topic = site.new_topic(record_count=50)
+    topic = site.new_topic(record_count=5)
     group_id = site.new_group()
-    seen = LacksAModuleAtFirst()
-    with caplog.at_level(logging.ERROR, "sharegroup.spark.worker"):
-        drain(site, group_id, topic, seen, **{"worker.ranges.in.flight": 1})
-    assert seen.delivery_counts == {(0, offset): [1, 1, 1] for offset in range(50)}
+    seen = FailsWith(*range(5))
+    with (
+        caplog.at_level(logging.INFO, "sharegroup.spark.worker"),
+        working(site, group_id, topic, seen, **ONE_AFTER_THE_OTHER),
+    ):
+        delayed = site.until(lambda: transitions(site, group_id, Cause.UNREAD), "they are returned")
+        assert (offsets(delayed), {entry.delivery_count for entry in delayed}) == (list(range(5)), {0})
+        assert {entry.deadline_ms - entry.time_ms for entry in delayed} == {1_000}
+        assert transitions(site, group_id, Cause.RELEASE) == []
+        site.produce(topic, 0, 5)
+        site.until(lambda: site.is_drained(group_id, topic), "all are finished")
+    assert offsets(transitions(site, group_id, Cause.RELEASE)) == list(range(5))
+    assert {counts[-1] for (_, offset), counts in seen.delivery_counts.items() if offset >= 5} == {1}
+    names = [str(r.msg).split()[0] for r in caplog.records]
+    assert names.count("event=handler_broken") == names.count("event=handler_recovered") == 1
+
+
+def test_without_bisection_a_handler_that_fails_again_releases_its_range(site: SparkSite) -> None:
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+    seen = FailsWith(3)
+    config = {"worker.bisect.on.error": "false", "worker.ranges.in.flight": 1}
+    drain(site, group_id, topic, seen, **ONE_AFTER_THE_OTHER, **config)
+    assert {offset: counts for (_, offset), counts in seen.delivery_counts.items()} == {
+        offset: [1, 1, 2] if offset < 5 else [1] for offset in range(10)
+    }
+
+
+@pytest.mark.long("delays of records with which the handler fails")
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda records: raises(records),
+        lambda records: [],
+        lambda records: acknowledged(records, "relase"),
+        lambda: None,
+    ],
+    ids=["the sink is away", "a list", "unknown type", "wrong signature"],
+)
+def test_a_handler_that_always_fails_uses_up_no_delivery_and_goes_on_when_it_is_mended(
+    site: SparkSite, caplog: pytest.LogCaptureFixture, mistake: Handler
+) -> None:
+    is_mended = threading.Event()
+
+    def handle(records: DataFrame) -> DataFrame | None:
+        return None if is_mended.is_set() else mistake(records)
+
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+    with (
+        caplog.at_level(logging.ERROR, "sharegroup.spark.worker"),
+        working(site, group_id, topic, handle, **ONE_AFTER_THE_OTHER),
+    ):
+        site.until(
+            lambda: len(offsets(transitions(site, group_id, Cause.UNREAD))) > 10, "they are returned, some again"
+        )
+        is_mended.set()
+        site.until(lambda: site.is_drained(group_id, topic), "all are finished")
     assert transitions(site, group_id, Cause.RELEASE) == []
+    assert {entry.delivery_count for entry in transitions(site, group_id, Cause.ACCEPT)} == {1}
     assert [str(r.msg).split()[0] for r in caplog.records].count("event=handler_broken") == 1
 
 
-def test_once_ends_with_the_error_of_a_broken_handler(site: SparkSite) -> None:
-    class LacksAModule(Seen):
-        def handle(self, records: DataFrame) -> None:
-            raise ModuleNotFoundError("No module named 'mylib'")
-
+@pytest.mark.parametrize(
+    ("mistake", "complaint"),
+    [(raises, "cannot do it"), (lambda records: True, "builtins.bool"), (lambda: None, "positional argument")],
+    ids=["raises", "True", "wrong signature"],
+)
+def test_once_ends_with_the_error_of_a_handler_that_accepts_nothing(
+    site: SparkSite, mistake: Handler, complaint: str
+) -> None:
     topic = site.new_topic(record_count=50)
     group_id = site.new_group()
     config = {"log.path": str(site.log_path), "group.id": group_id, "topics": topic}
-    with pytest.raises(HandlerFailedError, match="No module named 'mylib'"):
-        process(site.spark, config, LacksAModule(), once_timeout_s=DEADLINE_S)
+    with pytest.raises(HandlerFailedError, match=complaint):
+        process(site.spark, config, mistake, once_timeout_s=DEADLINE_S)
     led = site.share_partition(group_id)
     assert led is not None
     assert [(run.state, run.delivery_count) for run in led.share_partition.runs] == [(RecordState.AVAILABLE, 0)]

@@ -57,14 +57,17 @@ def acknowledge(
 
     Raises:
         InvalidRequestError: the query does not acknowledge explicitly, a column is missing or of a wrong type, an
-            acknowledge type is unknown, a delay is out of its bounds or of a record that is not released, or the
-            records belong to no batch that is being executed.
+            acknowledge type is unknown, a delay is out of its bounds or of a record that is not released, an
+            offset or a topic was not in the batch, or the batch is not being executed.
     """
     arguments = {"acknowledge_type": acknowledge_type, DELAY_COLUMN: redelivery_delay_ms}
     frame = records.withColumns({name: F.lit(value) for name, value in arguments.items() if value is not None})
     # All rows are read and checked before anything is written.
-    for path, acknowledgements in _read_by_folder(frame).items():
-        AcknowledgementFolder(Path(path)).append(_runs(acknowledgements))
+    by_folder = {AcknowledgementFolder(Path(path)): list(_runs(a)) for path, a in _read_by_folder(frame).items()}
+    for folder, runs in by_folder.items():
+        folder.check(runs)
+    for folder, runs in by_folder.items():
+        folder.append(runs)
 
 
 def _read_by_folder(frame: DataFrame) -> dict[str, dict[OffsetKey, RecordAcknowledgement]]:

@@ -7,7 +7,8 @@ The function of `foreachBatch` and the member run in two processes of the driver
 batch's offset and in a column of its rows. Each call of `acknowledge` adds one file, which is complete or absent; the
 member reads all files in the order of the calls once Spark has committed the batch, and deletes the folder when its
 acknowledgements have responses. So acknowledgements take effect with the commit of the batch, or not at all: a batch
-that is executed again begins with an empty folder.
+that is executed again begins with a new folder. Its first file has the offsets of the batch; others are refused at the
+call.
 """
 
 from __future__ import annotations
@@ -20,17 +21,21 @@ import shutil
 import stat
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import IO
 
+from sharegroup.client.held_records import HeldRange
 from sharegroup.client.pending_acknowledgements import Acknowledgement, run_acknowledgement
+from sharegroup.core.offset_ranges import RangeMap, gaps
 from sharegroup.errors import ConfigurationError, InvalidRequestError
 from sharegroup.spark.acknowledgement_frame import parse_acknowledgement
 
 _POLL_S = 0.05
+_BATCH_FILE = "batch"
 
 
 class MemberFolder:
@@ -91,16 +96,37 @@ class MemberFolder:
 class AcknowledgementFolder:
     """The acknowledgements of one batch.
 
-    A file is a JSON list of [topic, partition, first offset, last offset, acknowledge type, redelivery_delay_ms].
+    A file of a call is a JSON list of [topic, partition, first offset, last offset, acknowledge type,
+    redelivery_delay_ms]; the file `batch` is one of [topic, partition, first offset, last offset].
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def create(self) -> None:
-        """Create the folder; delete what an earlier execution of the batch left there."""
+    def create(self, ranges: Iterable[HeldRange]) -> None:
+        """Create the folder of a batch with these records; delete what an earlier execution of it left there."""
         self.delete()
         self._path.mkdir(parents=True, mode=0o700)
+        stored = [[held.topic, held.partition, held.first_offset, held.last_offset] for held in ranges]
+        (self._path / _BATCH_FILE).write_text(json.dumps(stored), encoding="utf-8")
+
+    def check(self, runs: Iterable[Acknowledgement]) -> None:
+        """Check that acknowledgements are of records of the batch.
+
+        Raises:
+            InvalidRequestError: an offset is not one of the batch, or the batch is not being executed.
+        """
+        try:
+            stored = json.loads((self._path / _BATCH_FILE).read_text("utf-8"))
+        except FileNotFoundError as error:
+            raise self._not_executed() from error
+        batch: dict[tuple[str, int], RangeMap[None]] = defaultdict(RangeMap)
+        for topic, partition, first_offset, last_offset in stored:
+            batch[topic, partition].assign(first_offset, last_offset, None)
+        for run in runs:
+            held = batch[run.topic, run.partition].overlapping(run.first_offset, run.last_offset)
+            for first_offset, _ in gaps(run.first_offset, run.last_offset, ((first, last) for first, last, _ in held)):
+                raise InvalidRequestError(f"Offset {first_offset} of {run.topic}-{run.partition} is not in the batch.")
 
     def exists(self) -> bool:
         """Return True until the acknowledgements have responses."""
@@ -133,10 +159,7 @@ class AcknowledgementFolder:
             temporary.write_text(json.dumps(stored), encoding="utf-8")
             os.replace(temporary, self._path / f"{file_count:06d}-{secrets.token_hex(4)}.json")
         except FileNotFoundError as error:
-            raise InvalidRequestError(
-                f"The batch of acquisition {self._path} is not being executed.",
-                "Acknowledge in foreachBatch, before it returns, and on the machine of the driver.",
-            ) from error
+            raise self._not_executed() from error
 
     def runs(self) -> Iterator[Acknowledgement]:
         """Return the runs of all files, in the order in which they were added."""
@@ -145,6 +168,12 @@ class AcknowledgementFolder:
             for topic, partition, first_offset, last_offset, *acknowledgement in json.loads(path.read_text("utf-8")):
                 of_record = parse_acknowledgement(*acknowledgement)
                 yield run_acknowledgement(("", partition), topic, first_offset, last_offset, of_record)
+
+    def _not_executed(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"The batch of acquisition {self._path} is not being executed.",
+            "Acknowledge in foreachBatch, before it returns, and on the machine of the driver.",
+        )
 
 
 def _check_owned(path: Path) -> None:

@@ -210,7 +210,7 @@ class SourceMember:
             # Refusals so far concern earlier deliveries of its records.
             self._handle_results(self.group_member.take_results())
             if batch.folder is not None:
-                batch.folder.create()
+                batch.folder.create(batch.ranges)
             self._active_batch = batch
             self._renewed_ranges = list(batch.ranges)
             self._next_renewal_s = _next_renewal_s(batch)

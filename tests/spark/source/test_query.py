@@ -234,6 +234,10 @@ def test_mistakes_in_acknowledgements_are_raised_where_they_are_made(site: Spark
             lambda: acknowledge(batch, "release", redelivery_delay_ms=604_800_001),
             lambda: acknowledge(batch.withColumn("redelivery_delay_ms", F.lit("1 h")), "release"),
             lambda: acknowledge(batch.withColumn("acquisition", F.lit(str(tmp_path / "gone"))), "accept"),
+            lambda: acknowledge(batch.withColumn("offset", F.lit(1)), "reject"),
+            lambda: acknowledge(batch.unionByName(batch.withColumn("offset", F.lit(77))), "reject"),
+            lambda: acknowledge(batch.withColumn("topic", F.lit("elsewhere")), "reject"),
+            lambda: acknowledge(batch.withColumn("partition", F.lit(1)), "reject"),
         )
         for attempt in attempts:
             with pytest.raises(InvalidRequestError) as caught:
@@ -260,6 +264,10 @@ def test_mistakes_in_acknowledgements_are_raised_where_they_are_made(site: Spark
         "redelivery_delay_ms is 604800001 where acknowledge_type is release",
         "column redelivery_delay_ms of the acknowledgements is string",
         "is not being executed",
+        f"Offset 1 of {topic}-0 is not in the batch",
+        f"Offset 77 of {topic}-0 is not in the batch",
+        "Offset 0 of elsewhere-0 is not in the batch",
+        f"Offset 0 of {topic}-1 is not in the batch",
     )
     assert [problem in text for problem, text in zip(problems, errors, strict=True)] == [True] * len(problems)
 

@@ -122,6 +122,8 @@ class NaiveSharePartition:
                     record = self._acknowledged(after[offset], member_id, acknowledge_type, limits, now_ms)
                     if acknowledge_type is AcknowledgeType.RELEASE and record.state is RecordState.AVAILABLE:
                         record = _delayed(record, limits, now_ms, batch.redelivery_delay_ms)
+                    if acknowledge_type is AcknowledgeType.UNREAD:
+                        record = _delayed(record, limits, now_ms, batch.redelivery_delay_ms or 0)
                     after[offset] = record
         self.records = after
         self._advance_start_offset()

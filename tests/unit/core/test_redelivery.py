@@ -42,13 +42,29 @@ def test_a_release(limits: SharePartitionLimits, delivery_count: int, asked_dela
 
 
 @pytest.mark.parametrize(
-    ("acknowledge_type", "becomes"), [(AcknowledgeType.UNREAD, "AVAILABLE 0"), (AcknowledgeType.RENEW, "ACQUIRED")]
+    ("delivery_count", "asked_delay_ms", "becomes"),
+    [
+        (1, None, "AVAILABLE 0"),
+        (1, 0, "AVAILABLE 0"),
+        (1, 700, "AVAILABLE 0 @750"),
+        (9, 700, "AVAILABLE 8 @750"),
+    ],
+    ids=["no delay", "none asked for", "a delay", "at the delivery limit"],
 )
-def test_no_other_acknowledgement_delays(acknowledge_type: AcknowledgeType, becomes: str) -> None:
+def test_unread_records_wait_only_if_the_member_asks_for_it(
+    delivery_count: int, asked_delay_ms: int | None, becomes: str
+) -> None:
+    share_partition = partition("0..0 ACQUIRED 1 m2 @99", f"1..3 ACQUIRED {delivery_count} m1 @99")
+    batch = AcknowledgementBatch(1, 3, (AcknowledgeType.UNREAD,), asked_delay_ms)
+    share_partition.acknowledge("m1", [batch], BACKOFF, NOW_MS)
+    assert shown(share_partition)[2] == f"1..3 {becomes}"
+
+
+def test_a_renewal_does_not_delay() -> None:
     share_partition = partition("0..0 ACQUIRED 1 m2 @99", "1..3 ACQUIRED 1 m1 @99")
-    share_partition.acknowledge("m1", [AcknowledgementBatch(1, 3, (acknowledge_type,), 700)], BACKOFF, NOW_MS)
-    assert shown(share_partition)[2].startswith(f"1..3 {becomes}")
-    assert "@750" not in shown(share_partition)[2]
+    batch = AcknowledgementBatch(1, 3, (AcknowledgeType.RENEW,), 700)
+    share_partition.acknowledge("m1", [batch], BACKOFF, NOW_MS)
+    assert shown(share_partition)[2] == "1..3 ACQUIRED 1 m1 @1050"
 
 
 def test_a_lock_that_timed_out_backs_off() -> None:
