@@ -74,9 +74,9 @@ class HandlerCalls:
             # The log is unavailable or denies access. No handler has received these records.
             logger.error(self._event("records_not_readable", ranges=len(acquired)), exc_info=error)
             delay_ms = self._history.return_delay_ms(self._history.failed())
-            record_count = sum(held.record_count for held in acquired)
+            delayed_count = 0 if delay_ms is None else sum(held.record_count for held in acquired)
             returned = unread(acquired, "the log could not be read", delay_ms)
-            return self._counted(Outcome(returned, error, delayed_count=record_count))
+            return self._counted(Outcome(returned, error, delayed_count=delayed_count))
         # 2. Call the handler, after a failure with parts of the records.
         search = FailureSearch(self._call, self._without_gaps, self._history, self._bisects, is_cancelled, on_failure)
         outcome = search.run(ranges)
