@@ -21,6 +21,7 @@ from sharegroup.protocol.messages import ErrorResponse, RequestEnvelope, constru
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    SHORTEST_PATIENCE_MS,
     FetchTopic,
     PartitionResponse,
     ShareAcknowledgeRequest,
@@ -28,8 +29,6 @@ from sharegroup.protocol.share_fetch import (
     ShareFetchResponse,
 )
 
-SHORTEST_PATIENCE_MS = 500
-"""A member waits for its response at least so long, even if its fetch is not to wait for records."""
 MAX_KEPT_BYTES = 65_536
 """Size of a kept response; a larger one is kept without its acquired records, locked until their deadline."""
 

@@ -1,4 +1,4 @@
-"""The exchange of a member with its processor: time, requests, pauses after failures, and the processor that counts.
+"""The exchange of a member with its processor: requests, pauses after failures, and the processor that counts.
 
 No I/O, no clock. Leader epochs rise within one state table. With a table that was created again they restart.
 """
@@ -16,13 +16,6 @@ LONGEST_PAUSE_MS = 1_000
 """Kafka's retry.backoff.max.ms."""
 
 Body = TypeVar("Body", bound=Message, covariant=True)
-
-
-class Instant(NamedTuple):
-    """A moment on two clocks: `now_ms` times requests, `epoch_ms` is the log's time, in which lock deadlines are."""
-
-    now_ms: int
-    epoch_ms: int
 
 
 class Request(NamedTuple, Generic[Body]):

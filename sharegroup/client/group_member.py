@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from sharegroup.client.exchange import LONGEST_PAUSE_MS, Instant, Request
+from sharegroup.client.exchange import LONGEST_PAUSE_MS, Request
 from sharegroup.client.held_records import Acquisition, ReadRange
 from sharegroup.client.measurements import MetricName, RequestMeasurements
 from sharegroup.client.member_protocol import MemberProtocol, Standing
@@ -21,6 +21,7 @@ from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import MemberSettings
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
+from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import new_topic_id
 from sharegroup.protocol.messages import Message
@@ -63,7 +64,7 @@ class GroupMember:
         except BaseException:
             self._channel.close()
             raise
-        self._protocol = MemberProtocol(settings, self._instant().now_ms)
+        self._protocol = MemberProtocol(settings, monotonic_ms())
         self._measurements = RequestMeasurements()
         self._woken = woken or threading.Event()
         lock = threading.RLock()
@@ -90,7 +91,7 @@ class GroupMember:
         """
         with self._changed:
             self._raise_failure()
-            self._protocol.subscribe(topics, self._instant())
+            self._protocol.subscribe(topics, monotonic_ms())
             self._due.notify()
 
     def next_acquisition(self, timeout_ms: int | None) -> Acquisition | None:
@@ -98,14 +99,14 @@ class GroupMember:
 
         An acquisition whose locks have ended is dropped: its records were, or will be, delivered again.
         """
-        deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
+        deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
         while True:
             with self._changed:
                 self._raise_failure()
                 self._raise_refusal()
-                taken = self._protocol.take(at := self._instant())
+                taken = self._protocol.take(now_ms := monotonic_ms())
                 self._due.notify()
-                remaining_ms = None if deadline_ms is None else max(deadline_ms - at.now_ms, 0)
+                remaining_ms = None if deadline_ms is None else max(deadline_ms - now_ms, 0)
                 if taken is not None or remaining_ms == 0:
                     return taken
                 self._poll_for(lambda: bool(self._protocol.waiting), remaining_ms)
@@ -124,11 +125,11 @@ class GroupMember:
     def ask(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Record that the application wants records; the acknowledgements are sent with the fetch for them."""
         with self._changed:
-            at = self._instant()
-            self._protocol.acknowledge_later(acknowledgements, at.now_ms)
+            now_ms = monotonic_ms()
+            self._protocol.acknowledge_later(acknowledgements, now_ms)
             self._raise_failure()
             self._raise_refusal()
-            self._protocol.ask(at)
+            self._protocol.ask(now_ms)
             self._due.notify()
 
     def deliver(
@@ -141,11 +142,11 @@ class GroupMember:
             parts: number of the acquisition, and the part.
         """
         with self._changed:
-            at = self._instant()
-            self._protocol.acknowledge_later(acknowledgements, at.now_ms)
+            now_ms = monotonic_ms()
+            self._protocol.acknowledge_later(acknowledgements, now_ms)
             self._raise_failure()
-            delivered = self._protocol.deliver(parts, at)
-            self._notify_sender(at)
+            delivered = self._protocol.deliver(parts, now_ms)
+            self._notify_sender(now_ms)
             return delivered
 
     @property
@@ -157,9 +158,9 @@ class GroupMember:
     def polled(self) -> None:
         """Record that the application is alive, although it may want no more records now."""
         with self._changed:
-            at = self._instant()
-            self._protocol.polled(at.now_ms, wants_records=False)
-            self._notify_sender(at)
+            now_ms = monotonic_ms()
+            self._protocol.polled(now_ms, wants_records=False)
+            self._notify_sender(now_ms)
 
     def wait(self, timeout_ms: int | None, is_ready: Callable[[], bool]) -> bool:
         """Block until there is a result, or a condition holds; return False at the timeout (None: endless).
@@ -180,15 +181,15 @@ class GroupMember:
     def take_results(self) -> list[Acknowledged]:
         """Return the results of acknowledgements since the last call, each once."""
         with self._changed:
-            self._protocol.expire(self._instant())
+            self._protocol.expire(monotonic_ms())
             return self._protocol.take_results()
 
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
         """Block until all acknowledgements have responses or the timeout (None: endless); return the results so far."""
         with self._changed:
-            at = self._instant()
-            self._protocol.pace.polled(at.now_ms)
-            self._notify_sender(at)
+            now_ms = monotonic_ms()
+            self._protocol.pace.polled(now_ms)
+            self._notify_sender(now_ms)
             self._wait_for(lambda: not self._protocol.session.unconfirmed_partitions, timeout_ms)
             return self._protocol.take_results()
 
@@ -234,10 +235,10 @@ class GroupMember:
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
-                self._protocol.close(self._instant(), keeps_locks)
+                self._protocol.close(monotonic_ms(), keeps_locks)
                 self._due.notify()
                 if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000):
-                    self._last_requests = self._protocol.last_requests(self._instant())
+                    self._last_requests = self._protocol.last_requests(monotonic_ms())
                     self._due.notify()
                     self._changed.wait_for(lambda: self._is_done or not self._last_requests, _LAST_SEND_MS / 1000)
             self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
@@ -269,7 +270,7 @@ class GroupMember:
         except LogUnavailableError as error:
             _logger.warning("Member %s cannot send its requests, and tries again: %s", self.member_id, error)
             with self._changed:
-                self._protocol.send_failed(self._instant().now_ms)
+                self._protocol.send_failed(monotonic_ms())
         if is_last:
             with self._changed:
                 self._last_requests = []
@@ -277,23 +278,23 @@ class GroupMember:
 
     def _due_requests(self) -> list[Request[Message]]:
         """Wait until requests are due, for a limited time, and return them."""
-        self._protocol.expire(at := self._instant())
-        requests = self._protocol.next_requests(at)
+        self._protocol.expire(now_ms := monotonic_ms())
+        requests = self._protocol.next_requests(now_ms)
         if self._protocol.is_done or self._protocol.has_results:
             self._changed.notify_all()
         if not requests:
-            deadline_ms = self._protocol.next_deadline_ms(at)
-            wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - at.now_ms, 1)
+            deadline_ms = self._protocol.next_deadline_ms(now_ms)
+            wait_ms = _LONGEST_WAIT_MS if deadline_ms is None else max(deadline_ms - now_ms, 1)
             wait_ms = min(wait_ms, _LONGEST_WAIT_MS)
-            self._sender_until_ms = at.now_ms + wait_ms
+            self._sender_until_ms = now_ms + wait_ms
             self._due.wait(wait_ms / 1000)
         return requests
 
-    def _notify_sender(self, at: Instant) -> None:
+    def _notify_sender(self, now_ms: int) -> None:
         """Wake the sender if it may send now, or has to earlier than its next check."""
-        deadline_ms = self._protocol.next_deadline_ms(at)
+        deadline_ms = self._protocol.next_deadline_ms(now_ms)
         is_sooner = deadline_ms is not None and deadline_ms < self._sender_until_ms
-        if is_sooner or self._protocol.may_send(at.now_ms):
+        if is_sooner or self._protocol.may_send(now_ms):
             self._due.notify()
 
     def _receive_step(self) -> None:
@@ -308,18 +309,15 @@ class GroupMember:
             for response in responses:
                 self._measurements.received(response.correlation_id, time.monotonic())
                 try:
-                    self._protocol.receive(response, self._instant())
+                    self._protocol.receive(response, monotonic_ms())
                 except InvalidRequestError as error:
                     _logger.warning("A response to member %s is not readable: %s", self.member_id, error)
             # The sender does so more often, unless the log is away.
-            self._protocol.expire(self._instant())
+            self._protocol.expire(monotonic_ms())
             self._is_done = self._is_done or self._protocol.is_done
             if responses or self._protocol.has_results:
                 self._due.notify()
                 self._changed.notify_all()
-
-    def _instant(self) -> Instant:
-        return Instant(time.monotonic_ns() // 1_000_000, self._log.now_ms())
 
     def _wait_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Block, without the lock, until the condition holds; return False at the timeout."""
@@ -332,26 +330,26 @@ class GroupMember:
 
     def _poll_for(self, condition: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Wait as `_wait_for`, and count the application as polling meanwhile."""
-        deadline_ms = None if timeout_ms is None else self._instant().now_ms + timeout_ms
+        deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
 
         def is_there() -> bool:
             return condition() or bool(self._protocol.refusals)
 
         while not self._woken.is_set():
-            at = self._instant()
-            self._protocol.polled(at.now_ms)
-            self._protocol.expire(at)
-            self._notify_sender(at)
+            now_ms = monotonic_ms()
+            self._protocol.polled(now_ms)
+            self._protocol.expire(now_ms)
+            self._notify_sender(now_ms)
             had_acquisition = bool(self._protocol.waiting)
             wait_ms = min(_POLL_INTERVAL_MS, self._longest_poll_ms) if had_acquisition else self._longest_poll_ms
             if deadline_ms is not None:
-                wait_ms = min(wait_ms, max(deadline_ms - at.now_ms, 0))
+                wait_ms = min(wait_ms, max(deadline_ms - now_ms, 0))
 
             def is_changed(had_acquisition: bool = had_acquisition) -> bool:
                 return is_there() or bool(self._protocol.waiting) != had_acquisition
 
             self._wait_for(is_changed, wait_ms)
-            if is_there() or (deadline_ms is not None and self._instant().now_ms >= deadline_ms):
+            if is_there() or (deadline_ms is not None and monotonic_ms() >= deadline_ms):
                 break
         self._raise_refusal()
         return is_there()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from sharegroup.client.exchange import Instant
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.offset_ranges import RangeMap, consecutive, gaps, subtract
@@ -124,7 +123,7 @@ class Acquisition:
 
     Attributes:
         ranges: the ranges, in the leader's order.
-        lock_deadline_ms: end of the locks, epoch ms.
+        lock_deadline_ms: end of the locks, in ms of the member's monotonic clock.
         lock_timeout_ms: duration of the locks from the acquisition on.
         number: rises with each acquisition of a member.
         excess_count: records beyond the requested number, because they were returned together with others.
@@ -158,13 +157,13 @@ class Acquisition:
             kept += [held] if is_apart or held.key != other.key else subtract(held, bounds)
         return replace(self, ranges=tuple(kept))
 
-    def is_over(self, epoch_ms: int) -> bool:
+    def is_over(self, now_ms: int) -> bool:
         """Return True if the locks have ended, so that other members may hold the records."""
-        return epoch_ms >= self.lock_deadline_ms
+        return now_ms >= self.lock_deadline_ms
 
     @property
     def stale_at_ms(self) -> int:
-        """The time when half of the locks' duration is over, epoch ms; the rest may be too short to process records."""
+        """The time when half of the locks' duration is over; the rest may be too short to process records."""
         return self.lock_deadline_ms - self.lock_timeout_ms // 2
 
 
@@ -188,6 +187,17 @@ def acquired_ranges(response: ShareFetchResponse, topic_names: Mapping[str, str]
         for partition in topic.partitions
         for acquired in partition.acquired_records
     )
+
+
+def remaining_lock_ms(response: ShareFetchResponse, published_ms: int) -> int:
+    """Return how long the locks of a response's records went on when it was published, ms; 0 if they were over.
+
+    Args:
+        published_ms: time of the request partition then, in which the deadline is; -1 is unknown.
+    """
+    whole_ms = response.acquisition_lock_timeout_ms
+    remaining_ms = whole_ms if published_ms < 0 else response.lock_deadline_ms - published_ms
+    return max(min(remaining_ms, whole_ms), 0)
 
 
 def split_after(ranges: Iterable[HeldRange], record_count: int) -> tuple[list[HeldRange], list[HeldRange]]:
@@ -229,7 +239,7 @@ class HeldLocks:
         self._until_ms = 0
         self._lock_timeout_ms = 0
         self._seen_ms = 0
-        """The latest time that the caller passed, epoch ms."""
+        """The latest time that the caller passed."""
 
     def acquired(self, acquisition: Acquisition) -> None:
         """Add an acquisition."""
@@ -262,10 +272,10 @@ class HeldLocks:
                 groups.setdefault(number, []).append(replace(ack, first_offset=first, last_offset=last))
         return list(groups.values())
 
-    def are_held(self, epoch_ms: int) -> bool:
-        """Return True while a record is locked to the member; epoch ms."""
-        self._seen_ms = epoch_ms
-        if epoch_ms >= self._until_ms:
+    def are_held(self, now_ms: int) -> bool:
+        """Return True while a record is locked to the member."""
+        self._seen_ms = now_ms
+        if now_ms >= self._until_ms:
             # Acquisitions whose locks ended were never acknowledged.
             self._held.clear()
         return bool(self._held)
@@ -295,38 +305,38 @@ class WaitingAcquisitions:
 
     @property
     def stale_at_ms(self) -> int:
-        """The time at which the oldest acquisition is stale, epoch ms; there must be one."""
+        """The time at which the oldest acquisition is stale; there must be one."""
         return self._queue[0].stale_at_ms
 
     def add(self, acquisition: Acquisition) -> None:
         """Add the youngest acquisition."""
         self._queue.append(acquisition)
 
-    def take(self, at: Instant) -> Acquisition | None:
+    def take(self, now_ms: int) -> Acquisition | None:
         """Remove and return the oldest acquisition with locks; None if there is none."""
         while self._queue:
             oldest = self._queue.popleft()
-            if not _is_lost(oldest, at):
+            if not _is_lost(oldest, now_ms):
                 return oldest
         return None
 
-    def take_all(self, at: Instant) -> list[Acquisition]:
+    def take_all(self, now_ms: int) -> list[Acquisition]:
         """Remove all acquisitions, and return those with locks."""
         taken = []
-        while (oldest := self.take(at)) is not None:
+        while (oldest := self.take(now_ms)) is not None:
             taken.append(oldest)
         return taken
 
-    def has_stale(self, at: Instant) -> bool:
+    def has_stale(self, now_ms: int) -> bool:
         """Return True if the oldest acquisition is stale."""
-        return bool(self._queue) and self.stale_at_ms <= at.epoch_ms
+        return bool(self._queue) and self.stale_at_ms <= now_ms
 
-    def take_stale(self, at: Instant) -> list[Acquisition]:
+    def take_stale(self, now_ms: int) -> list[Acquisition]:
         """Remove the stale acquisitions, and return those with locks."""
         taken = []
-        while self.has_stale(at):
+        while self.has_stale(now_ms):
             stale = self._queue.popleft()
-            if not _is_lost(stale, at):
+            if not _is_lost(stale, now_ms):
                 taken.append(stale)
         return taken
 
@@ -334,7 +344,7 @@ class WaitingAcquisitions:
         """Return the first acquisition with a higher number."""
         return next((waiting for waiting in self._queue if waiting.number > number), None)
 
-    def deliver(self, number: int, part: HeldRange, at: Instant) -> bool:
+    def deliver(self, number: int, part: HeldRange, now_ms: int) -> bool:
         """Remove a part of an acquisition; return False if it no longer waits, or its locks ended."""
         index = next((i for i, waiting in enumerate(self._queue) if waiting.number == number), None)
         # Some of its records may have been returned since they were read.
@@ -342,7 +352,7 @@ class WaitingAcquisitions:
             return False
         waiting = self._queue[index]
         left = waiting.without(part)
-        is_lost = _is_lost(waiting, at)
+        is_lost = _is_lost(waiting, now_ms)
         if left.ranges and not is_lost:
             self._queue[index] = left
         else:
@@ -354,17 +364,16 @@ class WaitingAcquisitions:
         self._queue.clear()
 
 
-def _is_lost(acquisition: Acquisition, at: Instant) -> bool:
+def _is_lost(acquisition: Acquisition, now_ms: int) -> bool:
     """Return True if the locks of an acquisition ended before it was taken, so that it must be dropped.
 
     Returning it unread could fail, and all other acknowledgements of the same request with it.
     """
-    if not acquisition.is_over(at.epoch_ms):
+    if not acquisition.is_over(now_ms):
         return False
     _logger.warning(
-        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for. If that repeats for a "
-        "member that is not slow, the clocks of its host and of the processor differ.",
+        "%d ranges are dropped: their locks ended %d ms ago, before the records were asked for.",
         len(acquisition.ranges),
-        at.epoch_ms - acquisition.lock_deadline_ms,
+        now_ms - acquisition.lock_deadline_ms,
     )
     return True

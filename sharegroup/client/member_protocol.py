@@ -1,7 +1,7 @@
 """The state machine of a group member: membership, share session, and waiting acquisitions.
 
-No I/O, no clock: requests and responses are values, and the time is an argument. Its parts are public, and its callers
-use them directly. An operation on several parts is a method of the protocol.
+No I/O, no clock: requests and responses are values, and the time, of a monotonic clock, is an argument. Its parts are
+public, and its callers use them directly. An operation on several parts is a method of the protocol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sharegroup.client.exchange import FollowedProcessor, Instant, Request
+from sharegroup.client.exchange import FollowedProcessor, Request
 from sharegroup.client.held_records import Acquisition, HeldLocks, ReadRange, WaitingAcquisitions, unread
 from sharegroup.client.member_session import MemberSession
 from sharegroup.client.membership import Membership, MemberState
@@ -112,14 +112,14 @@ class MemberProtocol:
         is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
         return Standing(is_stable, member.epoch, count, self._response_count, self._empty_fetch_count)
 
-    def subscribe(self, topics: Iterable[str], at: Instant) -> None:
+    def subscribe(self, topics: Iterable[str], now_ms: int) -> None:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
         self._subscription = tuple(topics)
         self.refusals.forget()
         self._has_lapsed = False
-        self._last_poll_ms = at.now_ms
+        self._last_poll_ms = now_ms
         self.membership.subscribe(self._subscription)
-        self._readmit(at)
+        self._readmit(now_ms)
 
     def polled(self, now_ms: int, wants_records: bool = True) -> None:
         """Record that the application polls; without `wants_records`, only that it is alive."""
@@ -130,27 +130,27 @@ class MemberProtocol:
             self._has_lapsed = False
             self.membership.subscribe(self._subscription)
 
-    def take(self, at: Instant) -> Acquisition | None:
+    def take(self, now_ms: int) -> Acquisition | None:
         """Take the oldest waiting acquisition, if any; drop those whose locks have ended."""
-        self.polled(at.now_ms)
-        oldest = self.waiting.take(at)
+        self.polled(now_ms)
+        oldest = self.waiting.take(now_ms)
         if oldest is None:
             self.pace.ran_out()
         return oldest
 
-    def return_waiting(self, reason: str, at: Instant) -> None:
+    def return_waiting(self, reason: str, now_ms: int) -> None:
         """Return the waiting records unread, and fetch nothing until the application polls again."""
         self._prefetches = False
-        for waiting in self.waiting.take_all(at):
+        for waiting in self.waiting.take_all(now_ms):
             self.acknowledge(unread(waiting.ranges, reason))
 
-    def ask(self, at: Instant) -> None:
+    def ask(self, now_ms: int) -> None:
         """Record that the application wants records, and none have been read."""
-        self.polled(at.now_ms)
+        self.polled(now_ms)
         if not self.waiting:
             self.pace.ran_out()
 
-    def deliver(self, parts: Iterable[tuple[int, ReadRange]], at: Instant) -> list[bool]:
+    def deliver(self, parts: Iterable[tuple[int, ReadRange]], now_ms: int) -> list[bool]:
         """Deliver parts of waiting acquisitions to the application; False for those that no longer wait.
 
         They were returned, or their locks ended.
@@ -158,17 +158,17 @@ class MemberProtocol:
         Args:
             parts: number of the acquisition, and the part.
         """
-        self.polled(at.now_ms)
+        self.polled(now_ms)
         delivered: list[bool] = []
         record_count = 0
         for number, part in parts:
-            is_delivered = self.waiting.deliver(number, part.held, at)
+            is_delivered = self.waiting.deliver(number, part.held, now_ms)
             delivered.append(is_delivered)
             if is_delivered:
                 record_count += len(part.records)
-                self.acknowledge_later(part.missing, at.now_ms)
+                self.acknowledge_later(part.missing, now_ms)
         if record_count:
-            self.pace.delivered(record_count, at.now_ms)
+            self.pace.delivered(record_count, now_ms)
         return delivered
 
     def take_results(self) -> list[Acknowledged]:
@@ -193,26 +193,26 @@ class MemberProtocol:
         """Return True if `next_requests` may return a request now."""
         return self.session.can_send and (self._wants_records or not self._lingers(now_ms))
 
-    def expire(self, at: Instant) -> None:
+    def expire(self, now_ms: int) -> None:
         """Fail acknowledgements without a response in time."""
-        self._settle(self.session.expire(at.now_ms))
+        self._settle(self.session.expire(now_ms))
 
-    def close(self, at: Instant, keeps_locks: bool = False) -> None:
+    def close(self, now_ms: int, keeps_locks: bool = False) -> None:
         """Return waiting records, send pending acknowledgements, close the session, and leave the group.
 
         To keep the locks of taken records, the session is abandoned, not closed.
         """
         self._is_closing = True
-        self._readmit(at)
+        self._readmit(now_ms)
         self.session.close(keeps_locks, self._settings.sends_refused_apart)
 
-    def last_requests(self, at: Instant) -> list[Request[Message]]:
+    def last_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return requests that close the session and leave the group without waiting for responses; then `give_up`."""
         requests: list[Request[Message]] = []
         if (final := self.session.last_request()) is not None:
             requests.append(final.request)
         self.membership.leave()
-        if (heartbeat := self.membership.next_request(at.now_ms)) is not None:
+        if (heartbeat := self.membership.next_request(now_ms)) is not None:
             requests.append(heartbeat)
         return requests
 
@@ -220,28 +220,28 @@ class MemberProtocol:
         """Close without responses: unconfirmed acknowledgements have failed."""
         self._settle(self.session.give_up())
 
-    def next_requests(self, at: Instant) -> list[Request[Message]]:
+    def next_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return all requests to send now."""
         # 1. Give up what the application is too slow for.
-        self._lapse_if_due(at.now_ms)
-        self._return_stale(at)
-        self._return_idle(at)
+        self._lapse_if_due(now_ms)
+        self._return_stale(now_ms)
+        self._return_idle(now_ms)
         # 2. Fetch and acknowledge.
         self.session.partitions = set(self.membership.assignment)
         max_records = self.pace.fetch_records if self._wants_records else 0
         requests: list[Request[Message]] = []
-        is_urgent = not self._lingers(at.now_ms)
-        while (sent := self.session.next_request(at.now_ms, max_records, is_urgent)) is not None:
+        is_urgent = not self._lingers(now_ms)
+        while (sent := self.session.next_request(now_ms, max_records, is_urgent)) is not None:
             requests.append(sent.request)
         # 3. Send heartbeats, and show that the member lives while it holds records.
         if self._is_closing and self.session.is_final_sent:
             self.membership.leave()
-        while (heartbeat := self.membership.next_request(at.now_ms)) is not None:
+        while (heartbeat := self.membership.next_request(now_ms)) is not None:
             requests.append(heartbeat)
-        if not requests and self._alive_at_ms(at) == at.now_ms:
+        if not requests and self._alive_at_ms(now_ms) == now_ms:
             requests.append(Request(next(self._correlation_ids), ApiKey.MEMBER_ALIVE, MemberAlive()))
         if requests:
-            self._sent_ms = at.now_ms
+            self._sent_ms = now_ms
         return requests
 
     def send_failed(self, now_ms: int) -> None:
@@ -249,16 +249,16 @@ class MemberProtocol:
         self.session.send_failed(now_ms)
         self.membership.send_failed(now_ms)
 
-    def next_deadline_ms(self, at: Instant) -> int | None:
-        """Return the time of `now_ms` at which `next_requests` may return a request without further input."""
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """Return the time at which `next_requests` may return a request without further input."""
         deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms]
         if self.waiting:
-            deadlines.append(at.now_ms + max(self.waiting.stale_at_ms - at.epoch_ms, 0))
+            deadlines.append(max(self.waiting.stale_at_ms, now_ms))
             deadlines += [self._idle_at_ms, self._linger_until_ms if self.session.pending else None]
-        deadlines += [self._lapse_at_ms, self._alive_at_ms(at)]
+        deadlines += [self._lapse_at_ms, self._alive_at_ms(now_ms)]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    def receive(self, envelope: ResponseEnvelope, at: Instant) -> None:
+    def receive(self, envelope: ResponseEnvelope, now_ms: int) -> None:
         """Handle a response, or the announcement of a processor.
 
         Responses of a processor that another one has taken over from change nothing. Leader epochs rise within one
@@ -268,28 +268,28 @@ class MemberProtocol:
             InvalidRequestError: it cannot be parsed.
         """
         if self._processor.is_of_other_table(envelope):
-            self._start_over(envelope, at)
+            self._start_over(envelope, now_ms)
         if self._processor.is_outdated(envelope):
             return
         if self._processor.follow(envelope):
-            self.session.reopen(at.now_ms)
+            self.session.reopen(now_ms)
         self._response_count += 1
         if envelope.api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             heartbeat = parsed(ShareGroupHeartbeatResponse, envelope.body)
-            if (error := self.membership.receive(envelope.correlation_id, heartbeat, at.now_ms)) is not None:
+            if (error := self.membership.receive(envelope.correlation_id, heartbeat, now_ms)) is not None:
                 self.refusals.add(error)
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
             response = parsed(ShareFetchResponse, envelope.body)
-            for event in self.session.receive(envelope.correlation_id, response, at.now_ms):
+            for event in self.session.receive(envelope.correlation_id, response, now_ms, envelope.published_ms):
                 if isinstance(event, Acquisition):
-                    self._acquired(event, at)
+                    self._acquired(event)
                 elif isinstance(event, FetchCompleted):
                     self._empty_fetch_count += event.is_empty
                     self.refusals.completed(event)
                 else:
                     self._settle([event])
 
-    def _start_over(self, envelope: ResponseEnvelope, at: Instant) -> None:
+    def _start_over(self, envelope: ResponseEnvelope, now_ms: int) -> None:
         """Join again: the state table was created again, so the group knows neither the member nor its locks."""
         before = self._processor.state_id
         self._processor.follow_other_table(envelope)
@@ -297,18 +297,16 @@ class MemberProtocol:
         _logger.warning(Event("state_table_replaced", group=self._settings.group_id, before=before, now=now))
         self.waiting.clear()
         self._locks = HeldLocks()
-        self.session.reopen(at.now_ms)
+        self.session.reopen(now_ms)
         self.membership.start_over()
 
-    def _acquired(self, fetched: Acquisition, at: Instant) -> None:
+    def _acquired(self, fetched: Acquisition) -> None:
         self._acquisition_count += 1
         # Of several ranges, a fetch of the size of a poll counts the excess records.
         is_poll = fetched.requested_count == self._settings.fetch.max_poll_records
         acquisition = replace(
             fetched,
             number=self._acquisition_count,
-            # The processor's time is ahead of the member's if the broker's clock was set back before the member began.
-            lock_deadline_ms=min(fetched.lock_deadline_ms, at.epoch_ms + fetched.lock_timeout_ms),
             excess_count=max(fetched.record_count - fetched.requested_count, 0) if is_poll else 0,
         )
         self.pace.acquired(acquisition.record_count, acquisition.requested_count)
@@ -346,15 +344,15 @@ class MemberProtocol:
         if kept:
             self.waiting.add(replace(acquisition, ranges=kept))
 
-    def _readmit(self, at: Instant) -> None:
-        for acquisition in self.waiting.take_all(at):
+    def _readmit(self, now_ms: int) -> None:
+        for acquisition in self.waiting.take_all(now_ms):
             self._admit(acquisition)
 
-    def _alive_at_ms(self, at: Instant) -> int | None:
+    def _alive_at_ms(self, now_ms: int) -> int | None:
         """Return the time of the next MemberAlive, now at the earliest; None while the member holds no records."""
-        if self._settings.may_return or not self._locks.are_held(at.epoch_ms):
+        if self._settings.may_return or not self._locks.are_held(now_ms):
             return None
-        return max(self._sent_ms + ALIVE_INTERVAL_MS, at.now_ms)
+        return max(self._sent_ms + ALIVE_INTERVAL_MS, now_ms)
 
     @property
     def _wants_records(self) -> bool:
@@ -369,11 +367,11 @@ class MemberProtocol:
         has_polls = self._settings.fetch.max_poll_records > 0
         return self._last_poll_ms + self.pace.patience_ms if has_polls else None
 
-    def _return_idle(self, at: Instant) -> None:
+    def _return_idle(self, now_ms: int) -> None:
         """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
-        if self.waiting and (idle_at_ms := self._idle_at_ms) is not None and at.now_ms >= idle_at_ms:
+        if self.waiting and (idle_at_ms := self._idle_at_ms) is not None and now_ms >= idle_at_ms:
             self.pace.went_stale()
-            self.return_waiting("the application polls no more", at)
+            self.return_waiting("the application polls no more", now_ms)
 
     @property
     def _lapse_at_ms(self) -> int | None:
@@ -387,14 +385,14 @@ class MemberProtocol:
             self._has_lapsed = True
             self.membership.leave()
 
-    def _return_stale(self, at: Instant) -> None:
+    def _return_stale(self, now_ms: int) -> None:
         """Return the records for which the application is too slow, and fetch nothing until it polls again.
 
         Otherwise records would be delivered unread again and again, until they reach the delivery limit.
         """
-        if not self.waiting.has_stale(at):
+        if not self.waiting.has_stale(now_ms):
             return
         self._prefetches = False
         self.pace.went_stale()
-        for acquisition in self.waiting.take_stale(at):
+        for acquisition in self.waiting.take_stale(now_ms):
             self.acknowledge(unread(acquisition.ranges, "the member had no time for it"))

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sharegroup.client.exchange import Backoff, Request
-from sharegroup.client.held_records import Acquisition, acquired_ranges, unread
+from sharegroup.client.held_records import Acquisition, acquired_ranges, remaining_lock_ms, unread
 from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
@@ -37,6 +37,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    SHORTEST_PATIENCE_MS,
     ForgottenTopic,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
@@ -59,12 +60,14 @@ class SessionRequest:
     """A request of the session that has no response yet; a repetition is the same object.
 
     Attributes:
+        sent_ms: time at which it was sent first; None if it did not reach the log.
         resend_at_ms: time at which it is sent again.
         since_ms: time since which the oldest of its acknowledgements has waited.
     """
 
     request: Request[ShareFetchRequest | ShareAcknowledgeRequest]
     acknowledgements: tuple[Acknowledgement, ...] = ()
+    sent_ms: int | None = None
     resend_at_ms: int = 0
     since_ms: int = 0
 
@@ -78,6 +81,18 @@ class SessionRequest:
         """True if the leader may let it wait for records; one with acknowledgements is completed at once."""
         body = self.request.body
         return isinstance(body, ShareFetchRequest) and body.max_wait_ms > 0 and not self.acknowledgements
+
+    def sent(self, now_ms: int, timeout_ms: int) -> SessionRequest:
+        """Note that it is sent, the first time or again."""
+        self.sent_ms = now_ms if self.sent_ms is None else self.sent_ms
+        self.resend_at_ms = now_ms + timeout_ms
+        return self
+
+    def latest_lock_start_ms(self, now_ms: int) -> int:
+        """Return the latest time at which a lock that it acquired may have begun."""
+        body = self.request.body
+        wait_ms = max(body.max_wait_ms, SHORTEST_PATIENCE_MS) if isinstance(body, ShareFetchRequest) else 0
+        return now_ms if self.sent_ms is None else min(self.sent_ms + wait_ms, now_ms)
 
 
 class MemberSession:
@@ -175,15 +190,14 @@ class MemberSession:
         if self.is_closed or not self._backoff.is_over(now_ms):
             return None
         if self._outstanding and now_ms >= self._outstanding[-1].resend_at_ms:
-            self._outstanding[-1].resend_at_ms = now_ms + self._settings.request_timeout_ms
-            return self._outstanding[-1]
+            return self._outstanding[-1].sent(now_ms, self._settings.request_timeout_ms)
         if not self.can_send:
             return None
         since_ms = now_ms if self._pending_since_ms is None else self._pending_since_ms
         request = self._closing_request() if self._is_closing else self._running_request(max_records, is_urgent)
         if request is not None:
-            request.resend_at_ms, request.since_ms = now_ms + self._settings.request_timeout_ms, since_ms
-            self._outstanding.append(request)
+            request.since_ms = since_ms
+            self._outstanding.append(request.sent(now_ms, self._settings.request_timeout_ms))
             self._epoch = next_epoch(request.request.body.share_session_epoch)
         return request
 
@@ -215,7 +229,7 @@ class MemberSession:
     def send_failed(self, now_ms: int) -> None:
         """Send the latest request again after a pause: it did not reach the log."""
         if self._outstanding:
-            self._outstanding[-1].resend_at_ms = now_ms
+            self._outstanding[-1].sent_ms, self._outstanding[-1].resend_at_ms = None, now_ms
             self._backoff.failed(now_ms)
 
     def reopen(self, now_ms: int) -> None:
@@ -235,8 +249,14 @@ class MemberSession:
         self._epoch = INITIAL_EPOCH
         self._backoff.succeeded()
 
-    def receive(self, correlation_id: int, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
-        """Handle a response; a repeated one changes nothing."""
+    def receive(
+        self, correlation_id: int, response: ShareFetchResponse, now_ms: int, published_ms: int = -1
+    ) -> list[SessionEvent]:
+        """Handle a response; a repeated one changes nothing.
+
+        Args:
+            published_ms: time at which it was published, in the time of its deadline; -1 is unknown.
+        """
         ids = [outstanding.request.correlation_id for outstanding in self._outstanding]
         if correlation_id not in ids:
             if correlation_id in self._abandoned:
@@ -256,7 +276,7 @@ class MemberSession:
             return events + self._refused(completed, api_error(response.error_code, response.error_message), now_ms)
         if completed.is_final:
             self.is_closed = True
-        return events + self._completed(completed, response, now_ms)
+        return events + self._completed(completed, response, now_ms, published_ms)
 
     def _running_request(self, max_records: int, is_urgent: bool) -> SessionRequest | None:
         fetches = max_records > 0 and bool(self.partitions)
@@ -336,7 +356,9 @@ class MemberSession:
         self.pending.put_back(completed.acknowledgements)
         return []
 
-    def _completed(self, completed: SessionRequest, response: ShareFetchResponse, now_ms: int) -> list[SessionEvent]:
+    def _completed(
+        self, completed: SessionRequest, response: ShareFetchResponse, now_ms: int, published_ms: int
+    ) -> list[SessionEvent]:
         responses = {
             (topic.topic_id, partition.partition_index): partition
             for topic in response.responses
@@ -354,7 +376,10 @@ class MemberSession:
         if ranges := acquired_ranges(response, self._topic_names):
             body = completed.request.body
             requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
-            deadline_ms, timeout_ms = response.lock_deadline_ms, response.acquisition_lock_timeout_ms
+            timeout_ms = response.acquisition_lock_timeout_ms
+            # The response may have been on its way for long, but no longer than the request is old.
+            lock_ms = remaining_lock_ms(response, published_ms)
+            deadline_ms = min(now_ms + lock_ms, completed.latest_lock_start_ms(now_ms) + timeout_ms)
             events.append(Acquisition(ranges, deadline_ms, timeout_ms, requested_count))
         if is_loading or (not ranges and any(partition.error_code for partition in responses.values())):
             self._backoff.failed(now_ms)

@@ -87,7 +87,7 @@ class Assembly:
         self._has_upkeep = False
         self._topic_check = TopicCheck(publisher.check_request_topic, fail)
         self._follower = log.follow(config.request_topic_name, takeover.position.end_offsets)
-        groups = Groups(takeover.beginning, settings.broker, ResponseRecords(log, config), takeover.clocks())
+        groups = Groups(takeover.beginning, settings.broker, ResponseRecords(log, config), takeover.clocks)
         self._standbys = groups.standbys
         self.loop = Loop(config, takeover, self._follower, groups, self)
         self._followers = Followers(self.loop.figures)

@@ -17,11 +17,12 @@ import heapq
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.actor.effects import Wake
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.api_key import ActorRole
+from sharegroup.protocol.marker import CommitMarkerPayload
 
 _Actor = tuple[str, ActorRole]
 _Entry = tuple[int, str, ActorRole]
@@ -29,14 +30,15 @@ _Entry = tuple[int, str, ActorRole]
 _SMALL_HEAP = 64
 
 
-@dataclass(slots=True)
-class _Clock:
+class _Clock(NamedTuple):
+    """A time, and the monotonic time at which it was it: replaced as one, since another thread reads it."""
+
     time_ms: int
     at_s: float
 
 
 class PartitionClocks:
-    """Times that never go back, one for each partition; for one thread.
+    """Times that never go back, one for each partition; for one thread, but any may ask for the time now.
 
     Args:
         monotonic_s: a clock that is never set.
@@ -67,7 +69,7 @@ class PartitionClocks:
             return stamp_ms
         time_ms = _time_ms(clock, now_s)
         if stamp_ms > time_ms:
-            clock.time_ms, clock.at_s = stamp_ms, now_s
+            self._clocks[partition] = _Clock(stamp_ms, now_s)
             return stamp_ms
         return time_ms
 
@@ -119,8 +121,39 @@ class PartitionClocks:
         return now_ms - stamp_ms - self._leads_ms.get(partition, 0)
 
 
+def started_clocks(
+    stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None, monotonic_s: Callable[[], float]
+) -> PartitionClocks:
+    """Return the clocks of a processor that has announced itself.
+
+    Args:
+        stamps_ms: request partition → stamp of the processor's announcement.
+        marker: the last marker of an earlier processor.
+        monotonic_s: a clock that is never set.
+    """
+    starts = _starts(stamps_ms, marker)
+    leads_ms = {partition: starts[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()}
+    clocks = PartitionClocks(monotonic_s, marker.message_times_ms if marker else {}, leads_ms)
+    for partition, time_ms in starts.items():
+        clocks.observe(partition, time_ms)
+    return clocks
+
+
 def _time_ms(clock: _Clock, now_s: float) -> int:
     return clock.time_ms + int((now_s - clock.at_s) * 1000)
+
+
+def _starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
+    """Return request partition → time at which its clock begins: never before a message or a cut of earlier processors.
+
+    Its arguments are those of `started_clocks`.
+    """
+    starts = dict(stamps_ms)
+    for partition, time_ms in marker.message_times_ms.items() if marker else ():
+        starts[partition] = max(starts.get(partition, 0), time_ms)
+    for cut in (*marker.cuts, *marker.group_cuts) if marker else ():
+        starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
+    return starts
 
 
 class Timers:

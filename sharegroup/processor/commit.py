@@ -173,9 +173,9 @@ class Commit:
         """Return the rows of all groups; the marker is not among them."""
         return list(chain.from_iterable(output.rows for output in self.outputs))
 
-    def responses(self) -> list[OutboxResponse]:
-        """Return the responses of all groups, in order of application."""
-        return list(chain.from_iterable(output.responses for output in self.outputs))
+    def responses(self) -> list[tuple[int, OutboxResponse]]:
+        """Return the responses of all groups, each with its group's request partition, in order of application."""
+        return [(output.request_partition, response) for output in self.outputs for response in output.responses]
 
     def messages(self) -> list[tuple[str, str]]:
         """Return the internal messages of all groups: group id and the request envelope in JSON."""
@@ -229,7 +229,7 @@ class UnmarkedCuts:
             cuts=self.cuts,
             group_cuts=self.group_cuts,
             message_times_ms=position.message_times_ms,
-            responses=commit.responses(),
+            responses=[response for _, response in commit.responses()],
             messages=[value for _, value in commit.messages()],
             unapplied_groups=position.unapplied_groups,
             group_epoch_floor=position.group_epoch_floor,

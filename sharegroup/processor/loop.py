@@ -380,7 +380,7 @@ class Loop:
         started_s = time.perf_counter()
         responses, messages = commit.responses(), commit.messages()
         if responses or messages or commit.ticks:
-            self._publisher.publish([*messages, *commit.ticks], responses, self._commit_id)
+            self._publisher.publish([*messages, *commit.ticks], responses, self._commit_id, self._clocks.now_ms)
         self._host.reached(CommitPoint.PUBLISHED)
         commit.processing_ms = (time.perf_counter() - commit.started_s) * 1_000
         self._host.update_watches(effect for effect in commit.effects() if isinstance(effect, WatchLog | WatchTopics))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 
 from sharegroup.actor.context import LoggedRequest
@@ -38,6 +38,7 @@ from sharegroup.protocol.messages import (
     ResponseEnvelope,
     constructed,
     parsed,
+    published_response,
     request,
 )
 
@@ -101,7 +102,7 @@ class ResponseRecords:
                 limit=limit,
             )
         )
-        return _too_large(response, size, self._topic, limit).model_dump_json()
+        return _too_large(response, size, self._topic, limit).encoded().decode()
 
     def _max_bytes(self) -> int:
         """Return the length of the longest value that the topic accepts now."""
@@ -162,15 +163,32 @@ class LogPublisher:
         self._leader_epoch = leader_epoch
         self._request_topic_id = request_topic_id
 
-    def publish(self, messages: Sequence[tuple[str, str]], responses: Sequence[OutboxResponse], commit_id: int) -> None:
-        """Append internal messages (group id, envelope in JSON), then responses."""
-        batches: _Batches = defaultdict(list)
-        for group_id, value in messages:
-            self._add_message(batches, group_id, value.encode())
+    def publish(
+        self,
+        messages: Sequence[tuple[str, str]],
+        responses: Sequence[tuple[int, OutboxResponse]],
+        commit_id: int,
+        now_ms: Callable[[int], int],
+    ) -> None:
+        """Append internal messages, then responses.
+
+        Args:
+            messages: group id, and the envelope in JSON.
+            responses: request partition of the group, and the response.
+            now_ms: request partition → its time; responses carry it, beside the deadlines of locks.
+        """
         header = (COMMIT_ID_HEADER, str(commit_id).encode())
-        for response in responses:
-            record = NewRecord(response.member_id.encode(), response.value.encode(), (header,))
-            batches[self._config.response_topic_name, response.partition].append(record)
+
+        def batches() -> _Batches:
+            made: _Batches = defaultdict(list)
+            for group_id, value in messages:
+                self._add_message(made, group_id, value.encode())
+            for request_partition, response in responses:
+                published = published_response(response.value, now_ms(request_partition))
+                record = NewRecord(response.member_id.encode(), published, (header,))
+                made[self._config.response_topic_name, response.partition].append(record)
+            return made
+
         self._append(batches)
 
     def send(self, requests: Sequence[RequestEnvelope]) -> None:
@@ -178,7 +196,7 @@ class LogPublisher:
         batches: _Batches = defaultdict(list)
         for envelope in requests:
             self._add_message(batches, envelope.group_id, envelope.model_dump_json(exclude_defaults=True).encode())
-        self._append(batches)
+        self._append(lambda: batches)
 
     def tick(self, group_id: str, time_ms: int) -> tuple[str, str]:
         """Return a Tick for a group at a time of its request partition, in the form that `publish` accepts."""
@@ -213,7 +231,8 @@ class LogPublisher:
         )
         record = NewRecord(None, envelope.encoded())
         topic = self._config.response_topic_name
-        self._append({(topic, p): [record] for p in range(self._config.response_topic_partitions)})
+        batches = {(topic, p): [record] for p in range(self._config.response_topic_partitions)}
+        self._append(lambda: batches)
 
     def _announcement(self, announcement: ProcessorStarted) -> RequestEnvelope:
         return request(ApiKey.PROCESSOR_STARTED, "", announcement, leader_epoch=self._leader_epoch)
@@ -222,11 +241,12 @@ class LogPublisher:
         partition = partition_for(group_id, self._config.request_topic_partitions)
         batches[self._config.request_topic_name, partition].append(NewRecord(group_id.encode(), value))
 
-    def _append(self, batches: Mapping[tuple[str, int], Sequence[NewRecord]]) -> None:
-        if not batches:
-            return
-        appends = [(topic, partition, records) for (topic, partition), records in batches.items()]
+    def _append(self, batches: Callable[[], Mapping[tuple[str, int], Sequence[NewRecord]]]) -> None:
+        """Append all or nothing; each attempt makes the batches, so that their times are its own."""
         for attempt in range(1, LOCKED_ATTEMPTS + 1):
+            appends = [(topic, partition, records) for (topic, partition), records in batches().items()]
+            if not appends:
+                return
             try:
                 self._append_all(appends)
                 return

@@ -79,11 +79,15 @@ class ResponseEnvelope(Message):
     group_id: str = Field(description="The share group.")
     member_id: str = Field(description="The member that it is for; empty when all members are addressed.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that responds; members drop lower ones.")
+    published_ms: Int64 = Field(
+        default=-1,
+        description="Time of the group's request partition when the response was published, epoch ms; -1 is unknown.",
+    )
     body: dict[str, Any] = Field(default_factory=dict, description="The response, by api_key.")
 
     def encoded(self) -> bytes:
-        """Return the record value."""
-        return self.__pydantic_serializer__.to_json(self)
+        """Return the record value; without a time of publishing, it has no field for it."""
+        return self.__pydantic_serializer__.to_json(self, exclude={"published_ms"} if self.published_ms < 0 else None)
 
 
 class ErrorResponse(Message):
@@ -131,6 +135,15 @@ def encoded_response(
         f'"group_id":{encode_basestring(group_id)},"member_id":{encode_basestring(member_id)},'
         f'"leader_epoch":{leader_epoch},"body":{encoded_body}}}'
     )
+
+
+def published_response(value: str, time_ms: int) -> bytes:
+    """Return a `ResponseEnvelope` in JSON, which has no such time, with the time of its publishing: a record value.
+
+    Each publishing has a time of its own, so it is no part of the response, which the outbox keeps and replays make
+    again.
+    """
+    return f'{{"published_ms":{time_ms:d},{value[1:]}'.encode()
 
 
 def parsed(model: type[Body], body: dict[str, Any]) -> Body:

@@ -19,6 +19,8 @@ FINAL_EPOCH = -1
 """Share-session epoch that closes a session and releases its records."""
 MAX_EPOCH = 2**31 - 1
 """The highest share-session epoch."""
+SHORTEST_PATIENCE_MS = 500
+"""A member waits for its response at least so long, even if its fetch is not to wait for records."""
 MAX_TOPIC_ID_LENGTH = 64
 """Characters of a topic id in a request; a UUID in Kafka's base64 form has 22."""
 TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]

@@ -24,16 +24,18 @@ RENEWED_DELAY_MS = 1_000
 class LockedRecords:
     """Records of one acquisition: a handler processes them, or they wait until it receives them again.
 
+    Times are ms of the monotonic clock.
+
     Attributes:
         job_tag: tag of the handler's Spark jobs.
         ranges: the records, without those whose renewal was refused.
         lock_timeout_ms: duration of a lock from its renewal on.
-        renew_at_ms: time of the next renewal, when half of the locks' duration is over; epoch ms.
-        give_up_at_ms: time at which the handler has had `worker.renew.max.ms`; epoch ms.
+        renew_at_ms: time of the next renewal, when half of the locks' duration is over.
+        give_up_at_ms: time at which the handler has had `worker.renew.max.ms`.
         is_given_up: True if the records were returned because the handler took too long.
         has_failed: True if the handler failed with the records, and is called with parts of them.
         is_waiting: True if the handler renewed the records, and has not received them again.
-        due_at_ms: time at which the handler receives waiting records again; epoch ms.
+        due_at_ms: time at which the handler receives waiting records again.
     """
 
     job_tag: str
@@ -61,7 +63,9 @@ class LockedRecords:
 
 
 class LockRenewals:
-    """The records whose locks are renewed, and the times of the renewals; any thread may use it. Times are epoch ms.
+    """The records whose locks are renewed, and the times of the renewals; any thread may use it.
+
+    Times are ms of the monotonic clock, as an acquisition has them.
 
     Args:
         renew_max_ms: how long a handler may process an acquisition, with the time that records wait for it again.

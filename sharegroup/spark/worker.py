@@ -31,6 +31,7 @@ from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
+from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.open import open_log
 from sharegroup.logs.port import Log
 from sharegroup.metrics.exposition import CANCELLED, WorkerMetrics
@@ -156,7 +157,6 @@ class _Worker:
         metrics: WorkerMetrics,
     ) -> None:
         self._spark = spark
-        self._log = log
         self._log_address = log_address
         self._config = config
         self._member = member
@@ -202,13 +202,13 @@ class _Worker:
         """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
         if len(self._running) >= (1 if self._calls.is_failing else self._config.worker_ranges_in_flight):
             wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
-        elif renewed := self._renewals.resume(self._log.now_ms()):
+        elif renewed := self._renewals.resume(monotonic_ms()):
             self._running.add(threads.submit(self._process, renewed))
         elif acquisition := self._next_acquisition():
             # Refusals so far concern earlier deliveries of its records.
             self._settle_results()
             job_tag = f"{self._job_tag}-{next(self._acquisition_numbers)}"
-            active = self._renewals.begin(acquisition, job_tag, self._log.now_ms())
+            active = self._renewals.begin(acquisition, job_tag, monotonic_ms())
             self._running.add(threads.submit(self._process, active))
 
     def _next_acquisition(self) -> Acquisition | None:
@@ -253,7 +253,7 @@ class _Worker:
     def _renew_locks(self) -> None:
         """Renew the locks of acquisitions, cancel handlers that have taken too long, and return their records."""
         self._settle_results()
-        now_ms = self._log.now_ms()
+        now_ms = monotonic_ms()
         self._renewals.renew(now_ms)
         for overdue in self._renewals.take_overdue(now_ms):
             if not overdue.is_waiting:
@@ -271,7 +271,7 @@ class _Worker:
             # A membership that has ended has no locks.
             with suppress(ShareGroupError):
                 self._settle_results()
-                self._renewals.renew(self._log.now_ms())
+                self._renewals.renew(monotonic_ms())
         if any(not future.done() for future in self._running) and is_running(self._spark):
             self._spark.sparkContext.cancelJobsWithTag(self._job_tag)
             abandoned = wait(self._running, _CANCEL_TIMEOUT_S).not_done
@@ -298,7 +298,7 @@ class _Worker:
         )
         context.removeJobTag(active.job_tag)
         # 3. Acknowledge.
-        if not self._renewals.end(active, outcome.acknowledgements, self._log.now_ms()):
+        if not self._renewals.end(active, outcome.acknowledgements, monotonic_ms()):
             return Outcome(error=outcome.error)
         self._log_acknowledgements(outcome.acknowledgements, time.monotonic() - started_s)
         return outcome

@@ -27,6 +27,7 @@ from sharegroup.errors import (
 )
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.local_follower import LocalFollower
+from sharegroup.logs.log_clock import LogClock, wall_ms
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from tests.client.processor_peer import BROKER, REQUESTS, RESPONSES, ProcessorPeer
@@ -107,6 +108,19 @@ def test_records_are_acquired_acknowledged_and_not_seen_again(orders: str, join:
     assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 9, None)]
     assert member.take_results() == []
     assert span(taken(member)) == (10, 19, 1)
+
+
+@pytest.mark.parametrize("ahead_ms", [16_000, -3_600_000])
+@pytest.mark.usefixtures("processor")
+def test_a_member_whose_clock_is_wrong_gets_its_records(log: LocalLog, orders: str, ahead_ms: int) -> None:
+    with LocalLog(log.path, LogClock(lambda: wall_ms() + ahead_ms)) as own_log:
+        member = GroupMember(own_log, SETTINGS)
+        member.subscribe([orders])
+        acquisition = taken(member)
+        assert span(acquisition) == (0, 9, 1)
+        say(member, acquisition)
+        assert settled(member.flush(WAIT_MS)) == [("orders", 0, 0, 9, None)]
+        member.close(WAIT_MS)
 
 
 def test_acquisitions_are_fetched_ahead(orders: str, join: Join) -> None:

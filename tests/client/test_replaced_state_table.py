@@ -22,7 +22,7 @@ def joined_response(state_id: str) -> ShareGroupHeartbeatResponse:
 def driver() -> Driver:
     """A member that knows the table from the response to its heartbeat, and has records that wait."""
     driver = Driver()
-    driver.protocol.subscribe(["orders"], driver.at)
+    driver.protocol.subscribe(["orders"], driver.now_ms)
     assert driver.sends() == ["join"]
     driver.responds(ApiKey.SHARE_GROUP_HEARTBEAT, joined_response("first"), EPOCH)
     assert driver.sends() == ["fetch"]

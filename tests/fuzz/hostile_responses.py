@@ -61,6 +61,7 @@ class HostileResponses:
             "correlation_id": correlation_id,
             "group_id": self._group_id,
             "member_id": self._member_id,
+            "published_ms": self._random.choice([-1, 0, 1_000_000, 2**63 - 1]),
             "body": body,
         }
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sharegroup.client.exchange import Instant, Request
+from sharegroup.client.exchange import Request
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
@@ -36,30 +36,26 @@ class Life:
         self.now_ms = 0
         self.subscribe()
 
-    @property
-    def at(self) -> Instant:
-        return Instant(self.now_ms, EPOCH_MS + self.now_ms)
-
     def subscribe(self) -> None:
-        self.protocol.subscribe(["orders"], self.at)
+        self.protocol.subscribe(["orders"], self.now_ms)
 
     def hears(self, value: bytes | None) -> None:
         """Take a record of the response log, as the link and the member's thread do."""
         try:
             response = decoded_response(value)
             if response.group_id == GROUP_ID:
-                self.protocol.receive(response, self.at)
+                self.protocol.receive(response, self.now_ms)
         except InvalidRequestError:
             pass
 
     def goes_on(self) -> list[Request[Message]]:
         """Take and accept what waits; what is sent now can go over the wire."""
         self.now_ms += 400
-        while (acquisition := self.protocol.take(self.at)) is not None:
+        while (acquisition := self.protocol.take(self.now_ms)) is not None:
             self.protocol.acknowledge(held.acknowledgement(ACCEPT) for held in acquisition.ranges)
         self.protocol.take_results()
         self.protocol.refusals.take()
-        requests = self.protocol.next_requests(self.at)
+        requests = self.protocol.next_requests(self.now_ms)
         for _, _, body in requests:
             body.model_dump_json()
         return requests
@@ -84,6 +80,7 @@ def honest_response(request: Request[Message], offset: int, now_ms: int) -> byte
         correlation_id=correlation_id,
         group_id=GROUP_ID,
         member_id=MEMBER_ID,
+        published_ms=EPOCH_MS + now_ms,
         body=body.model_dump(mode="json"),
     ).encoded()
 

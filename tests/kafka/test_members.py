@@ -17,6 +17,7 @@ from tests.kafka.access import grant, logged_in
 from tests.kafka.conftest import Begin
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import USERS, KafkaBroker
+from tests.support.wall_clock import shift_wall_clock
 
 
 @pytest.fixture
@@ -66,6 +67,27 @@ def test_records_of_a_topic_with_gaps_are_delivered_again(
     with ShareConsumer(config) as consumer:
         consumer.subscribe([events])
         assert polled(consumer, 2) == [(4, 1), (4, 2)]
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("ahead_ms", [16_000, -3_600_000])
+def test_a_member_whose_clock_is_wrong_gets_its_records(
+    broker: KafkaBroker, log: KafkaLog, events: str, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"group-{uuid4().hex[:8]}"
+    AdminClient(log).alter_group_config(
+        group, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "15000"}
+    )
+    log.append(events, 0, [NewRecord(None, b"a")])
+    shift_wall_clock(monkeypatch, ahead_ms)
+    config: dict[str, object] = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "share.acknowledgement.mode": "explicit",
+    }
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([events])
+        assert polled(consumer, 2) == [(0, 1), (0, 2)]
 
 
 def may_describe(log: KafkaLog, topic: str) -> bool:

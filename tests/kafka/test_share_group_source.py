@@ -22,6 +22,7 @@ from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.conftest import Begin
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.wall_clock import shift_wall_clock
 
 
 @pytest.fixture
@@ -79,3 +80,33 @@ def test_a_batch_of_a_topic_with_transactions(
     assert offsets(table, group, Cause.ACCEPT) == [3]
     assert offsets(table, group, Cause.GAP) == [0, 1, 2]
     assert offsets(table, group, Cause.RELEASE) == []
+
+
+@pytest.mark.parametrize("ahead_ms", [16_000, -3_600_000])
+def test_a_query_whose_clock_is_wrong_gets_its_records(
+    broker: KafkaBroker,
+    log: KafkaLog,
+    table: StateTableReader,
+    events: str,
+    ahead_ms: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = f"group-{uuid4().hex[:8]}"
+    AdminClient(log).alter_group_config(
+        group, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "15000"}
+    )
+    log.append(events, 0, [NewRecord(None, b"a")])
+    shift_wall_clock(monkeypatch, ahead_ms)
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "group.id": group, "subscribe": events}
+    reader = ShareGroupDataSource(CaseInsensitiveDict(options)).streamReader(StructType())
+    start = reader.initialOffset()
+
+    def batch() -> dict[str, object] | None:
+        end: dict[str, object] = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(10))))
+        return end if end["number"] == 1 else None
+
+    end = eventually(batch, "a batch")
+    assert [r["value"] for t in reader.partitions(start, end) for b in reader.read(t) for r in b.to_pylist()] == [b"a"]
+    assert reader.latestOffset(end, ReadMaxRows(10)) == end
+    eventually(lambda: offsets(table, group, Cause.ACCEPT) == [0], "the acknowledgement takes effect")
+    reader.stop()

@@ -18,7 +18,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed, request
 from sharegroup.protocol.rows import RecordType
-from sharegroup.protocol.share_fetch import ShareFetchRequest, ShareFetchResponse
+from sharegroup.protocol.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest, ShareFetchResponse
 from tests.support.site import BROKER, REQUEST_PARTITIONS, Site, places
 
 pytestmark = pytest.mark.slow
@@ -143,6 +143,36 @@ def parked_fetches(site: Site, group_id: str) -> list[int]:
 def responses_with_records(site: Site, group_id: str) -> list[ResponseEnvelope]:
     responses = [response for response in site.responses(group_id) if response.api_key == ApiKey.SHARE_FETCH]
     return [response for response in responses if parsed(ShareFetchResponse, response.body).lock_deadline_ms]
+
+
+def test_each_publishing_of_a_response_has_its_own_time_and_the_deadline_stays(site: Site) -> None:
+    topic = site.new_topic(record_count=1)
+    group_id = site.new_group()
+    with site.consumer(group_id, topic) as consumer:
+        site.poll(consumer, 1)
+    site.produce(topic, 0, 1)
+    topic_id = site.log.describe_topic(topic).topic_id
+    body = ShareFetchRequest(
+        share_session_epoch=0, topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition_index=0)])]
+    )
+    fetch = request(ApiKey.SHARE_FETCH, group_id, body, member_id="anna", correlation_id=9, reply_partition=0)
+    partition = partition_for(group_id, REQUEST_PARTITIONS)
+
+    def responses() -> list[ResponseEnvelope]:
+        return [response for response in site.responses(group_id) if response.member_id == "anna"]
+
+    def response(number: int) -> ResponseEnvelope:
+        """Send the fetch, the first time or again, and return the response to it."""
+        site.append_request(fetch.encoded(), partition)
+        return site.until(lambda: responses()[number] if len(responses()) > number else None, "it has a response")
+
+    first = response(0)
+    site.until(lambda: site.log.now_ms() > first.published_ms, "a millisecond is over")
+    second = response(1)
+    assert first.published_ms < second.published_ms
+    assert second.body == first.body
+    deadline_ms = first.body["lock_deadline_ms"]
+    assert deadline_ms - first.published_ms <= first.body["acquisition_lock_timeout_ms"]
 
 
 def test_the_start_offset_follows_the_start_of_the_log(site: Site) -> None:

@@ -95,7 +95,6 @@ class Faults:
             self.log_away: 2,
             self.restored_table: 2,
             self.busy_interpreter: 2,
-            self.member_clock: 2,
             self.sink_away: 2,
             self.deadly_record: 2,
         }
@@ -133,7 +132,7 @@ class Faults:
         for application in self._applications.values():
             application.calm_down()
         for member in self._members():
-            member.busy_until_ms = member.clock_error_ms = 0
+            member.busy_until_ms = 0
 
     def crash(self) -> None:
         if self._world.happens(0.2):
@@ -247,18 +246,6 @@ class Faults:
             member = self._world.random.choice(members)
             member.busy_until_ms = self._world.now_ms + self._world.random.choice((1_000, 4_000, 9_000))
             self._world.trace(member.member_id, "is busy until", member.busy_until_ms)
-
-    def member_clock(self) -> None:
-        """Let the clock of a member be wrong for a while."""
-        if members := self._members():
-            member = self._world.random.choice(members)
-            member.clock_error_ms = self._world.random.choice((-3_600_000, -16_000, -2_000, 2_000, 16_000))
-            self._world.trace("the clock of", member.member_id, "is ahead by", member.clock_error_ms)
-
-            def correct() -> None:
-                member.clock_error_ms = 0
-
-            self._world.after(1_000, 20_000, correct)
 
     def sink_away(self) -> None:
         """Let the members of a group be unable to write their results for a while."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sharegroup.client.exchange import Instant, Request
+from sharegroup.client.exchange import Request
 from sharegroup.client.held_records import Acquisition, HeldRange
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.settings import FetchSettings, MemberSettings
@@ -117,8 +117,8 @@ class SimulatedMember:
         self.is_gone = False
         self.busy_until_ms = 0
         """Until then its application keeps the interpreter busy, and nothing else runs."""
-        self.clock_error_ms = 0
-        """How far its clock is ahead of the log's."""
+        self.clock_error_ms = world.random.choice((0, 2_000, 16_000, 3_600_000, 2 * START_MS))
+        """How far its clock is ahead of the world's: a monotonic clock begins anywhere, and is never set."""
         self._application = application if application is not None else Application()
         self._world = world
         self._log = log
@@ -127,8 +127,8 @@ class SimulatedMember:
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
         settings = MemberSettings(group_id=group_id, member_id=member_id, fetch=fetch)
-        self._protocol = MemberProtocol(settings, world.now_ms)
-        self._protocol.subscribe(topics, self._instant)
+        self._protocol = MemberProtocol(settings, self._now_ms)
+        self._protocol.subscribe(topics, self._now_ms)
         self._inbox: deque[bytes] = deque()
         self._response_count = 0
         self._read: deque[bytes] = deque(maxlen=4)
@@ -158,7 +158,7 @@ class SimulatedMember:
     def close(self, keeps_locks: bool = False) -> None:
         """Leave the group properly; the locks of what was taken may stay."""
         self._world.trace(self.member_id, "closes", "and keeps its locks" if keeps_locks else "")
-        self._protocol.close(self._instant, keeps_locks)
+        self._protocol.close(self._now_ms, keeps_locks)
         self.wake()
 
     def die(self) -> None:
@@ -167,9 +167,9 @@ class SimulatedMember:
         self.is_gone = True
 
     @property
-    def _instant(self) -> Instant:
-        log_ms = self._log.now_ms(REQUEST_TOPIC, self._request_partition)
-        return Instant(self._world.now_ms, log_ms + self.clock_error_ms)
+    def _now_ms(self) -> int:
+        """The time of its clock, in which the protocol's times are."""
+        return self._world.now_ms + self.clock_error_ms
 
     def _step(self) -> None:
         if self.is_gone:
@@ -177,17 +177,16 @@ class SimulatedMember:
         if self._world.now_ms < self.busy_until_ms:
             self._next_step.set(self.busy_until_ms)
             return
-        instant = self._instant
         self._receive()
-        self._protocol.expire(instant)
-        self._poll(instant)
-        self._send(instant)
+        self._protocol.expire(self._now_ms)
+        self._poll()
+        self._send()
         if self._protocol.is_done:
             self.is_gone = True
             return
         deadlines = [self._world.now_ms + _LONGEST_PAUSE_MS]
-        if (deadline_ms := self._protocol.next_deadline_ms(instant)) is not None:
-            deadlines.append(max(deadline_ms, self._world.now_ms + 1))
+        if (deadline_ms := self._protocol.next_deadline_ms(self._now_ms)) is not None:
+            deadlines.append(max(deadline_ms - self.clock_error_ms, self._world.now_ms + 1))
         if self._inbox:
             deadlines.append(max(self._reads_at_ms, self._world.now_ms + 1))
         self._next_step.set(min(deadlines))
@@ -203,15 +202,15 @@ class SimulatedMember:
             value = self._inbox.popleft()
             self._read.append(value)
             response = decoded_response(value)
-            self._protocol.receive(response, self._instant)
+            self._protocol.receive(response, self._now_ms)
             if (count := self._protocol.standing.response_count) > self._response_count:
                 self._response_count = count
                 self._ledger.seen(self.member_id, response.leader_epoch)
 
-    def _poll(self, instant: Instant) -> None:
+    def _poll(self) -> None:
         if (error := self._protocol.refusals.take()) is not None:
             self._hear(error)
-        while (acquisition := self._protocol.take(instant)) is not None:
+        while (acquisition := self._protocol.take(self._now_ms)) is not None:
             self._process(acquisition)
         for result in self._protocol.take_results():
             self._note(result.error)
@@ -235,7 +234,7 @@ class SimulatedMember:
 
     def _process(self, acquisition: Acquisition) -> None:
         if self._world.is_traced:
-            self._world.trace(self.member_id, "takes", _shown(acquisition))
+            self._world.trace(self.member_id, "takes", _shown(acquisition, self.clock_error_ms))
         for held in acquisition.ranges:
             if self.is_good:
                 self._world.after(1, 50, self._acknowledging(held, AcknowledgeType.ACCEPT))
@@ -293,19 +292,19 @@ class SimulatedMember:
 
         return acknowledge
 
-    def _send(self, instant: Instant) -> None:
-        requests = self._protocol.next_requests(instant)
+    def _send(self) -> None:
+        requests = self._protocol.next_requests(self._now_ms)
         if not requests:
             return
         if self._log.is_away:
-            self._protocol.send_failed(self._world.now_ms)
+            self._protocol.send_failed(self._now_ms)
             return
         if self._world.happens(self.network.unknown):
             is_in = self._world.happens(0.5)
             self._world.trace(self.member_id, "does not know whether its requests are in:", is_in)
             if is_in:
                 self._append(requests)
-            self._protocol.send_failed(self._world.now_ms)
+            self._protocol.send_failed(self._now_ms)
             return
         self._append(requests)
         if self._world.happens(self.network.repeat):
@@ -348,9 +347,9 @@ def _part(held: HeldRange, first_offset: int, last_offset: int) -> HeldRange:
     )
 
 
-def _shown(acquisition: Acquisition) -> str:
+def _shown(acquisition: Acquisition, clock_error_ms: int) -> str:
     ranges = ", ".join(
         f"{held.topic}-{held.partition} {held.first_offset}..{held.last_offset} #{held.delivery_count}"
         for held in acquisition.ranges
     )
-    return f"{ranges} until {acquisition.lock_deadline_ms - START_MS}"
+    return f"{ranges} until {acquisition.lock_deadline_ms - clock_error_ms - START_MS}"

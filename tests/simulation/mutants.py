@@ -15,7 +15,6 @@ from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.actor.member_silence import MemberSilence
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
-from sharegroup.client.exchange import Instant
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.core.acknowledgement import transition_of
 from sharegroup.core.record_state import Cause, RecordState
@@ -23,7 +22,7 @@ from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, 
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch
-from sharegroup.errors import LogError
+from sharegroup.errors import LogError, StateTableError
 from sharegroup.logs.port import Log, NewRecord
 from sharegroup.processor.commit import Commit, GroupOutput
 from sharegroup.processor.dead_letters import writer as dead_letter_writer
@@ -59,10 +58,10 @@ class Mutant:
     first_seed: int = 0
 
     def is_detected_by(self, seed: int) -> bool:
-        """Return True if the schedule of a seed fails, be it by an assertion of the engine."""
+        """Return True if the schedule of a seed fails, be it by an assertion of the engine or a torn state table."""
         try:
             return bool(run_schedule(seed).findings)
-        except AssertionError:
+        except (AssertionError, StateTableError):
             return True
 
 
@@ -83,10 +82,10 @@ def _ignore_announcements(patch: pytest.MonkeyPatch) -> None:
 def _take_responses_of_stale_processors(patch: pytest.MonkeyPatch) -> None:
     receive = MemberProtocol.receive
 
-    def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, at: Instant) -> None:
+    def receive_any(protocol: MemberProtocol, envelope: ResponseEnvelope, now_ms: int) -> None:
         followed = protocol._processor
         followed.leader_epoch = min(followed.leader_epoch, envelope.leader_epoch)
-        receive(protocol, envelope, at)
+        receive(protocol, envelope, now_ms)
 
     patch.setattr(MemberProtocol, "receive", receive_any)
 
@@ -106,9 +105,9 @@ def _publish_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     commit, publish = Loop._commit, Loop._publish
 
     def publish_first(loop: Loop, batch: Commit) -> None:
-        responses = [response for output in batch.outputs for response in output.responses]
+        responses = batch.responses()
         if responses:
-            loop._publisher.publish([], responses, loop._commit_id + 1)
+            loop._publisher.publish([], responses, loop._commit_id + 1, loop._clocks.now_ms)
         commit(loop, batch)
 
     patch.setattr(Loop, "_commit", publish_first)

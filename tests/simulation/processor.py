@@ -183,7 +183,7 @@ class SimulatedProcessor:
         )  # fmt: skip
         self._follower = self._log.follow(self._config.request_topic_name, position.end_offsets)
         self._watch = SimulatedWatch(self._world, self._stored_log, takeover.publisher.send, self.leader_epoch)
-        self._clocks = takeover.clocks(lambda: self._world.now_s)
+        self._clocks = takeover.clocks
         self._dead_letters = DeadLetterWriter(
             cast(Log, self._log),
             self._confirm,
@@ -223,7 +223,8 @@ class SimulatedProcessor:
         self._world.at(self._world.now_ms + _MARKER_ALONE_MS, self._commit_marker)
 
     def _take_over(self) -> Takeover:
-        return take_over(cast(Log, self._log), SimulatedTable(self._stored_table, self.reached), self._config)
+        table = SimulatedTable(self._stored_table, self.reached)
+        return take_over(cast(Log, self._log), table, self._config, monotonic_s=lambda: self._world.now_s)
 
     def _new_loop(self, takeover: Takeover, groups: SimulatedGroups) -> SimulatedLoop:
         return SimulatedLoop(self._config, takeover, self._follower, groups, self)

@@ -262,7 +262,14 @@ class StandbyProcessor(SimulatedProcessor):
         table = FollowedSimulatedTable(self._site)
         table._reached = self.reached
         after_epoch = self._owner.standby.leader_epoch
-        return take_over(cast(Log, self._log), table, self._config, after_epoch=after_epoch, fenced=self._fold)
+        return take_over(
+            cast(Log, self._log),
+            table,
+            self._config,
+            after_epoch=after_epoch,
+            fenced=self._fold,
+            monotonic_s=lambda: self._world.now_s,
+        )
 
     def _fold(self, leader_epoch: int) -> None:
         self.leader_epoch = self._owner.leader_epoch = leader_epoch

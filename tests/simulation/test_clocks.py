@@ -68,8 +68,9 @@ class Site:
         processor.start()
 
     def transitions(self, cause: Cause) -> list[int]:
-        """When records changed for a cause; epoch ms."""
-        return [entry.time_ms for row in self.table.rows for entry in row.transitions if entry.cause is cause]
+        """When records of the first group changed for a cause; epoch ms."""
+        rows = [row for row in self.table.rows if row.group_id == GROUP]
+        return [entry.time_ms for row in rows for entry in row.transitions if entry.cause is cause]
 
     @property
     def message_count(self) -> int:

@@ -19,6 +19,7 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import InvalidRecordStateError
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.lock_renewals import RENEWED_DELAY_MS, LockRenewals
 from tests.client.processor_peer import ProcessorPeer
@@ -228,7 +229,7 @@ def topics(results: Iterable[Acknowledged], *, are_refused: bool) -> list[str]:
 def test_a_refused_renewal_ends_the_renewals_of_its_own_records_only(log: LocalLog, member: GroupMember) -> None:
     renewals = LockRenewals(RENEW_MAX_MS, member.acknowledge)
     acquisition = both_acquired(member)
-    active = renewals.begin(acquisition, "tag", log.now_ms())
+    active = renewals.begin(acquisition, "tag", monotonic_ms())
     log.delete_topic("deleted")
     renewal_times = itertools.count(acquisition.lock_deadline_ms, acquisition.lock_timeout_ms)
 
@@ -249,9 +250,9 @@ def test_a_refused_renewal_ends_the_renewals_of_its_own_records_only(log: LocalL
 def test_renewed_records_whose_renewal_was_refused_do_not_come_again(log: LocalLog, member: GroupMember) -> None:
     renewals = LockRenewals(RENEW_MAX_MS, member.acknowledge)
     AdminClient(log).alter_group_config("g", {"share.renew.acknowledge.enable": "false"})
-    active = renewals.begin(both_acquired(member), "tag", log.now_ms())
+    active = renewals.begin(both_acquired(member), "tag", monotonic_ms())
     renewed = [held.acknowledgement(RENEW) for held in active.ranges]
-    assert renewals.end(active, renewed, log.now_ms())
+    assert renewals.end(active, renewed, monotonic_ms())
     assert renewals.has_waiting
     renewals.settle(responses(member))
     assert not renewals.has_waiting
@@ -266,14 +267,14 @@ def test_a_lost_acquisition_does_not_end_the_renewals_of_others_of_its_partition
     member.subscribe(["kept"])
     renewals = LockRenewals(RENEW_MAX_MS, member.acknowledge)
     acquisitions = [acquisition for _ in range(2) if (acquisition := member.next_acquisition(TIMEOUT_MS))]
-    active, lost = (renewals.begin(acquisition, "tag", log.now_ms()) for acquisition in acquisitions)
+    active, lost = (renewals.begin(acquisition, "tag", monotonic_ms()) for acquisition in acquisitions)
     member.acknowledge(lost.acknowledgements(ACCEPT))
     responses(member)
     renewals.renew(acquisitions[1].lock_deadline_ms)
     renewals.settle(responses(member))
     assert list(lost.ranges) == []
     assert list(active.ranges) == list(acquisitions[0].ranges)
-    assert renewals.end(active, active.acknowledgements(ACCEPT), log.now_ms())
+    assert renewals.end(active, active.acknowledgements(ACCEPT), monotonic_ms())
     assert [result.error for result in responses(member)] == [None]
     member.close(TIMEOUT_MS)
 

@@ -26,12 +26,11 @@ from sharegroup.config.model import attribute_name
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.errors import OffsetOutOfRangeError, ShareGroupError, StateTableError
 from sharegroup.logs.port import Log, LogRecord
-from sharegroup.processor.clocks import PartitionClocks
+from sharegroup.processor.clocks import PartitionClocks, started_clocks
 from sharegroup.processor.commit import GroupOutput
 from sharegroup.processor.groups import Groups, TakenCut
 from sharegroup.processor.output import ResponseRecords
 from sharegroup.processor.takeover.beginning import ALL_GROUPS, Beginning, ServedGroups
-from sharegroup.processor.takeover.takeover import clock_starts
 from sharegroup.protocol.marker import CommitMarkerPayload, Cut
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedState, advance, fold_order
@@ -223,9 +222,7 @@ class RequestReplay:
             self._own_state = self._own_state or copy.deepcopy(self._state)
             self._editor.begin(self._own_state, epoch, self._config.request_topic_partitions)
         state = copy.deepcopy(self._own_state or self._state)
-        clock_ms = clock_starts(stamps_ms, before)
-        leads_ms = {partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()}
-        clocks = PartitionClocks(lambda: 0.0, before.message_times_ms if before else {}, leads_ms)
+        clocks = started_clocks(stamps_ms, before, lambda: 0.0)
         beginning = Beginning(
             state,
             epoch,

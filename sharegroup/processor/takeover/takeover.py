@@ -34,7 +34,7 @@ from sharegroup.event_log import Event
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
-from sharegroup.processor.clocks import PartitionClocks
+from sharegroup.processor.clocks import PartitionClocks, started_clocks
 from sharegroup.processor.commit import FencedTable, Position
 from sharegroup.processor.output import LogPublisher
 from sharegroup.processor.takeover.beginning import Beginning, ServedGroups
@@ -72,8 +72,7 @@ class Takeover:
         folded: the groups of the state table that are served; they change with the processor.
         fold_again: returns all groups of the state table at the takeover, of which nothing changes with the processor.
         commit_id: id of the last commit; -1 when there is none.
-        clock_ms: request partition → time at which its clock begins; epoch ms.
-        leads_ms: request partition → lead of that time over the stamp of this processor's announcement.
+        clocks: of the request partitions; they begin at the announcement, and never before a message.
         announced_offsets: request partition → offset of this processor's announcement.
         announced_since_marker: processors that came to apply messages since the last marker, before this one. One that
             ended earlier, for example while it folded the state, has no message that could have ended it.
@@ -87,8 +86,7 @@ class Takeover:
     commit_id: int
     marker: CommitMarkerPayload | None
     served: ServedGroups
-    clock_ms: Mapping[int, int]
-    leads_ms: Mapping[int, int]
+    clocks: PartitionClocks
     state_id: str
     announced_offsets: Mapping[int, int]
     announced_since_marker: int
@@ -111,13 +109,6 @@ class Takeover:
             self.announced_offsets,
             self.served,
         )
-
-    def clocks(self, monotonic_s: Callable[[], float] = time.monotonic) -> PartitionClocks:
-        """Return the clocks of the request partitions, which begin at the announcement and never before a message."""
-        clocks = PartitionClocks(monotonic_s, self.position.message_times_ms, self.leads_ms)
-        for partition, time_ms in self.clock_ms.items():
-            clocks.observe(partition, time_ms)
-        return clocks
 
     def unapplied_records(self, log: Log, topic: str) -> list[LogRecord]:
         """Return the messages of groups that were being rebuilt at the time of the last marker, in offset order."""
@@ -164,6 +155,7 @@ def take_over(
     broker: BrokerConfig | None = None,
     after_epoch: int | None = None,
     fenced: Callable[[int], None] = lambda _: None,
+    monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Takeover:
     """Take over, in the order of the module's description.
 
@@ -173,6 +165,7 @@ def take_over(
         broker: defaults and bounds of groups, for the fence.
         after_epoch: take over only from the processor with this leader epoch; None takes over from any.
         fenced: called with the leader epoch, before the fold.
+        monotonic_s: a clock that is never set, for the times of the request partitions.
 
     Raises:
         FencedProcessorError: another processor has taken over from the one with `after_epoch`.
@@ -192,11 +185,17 @@ def take_over(
     ends = _start_offsets(log, request_topic, marker)
     _raise_record_ends(log, folded)
     served = _served_groups(config, folded)
-    # 4. to 6. Announce to processors, publish the outbox, and announce to members.
+    # 4. Announce to processors: the stamps begin the clocks.
     publisher = LogPublisher(log, config, request_topic.topic_id, writer.leader_epoch)
     state_id = checked.state_id or table.state_id()
-    announced, stamps_ms = _announce(log, config, publisher, state_id, last, writer.leader_epoch)
-    clock_ms = clock_starts(stamps_ms, marker)
+    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
+    announced = publisher.announce_to_processors(announcement)
+    clocks = started_clocks(_announcement_stamps(log, config, announced), marker, monotonic_s)
+    # 5. Publish the outbox.
+    if last is not None:
+        _publish_outbox(publisher, config, last, writer.leader_epoch, clocks)
+    # 6. Announce to members.
+    publisher.announce_to_members(announcement)
     if accepts_older_state:
         _log_repeated(log, config, ends)
     return Takeover(
@@ -208,8 +207,7 @@ def take_over(
         commit_id=last.commit_id if last else -1,
         marker=marker,
         served=served,
-        clock_ms=clock_ms,
-        leads_ms={partition: clock_ms[partition] - stamp_ms for partition, stamp_ms in stamps_ms.items()},
+        clocks=clocks,
         state_id=state_id,
         announced_offsets=announced,
         announced_since_marker=sum(epoch > (last.leader_epoch if last else 0) for epoch in checked.announced_epochs),
@@ -225,30 +223,6 @@ def _check(
     _check_counts(fence, config)
     request_topic = ensure_topics(log, config)
     return request_topic, checked_state(log, config, table, fence, accepts_older_state)
-
-
-def _announce(
-    log: Log,
-    config: ProcessorConfig,
-    publisher: LogPublisher,
-    state_id: str,
-    last: CommitMarkerInfo | None,
-    leader_epoch: int,
-) -> tuple[Mapping[int, int], dict[int, int]]:
-    """Announce the processor, and publish the outbox in between.
-
-    Returns:
-        Request partition → offset of the announcement, and request partition → its stamp; epoch ms.
-    """
-    # 4. Announce to processors.
-    announcement = ProcessorStarted(pid=os.getpid(), host=socket.gethostname(), state_id=state_id)
-    announced = publisher.announce_to_processors(announcement)
-    # 5. Publish the outbox.
-    if last is not None:
-        _publish_outbox(publisher, last, leader_epoch)
-    # 6. Announce to members.
-    publisher.announce_to_members(announcement)
-    return announced, _announcement_stamps(log, config, announced)
 
 
 def _identity(
@@ -361,12 +335,16 @@ def _served_groups(config: ProcessorConfig, folded: FoldedState) -> ServedGroups
     return served
 
 
-def _publish_outbox(publisher: LogPublisher, last: CommitMarkerInfo, leader_epoch: int) -> None:
+def _publish_outbox(
+    publisher: LogPublisher, config: ProcessorConfig, last: CommitMarkerInfo, leader_epoch: int, clocks: PartitionClocks
+) -> None:
     messages = []
     for value in last.payload.messages:
         fields = {**json.loads(value), "leader_epoch": leader_epoch}
         messages.append((fields["group_id"], json.dumps(fields)))
-    publisher.publish(messages, last.payload.responses, last.commit_id)
+    count = config.request_topic_partitions
+    responses = [(partition_for(json.loads(r.value)["group_id"], count), r) for r in last.payload.responses]
+    publisher.publish(messages, responses, last.commit_id, clocks.now_ms)
 
 
 def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[int, int]) -> dict[int, int]:
@@ -375,21 +353,6 @@ def _announcement_stamps(log: Log, config: ProcessorConfig, announced: Mapping[i
         (record,) = log.read(config.request_topic_name, partition, offset, offset + 1)
         stamps_ms[partition] = record.timestamp_ms
     return stamps_ms
-
-
-def clock_starts(stamps_ms: Mapping[int, int], marker: CommitMarkerPayload | None) -> dict[int, int]:
-    """Return request partition → time at which its clock begins: never before a message or a cut of earlier processors.
-
-    Args:
-        stamps_ms: request partition → stamp of the processor's announcement.
-        marker: the last marker of an earlier processor.
-    """
-    starts = dict(stamps_ms)
-    for partition, time_ms in marker.message_times_ms.items() if marker else ():
-        starts[partition] = max(starts.get(partition, 0), time_ms)
-    for cut in (*marker.cuts, *marker.group_cuts) if marker else ():
-        starts[cut.partition] = max(starts.get(cut.partition, 0), cut.time_ms)
-    return starts
 
 
 def _log_repeated(log: Log, config: ProcessorConfig, ends: Mapping[int, int]) -> None:

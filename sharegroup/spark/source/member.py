@@ -146,7 +146,6 @@ class SourceMember:
             number=number,
             member_id=self.group_member.member_id,
             lock_timeout_ms=acquisition.lock_timeout_ms,
-            lock_deadline_ms=acquisition.lock_deadline_ms,
             acknowledgement_folder=str(self._folder.batch_path(number)) if self._options.is_explicit else "",
             refused_record_count=self._refused_record_count,
             ranges=acquisition.ranges,

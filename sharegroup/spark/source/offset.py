@@ -27,7 +27,6 @@ class AcquiredOffset:
         number: 1 for the query's first batch with records, then one more for each; 0 before the first batch.
         member_id: the member that holds the records; the same for all batches of a checkpoint.
         lock_timeout_ms: duration of the locks from the acquisition, or from the last renewal, on.
-        lock_deadline_ms: end of the locks if they are not renewed, epoch ms.
         acknowledgement_folder: folder with acknowledgements of single records; empty if the commit accepts all records.
         refused_record_count: records of the query so far whose acknowledgement was refused.
         ranges: the records; their delivery counts include this delivery.
@@ -36,7 +35,6 @@ class AcquiredOffset:
     number: int = 0
     member_id: str = ""
     lock_timeout_ms: int = 0
-    lock_deadline_ms: int = 0
     acknowledgement_folder: str = ""
     refused_record_count: int = 0
     ranges: tuple[HeldRange, ...] = ()
@@ -56,7 +54,6 @@ class AcquiredOffset:
             "number": self.number,
             "member_id": self.member_id,
             "lock_timeout_ms": self.lock_timeout_ms,
-            "lock_deadline_ms": self.lock_deadline_ms,
             "acknowledgement_folder": self.acknowledgement_folder,
             "refused_record_count": self.refused_record_count,
             "ranges": [
@@ -87,6 +84,8 @@ class AcquiredOffset:
                 f"An offset of the query's checkpoint has the version {version}; this release reads {FORMAT_VERSION}.",
                 "Use the release that wrote the checkpoint, or start with a new checkpoint folder.",
             )
+        # Earlier releases wrote the end of the locks, which only the process that acquired them can count.
+        values.pop("lock_deadline_ms", None)
         return cls(**values | {"ranges": tuple(_range(*fields) for fields in values["ranges"])})
 
 
