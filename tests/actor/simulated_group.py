@@ -103,7 +103,6 @@ class Group:
 
     Args:
         broker: configuration.
-        group_id: the group.
         topics: topic name → (topic id, partitions).
     """
 

@@ -62,7 +62,6 @@ def recorded_table(
 
     Args:
         path: the table's folder.
-        group: the group.
         work: what happens to it.
         snapshot_after: ids of commits after which the table gets a snapshot.
     """

@@ -60,7 +60,6 @@ def write_table(
 
     Args:
         path: its folder.
-        rows: the rows.
         state_id: id of the state instead of the table's own.
         dates: index of a row → its value of the partition column instead of the date of its time.
     """

@@ -33,7 +33,6 @@ class Submission:
     """A user's folder with configuration, jobs and handlers.
 
     Args:
-        folder: the folder.
         cluster: where the programs are submitted.
         wheel: this package.
         site: the processor whose members they are.

@@ -101,7 +101,6 @@ class Scenario:
     """One line of a file.
 
     Attributes:
-        name: its name.
         line: the whole line.
     """
 

@@ -61,7 +61,6 @@ class Evidence:
     """The input of an audit.
 
     Attributes:
-        group_id: the group.
         rows: all rows of the state table.
         requests: records of the group's partition of the request log.
         responses: the responses to the group's members.

@@ -19,7 +19,6 @@ class ProcessGroup:
 
     Args:
         module: the module to run.
-        arguments: its arguments.
         output_path: where its output goes.
     """
 

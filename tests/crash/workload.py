@@ -34,7 +34,6 @@ class Workload:
 
     Attributes:
         deployment: where all runs.
-        group_id: the group.
         topic: the topic with records.
         empty_topic: where fetches stay parked.
         members: name → process.

@@ -82,7 +82,6 @@ class Victim:
     """The knowledge of the sender about a group.
 
     Attributes:
-        group_id: the group.
         topic: what its members read.
         topic_id: the topic's id.
         end_offset: about where its partitions end.
@@ -101,7 +100,6 @@ class Attack:
     """A record for the request log.
 
     Attributes:
-        value: its value.
         partition: where it goes.
         asked: (member id, correlation id) that must get a response, once for each time at most; None when nothing is
             promised.

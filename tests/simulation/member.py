@@ -89,8 +89,6 @@ class SimulatedMember:
         world: time.
         log: request and response log.
         ledger: keeps accounts.
-        group_id: the group.
-        member_id: its id.
         topics: its subscription.
         network: how requests and responses travel.
         fetch: what it asks for.

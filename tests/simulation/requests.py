@@ -38,7 +38,6 @@ class Request:
     """A member's fetch or acknowledgement.
 
     Attributes:
-        group_id: its group.
         partition: request partition.
         copies: where it is in the log.
         is_final: it closes the share session.

@@ -58,7 +58,6 @@ class Result:
     """The result of a schedule.
 
     Attributes:
-        seed: its seed.
         findings: what the auditor and the ledger say; empty when all is well.
         message_count: messages of the request log.
         takeover_count: takeovers but the first.

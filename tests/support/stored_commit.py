@@ -16,7 +16,6 @@ def store(path: str, rows: Sequence[StateRow], skipped_commits: int = 0) -> None
 
     Args:
         path: the table's folder.
-        rows: the rows.
         skipped_commits: commits that are missing before it.
     """
     reader = StateTableReader(path)
