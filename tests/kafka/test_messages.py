@@ -120,18 +120,25 @@ def test_a_partition_whose_first_records_are_deleted_meanwhile_has_no_hole(log: 
 
 
 @pytest.fixture
-def second_broker(broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
-    with KafkaBroker("4.3.1", tmp_path / "second", joins=broker) as second:
+def second_broker(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A node for one test, beside a broker that no other kind of test needs: internal topics may be put on it."""
+    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_to_kill) as second:
         yield second
+
+
+@pytest.fixture
+def log_to_kill(kafka_to_kill: KafkaBroker) -> Iterator[KafkaLog]:
+    with kafka_to_kill.open_log() as opened:
+        yield opened
 
 
 @pytest.mark.long("a second broker, and partitions without a leader")
 @pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(
-    broker: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog
+    kafka_to_kill: KafkaBroker, second_broker: KafkaBroker, log_to_kill: KafkaLog
 ) -> None:
-    topic = f"messages-{uuid4().hex[:8]}"
-    broker.create_topics({topic: [1, 2, 1]})
+    log, topic = log_to_kill, f"messages-{uuid4().hex[:8]}"
+    kafka_to_kill.create_topics({topic: [1, 2, 1]})
     eventually(lambda: not leaderless(log, topic), "all partitions have leaders")
     for partition in range(2):
         log.append(topic, partition, [NewRecord(None, b"v")] * 10)
@@ -158,13 +165,13 @@ def test_a_partition_without_a_leader_holds_up_no_other(
 
 @pytest.mark.long("a leader that does not respond for seconds")
 @pytest.mark.slow
-def test_a_leader_that_does_not_respond_holds_up_no_other_partition(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_leader_that_does_not_respond_holds_up_no_other_partition(kafka_to_kill: KafkaBroker, tmp_path: Path) -> None:
     topic = f"messages-{uuid4().hex[:8]}"
     with (
-        SilentBroker("4.3.1", tmp_path / "second", broker) as second,
-        KafkaLog(KafkaConfig(bootstrap_servers=broker.bootstrap_servers), timeout_ms=30_000) as log,
+        SilentBroker("4.3.1", tmp_path / "second", kafka_to_kill) as second,
+        KafkaLog(KafkaConfig(bootstrap_servers=kafka_to_kill.bootstrap_servers), timeout_ms=30_000) as log,
     ):
-        broker.create_topics({topic: [1, 2]})
+        kafka_to_kill.create_topics({topic: [1, 2]})
 
         def is_known() -> bool:
             """Return True if both leaders know the topic: brokers' metadata lags."""

@@ -85,22 +85,26 @@ def test_growth_is_reported_of_a_topic_that_may_be_described_and_not_read(
 
 
 @pytest.fixture
-def second_broker(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
-    """A second node, for one test: the topics of another one could be put on it."""
-    with KafkaBroker("4.3.1", tmp_path / "second", joins=kafka_4_3_1) as broker:
-        yield broker
+def kafka_pair(tmp_path: Path) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
+    """A cluster for one test: topics of other ones, internal topics too, could be put on the node that it kills."""
+    with (
+        KafkaBroker("4.3.1", tmp_path / "first") as first,
+        KafkaBroker("4.3.1", tmp_path / "second", joins=first) as second,
+    ):
+        yield first, second
 
 
 @pytest.mark.long("a second broker, and partitions without a leader")
 @pytest.mark.slow
 def test_a_partition_without_a_leader_holds_up_no_other(
-    kafka_4_3_1: KafkaBroker, second_broker: KafkaBroker, log: KafkaLog, caplog: pytest.LogCaptureFixture
+    kafka_pair: tuple[KafkaBroker, KafkaBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
+    first_broker, second_broker = kafka_pair
     topic, other = (f"orders-{uuid4().hex[:8]}" for _ in range(2))
-    kafka_4_3_1.create_topics({topic: [1, 2], other: [1]})
-    eventually(lambda: {topic, other} <= {seen.name for seen in log.topics()}, "the topics are there")
-    with Watching(log) as watching:
+    first_broker.create_topics({topic: [1, 2], other: [1]})
+    with first_broker.open_log() as log, Watching(log) as watching:
+        eventually(lambda: {topic, other} <= {seen.name for seen in log.topics()}, "the topics are there")
         watching.update(watch(log, topic, {0: 0, 1: 0}), watch(log, other, {0: 0}, "other"))
         second_broker.kill()
         watching.update(WatchTopics("late", {topic: ("", 0)}), watch(log, topic, {0: -1, 1: -1}, "late"))
