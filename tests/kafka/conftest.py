@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
+from sharegroup.client.admin import AdminClient
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from tests.kafka.side_by_side.scenario import read_scenarios
@@ -51,6 +52,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for scenario in scenarios
         ],
     )
+
+
+def new_group(log: KafkaLog, **config: str) -> str:
+    """A group that begins at the first record; `share_isolation_level="read_committed"` and so on."""
+    group_id = f"group-{uuid4().hex[:8]}"
+    own = {name.replace("_", "."): value for name, value in config.items()}
+    AdminClient(log).alter_group_config(group_id, {"share.auto.offset.reset": "earliest", **own})
+    return group_id
 
 
 @pytest.fixture

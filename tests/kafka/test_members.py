@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from sharegroup import AcknowledgeType, AdminClient, KafkaError, KafkaException, ShareConsumer
+from sharegroup import AcknowledgeType, KafkaError, KafkaException, ShareConsumer
 from sharegroup.errors import LogAccessDeniedError, UnknownTopicError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
 from tests.kafka.access import grant, logged_in
-from tests.kafka.conftest import Begin
+from tests.kafka.conftest import Begin, new_group
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import USERS, KafkaBroker
 from tests.support.wall_clock import shift_wall_clock
@@ -26,6 +25,16 @@ def processor(log: KafkaLog) -> Iterator[ProcessorPeer]:
         yield peer
     for topic in (REQUESTS, RESPONSES):
         log.delete_topic(topic)
+
+
+def explicit_consumer(broker: KafkaBroker, group_id: str) -> ShareConsumer:
+    return ShareConsumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group_id,
+            "share.acknowledgement.mode": "explicit",
+        }
+    )
 
 
 def polled(consumer: ShareConsumer, count: int) -> list[tuple[int | None, int | None]]:
@@ -48,23 +57,17 @@ def polled(consumer: ShareConsumer, count: int) -> list[tuple[int | None, int | 
 def test_records_of_a_topic_with_gaps_are_delivered_again(
     broker: KafkaBroker, log: KafkaLog, events: str, begin: Begin
 ) -> None:
-    group = f"group-{uuid4().hex[:8]}"
-    AdminClient(log).alter_group_config(group, {"share.auto.offset.reset": "earliest"})
+    group = new_group(log)
     begin(events, ["a", "b"]).commit_transaction(30)  # offsets 0 and 1, marker at 2
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the transaction is over")
     log.append(events, 0, [NewRecord(None, b"c")])
-    config: dict[str, object] = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": group,
-        "share.acknowledgement.mode": "explicit",
-    }
-    with ShareConsumer(config) as consumer:
+    with explicit_consumer(broker, group) as consumer:
         consumer.subscribe([events])
         messages = polled(consumer, 6)
     assert sorted(messages) == [(0, 1), (0, 2), (1, 1), (1, 2), (3, 1), (3, 2)]
     # A second member gets what is new, and nothing of what the first one has accepted.
     log.append(events, 0, [NewRecord(None, b"d")])
-    with ShareConsumer(config) as consumer:
+    with explicit_consumer(broker, group) as consumer:
         consumer.subscribe([events])
         assert polled(consumer, 2) == [(4, 1), (4, 2)]
 
@@ -74,18 +77,10 @@ def test_records_of_a_topic_with_gaps_are_delivered_again(
 def test_a_member_whose_clock_is_wrong_gets_its_records(
     broker: KafkaBroker, log: KafkaLog, events: str, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = f"group-{uuid4().hex[:8]}"
-    AdminClient(log).alter_group_config(
-        group, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "15000"}
-    )
+    group = new_group(log, share_record_lock_duration_ms="15000")
     log.append(events, 0, [NewRecord(None, b"a")])
     shift_wall_clock(monkeypatch, ahead_ms)
-    config: dict[str, object] = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "group.id": group,
-        "share.acknowledgement.mode": "explicit",
-    }
-    with ShareConsumer(config) as consumer:
+    with explicit_consumer(broker, group) as consumer:
         consumer.subscribe([events])
         assert polled(consumer, 2) == [(0, 1), (0, 2)]
 
@@ -99,8 +94,7 @@ def may_describe(log: KafkaLog, topic: str) -> bool:
 
 @pytest.mark.usefixtures("processor")
 def test_a_topic_that_may_not_be_read_is_reported_once(broker: KafkaBroker, log: KafkaLog, events: str) -> None:
-    group = f"group-{uuid4().hex[:8]}"
-    AdminClient(log).alter_group_config(group, {"share.auto.offset.reset": "earliest"})
+    group = new_group(log)
     log.append(events, 0, [NewRecord(None, b"a")])
     grant(broker, REQUESTS, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ, AclOperation.WRITE)
     grant(broker, RESPONSES, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
-from sharegroup.client.admin import AdminClient
 from sharegroup.core.record_state import Cause
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.source.stream_reader import ShareGroupDataSource
 from sharegroup.state.reader import StateTableReader
 from tests.client.processor_peer import REQUESTS, RESPONSES, ProcessorPeer
-from tests.kafka.conftest import Begin
+from tests.kafka.conftest import Begin, new_group
 from tests.support.eventually import eventually
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.wall_clock import shift_wall_clock
@@ -43,9 +41,7 @@ def offsets(table: StateTableReader, group_id: str, cause: Cause) -> list[int]:
 def test_a_batch_of_a_topic_with_transactions(
     broker: KafkaBroker, log: KafkaLog, table: StateTableReader, events: str, begin: Begin
 ) -> None:
-    group = f"group-{uuid4().hex[:8]}"
-    config = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
-    AdminClient(log).alter_group_config(group, config)
+    group = new_group(log, share_isolation_level="read_committed")
     begin(events, ["a", "b"]).abort_transaction(30)  # offsets 0 and 1, marker at 2
     eventually(lambda: log.offsets(events)[0].last_stable_offset == 3, "the transaction is over")
     log.append(events, 0, [NewRecord(b"k", b"c", (("h", b"x"),)), NewRecord(None, b"d")])
@@ -91,10 +87,7 @@ def test_a_query_whose_clock_is_wrong_gets_its_records(
     ahead_ms: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    group = f"group-{uuid4().hex[:8]}"
-    AdminClient(log).alter_group_config(
-        group, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "15000"}
-    )
+    group = new_group(log, share_record_lock_duration_ms="15000")
     log.append(events, 0, [NewRecord(None, b"a")])
     shift_wall_clock(monkeypatch, ahead_ms)
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "group.id": group, "subscribe": events}
