@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from sharegroup.actor.acknowledgements import grouped_by_topic
 from sharegroup.actor.context import CutTime
+from sharegroup.actor.holders import Holders
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.actor.log_offsets import KnownOffsets
 from sharegroup.actor.share_session import PendingFetch, ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
@@ -46,12 +48,15 @@ class FetchService:
     with its session. A parked fetch got no records, so it is served again only when one of its partitions changed.
     """
 
-    def __init__(self, sessions: ShareSessions, partitions: LedPartitions, offsets: KnownOffsets) -> None:
+    def __init__(
+        self, sessions: ShareSessions, partitions: LedPartitions, holders: Holders, offsets: KnownOffsets
+    ) -> None:
         self._sessions = sessions
         self._partitions = partitions
         self._offsets = offsets
         self._acquirable: dict[PartitionKey, int] = {}
-        """Share-partition → records that can be acquired; only where there are some."""
+        """Share-partition → records without suspects that can be acquired; only where there are some."""
+        self._turns = SuspectTurns(holders)
 
     def serve(
         self,
@@ -93,20 +98,23 @@ class FetchService:
     def _refresh(self, key: PartitionKey, terms: _Terms) -> None:
         """Update the number of records of a share-partition that can be acquired now."""
         led = self._partitions.get(key)
-        count = 0
+        count = suspect_count = 0
         if led is not None:
             end = self._offsets.acquirable_end(key, terms.isolation_level)
             count = led.share_partition.acquirable_count(terms.limits, end, terms.now_ms)
+            suspect_count = led.share_partition.acquirable_suspect_count(end, terms.now_ms)
+        self._turns.refresh(key, suspect_count)
         if count:
             self._acquirable[key] = count
         else:
             self._acquirable.pop(key, None)
 
     def _waiting(self, changed: Iterable[PartitionKey], now_ms: int) -> list[tuple[ShareSession, PendingFetch]]:
-        """Return the fetches that are new, due, or wait for a changed partition, in order of arrival."""
+        """Return the fetches that are new, due, or wait for a changed partition or a turn, in order of arrival."""
         member_ids = {*self._sessions.new_fetches, *self._sessions.fetch_deadlines.take_due(now_ms)}
+        member_ids.update(self._turns.take_changed())
         for key in changed:
-            if key in self._acquirable or key not in self._partitions:
+            if key in self._acquirable or key in self._turns.waiting or key not in self._partitions:
                 member_ids.update(session.member_id for session in self._sessions.waiting_at(key))
         waiting = [
             (session, session.pending)
@@ -121,9 +129,14 @@ class FetchService:
         """Acquire records for a fetch, and yield them by share-partition until it has enough."""
         wanted = fetch.max_records
         range_count = 0
-        for key in session.rotated(self._acquirable):
-            fair_part = claims.fair_part(key, self._acquirable[key])
-            request = AcquireRequest(session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part)
+        turn = self._turns.turn_of(session, terms.now_ms, terms.limits.lock_duration_ms)
+        takes_suspects = turn is Turn.SUSPECTS
+        acquirable = {} if turn is Turn.NOTHING else self._turns.waiting if takes_suspects else self._acquirable
+        for key in session.rotated(acquirable):
+            fair_part = claims.fair_part(key, acquirable[key])
+            request = AcquireRequest(
+                session.member_id, wanted, fetch.batch_size, fetch.acquire_mode, fair_part, takes_suspects
+            )
             led = self._partitions[key]
             end = self._offsets.acquirable_end(key, terms.isolation_level)
             runs, records = led.share_partition.acquire(request, terms.limits, end, terms.now_ms)
@@ -133,7 +146,7 @@ class FetchService:
                 yield key, runs
             wanted -= sum(run.size for run in runs)
             range_count += len(runs)
-            if wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
+            if takes_suspects or wanted <= 0 or range_count >= MAX_RANGES_PER_RESPONSE:
                 break
 
 

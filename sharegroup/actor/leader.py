@@ -36,6 +36,7 @@ from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_
 from sharegroup.actor.descriptions import described_partitions
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
+from sharegroup.actor.holders import Holders
 from sharegroup.actor.initialization import UninitializedPartitions
 from sharegroup.actor.last_requests import LastRequests
 from sharegroup.actor.led_partition import LedPartition
@@ -53,7 +54,7 @@ from sharegroup.core.record_state import Cause
 from sharegroup.core.records import PartitionKey, SharePartitionLimits, Transition
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ActorRole, ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
-from sharegroup.protocol.group_messages import JOIN_EPOCH, ShareGroupHeartbeatRequest
+from sharegroup.protocol.group_messages import JOIN_EPOCH, LEAVE_EPOCH, ShareGroupHeartbeatRequest
 from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     DlqStatusChanged,
@@ -78,6 +79,7 @@ class Leader:
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
         may_return: members whose locks end by time only.
+        process_names: member → host and process id.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
         paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.
     """
@@ -89,6 +91,7 @@ class Leader:
         partitions: Iterable[LedPartition] = (),
         last_requests: Mapping[str, LastRequest] | None = None,
         may_return: Iterable[str] = (),
+        process_names: Mapping[str, str] | None = None,
         dead_letter_failure: str = "",
         paused_at_offset: int | None = None,
     ) -> None:
@@ -97,13 +100,14 @@ class Leader:
         self._paused_at_offset = paused_at_offset
         self._configure(dict(overrides))
         session_limit = context.broker.group_share_max_share_sessions
-        self._partitions = LedPartitions(partitions)
+        self._holders = Holders(process_names or {}, 2 * session_limit)
+        self._partitions = LedPartitions(self._holders, partitions)
         self._offsets = KnownOffsets()
         self._uninitialized = UninitializedPartitions(self._partitions, self._offsets)
         self._sessions = ShareSessions(session_limit, self._partitions, self._config.share_session_timeout_ms)
         self._last_requests = LastRequests(last_requests or {}, 2 * session_limit)
         self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests, context.leader_epoch)
-        self._fetches = FetchService(self._sessions, self._partitions, self._offsets)
+        self._fetches = FetchService(self._sessions, self._partitions, self._holders, self._offsets)
         self._silence = MemberSilence(self._config.share_member_silence_ms, may_return, 2 * session_limit)
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
@@ -151,7 +155,7 @@ class Leader:
         for session, body in served:
             self._requests.respond_to_fetch(session, body, time.lock_start_ms)
         # 2. Watches, of holders and of the log.
-        self._silence.watch(self._partitions.take_new_holders(), time.lock_start_ms)
+        self._silence.watch(self._holders.take_new(), time.lock_start_ms)
         self._watches.settle(new_fetches, self._isolation_level)
         # 3. Rows.
         rows = [
@@ -283,7 +287,7 @@ class Leader:
         before = self._config
         self._configure(body.overrides)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
-        self._silence.change(self._config.share_member_silence_ms, sorted(self._partitions.holders), message.time_ms)
+        self._silence.change(self._config.share_member_silence_ms, sorted(self._holders.member_ids), message.time_ms)
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
             self._watches.reset()
@@ -330,17 +334,20 @@ class Leader:
         if envelope.api_key not in INTERNAL_KEYS:
             self._silence.heard(envelope.member_id, message.time_ms)
         elif envelope.leader_epoch == self._context.leader_epoch:
-            for member_id in self._silence.take_silent(message.time_ms, self._partitions.holders):
+            for member_id in self._silence.take_silent(message.time_ms, self._holders.member_ids):
                 self._release(member_id, message, Cause.MEMBER_SILENT)
 
     def _heartbeat(self, message: LoggedRequest) -> None:
-        """Record if a joining member may return after any time; the coordinator handles all else."""
+        """Record a joining member's process, and if it may return after any time; the coordinator handles all else."""
         member_epoch = message.envelope.body.get("member_epoch")
+        if member_epoch == LEAVE_EPOCH:
+            self._holders.forget(message.envelope.member_id)
         if isinstance(member_epoch, int) and member_epoch != JOIN_EPOCH:
             return
         body = parsed(ShareGroupHeartbeatRequest, message.envelope.body)
         if body.member_epoch == JOIN_EPOCH:
             self._silence.record_join(message.envelope.member_id, may_return=body.may_return)
+            self._holders.record_join(message.envelope.member_id, body.client_process)
 
     def _member_ended(self, message: LoggedRequest) -> None:
         member_id = parsed(MemberEnded, message.envelope.body).member_id

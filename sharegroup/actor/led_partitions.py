@@ -6,8 +6,9 @@ the cost of a cut grows with the share-partitions that it touches, not with thos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from sharegroup.actor.holders import Holders
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.records import PartitionKey, SharePartitionRecord, Transition
@@ -17,17 +18,19 @@ from sharegroup.errors import ApiError, UnknownTopicIdError, UnknownTopicOrParti
 class LedPartitions(Mapping[PartitionKey, LedPartition]):
     """Share-partitions that have their state, by topic id and partition.
 
+    Args:
+        holders: fresh ones; `record` keeps them in step.
+
     Attributes:
         lock_deadlines: the end of the next lock of each.
         availability_times: the time at which the next delayed record of each becomes available.
         changed: share-partitions that changed in this cut, to be checked for waiting fetches.
     """
 
-    def __init__(self, partitions: Iterable[LedPartition] = ()) -> None:
+    def __init__(self, holders: Holders, partitions: Iterable[LedPartition] = ()) -> None:
         self._partitions: dict[PartitionKey, LedPartition] = {}
         self._topics: dict[str, set[PartitionKey]] = {}
-        self._held: dict[str, set[PartitionKey]] = {}
-        self._new_holders: set[str] = set()
+        self._holders = holders
         self._touched: set[PartitionKey] = set()
         self.lock_deadlines: DueTimes[PartitionKey] = DueTimes()
         self.availability_times: DueTimes[PartitionKey] = DueTimes()
@@ -53,8 +56,9 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
             self.remove(led.key)
         self._partitions[led.key] = led
         self._topics.setdefault(led.topic_id, set()).add(led.key)
-        for member_id in led.share_partition.runs.member_ids:
-            self._hold(member_id, led.key)
+        runs = led.share_partition.runs
+        for member_id in runs.member_ids:
+            self._holders.hold(member_id, led.key, are_suspects=runs.are_suspects_held_by(member_id))
         self._mark(led)
 
     def remove(self, key: PartitionKey) -> None:
@@ -64,7 +68,7 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         if not self._topics[led.topic_id]:
             del self._topics[led.topic_id]
         for member_id in led.share_partition.runs.member_ids:
-            self._release(member_id, key)
+            self._holders.release(member_id, key)
         self.lock_deadlines.set(key, None)
         self.availability_times.set(key, None)
         self._touched.discard(key)
@@ -86,9 +90,9 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         runs = led.share_partition.runs
         for member_id in {record.member_id for record in records if isinstance(record, Transition)}:
             if member_id and runs.is_held_by(member_id):
-                self._hold(member_id, led.key)
+                self._holders.hold(member_id, led.key, are_suspects=runs.are_suspects_held_by(member_id))
             else:
-                self._release(member_id, led.key)
+                self._holders.release(member_id, led.key)
         self._mark(led)
 
     def of_topic(self, topic_id: str) -> list[LedPartition]:
@@ -111,17 +115,7 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
 
     def held_by(self, member_id: str) -> list[LedPartition]:
         """Return the share-partitions in which a member holds records, in the order of their keys."""
-        return [self._partitions[key] for key in sorted(self._held.get(member_id, ()))]
-
-    @property
-    def holders(self) -> KeysView[str]:
-        """The members that hold records."""
-        return self._held.keys()
-
-    def take_new_holders(self) -> list[str]:
-        """Return the members that hold records and held none before the last call, in the order of their ids."""
-        new, self._new_holders = self._new_holders, set()
-        return sorted(new)
+        return [self._partitions[key] for key in self._holders.keys_of(member_id)]
 
     def take_due_locks(self, now_ms: int) -> list[LedPartition]:
         """Return the share-partitions with a lock that ends by now; the caller must record each of them."""
@@ -148,18 +142,3 @@ class LedPartitions(Mapping[PartitionKey, LedPartition]):
         self.changed.add(key)
         self.lock_deadlines.set(key, led.share_partition.next_deadline_ms)
         self.availability_times.set(key, led.share_partition.next_available_ms)
-
-    def _hold(self, member_id: str, key: PartitionKey) -> None:
-        keys = self._held.get(member_id)
-        if keys is None:
-            self._held[member_id] = {key}
-            self._new_holders.add(member_id)
-        else:
-            keys.add(key)
-
-    def _release(self, member_id: str, key: PartitionKey) -> None:
-        keys = self._held.get(member_id)
-        if keys is not None:
-            keys.discard(key)
-            if not keys:
-                del self._held[member_id]

@@ -75,6 +75,7 @@ class MemberProtocol:
             settings.fetch.request_timeout_ms,
             self._correlation_ids,
             settings.client_host,
+            settings.client_process,
             settings.may_return,
         )
         self.session = MemberSession(settings.fetch, self._correlation_ids, self.membership.topic_names)

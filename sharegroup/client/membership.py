@@ -69,6 +69,7 @@ class Membership:
         request_timeout_ms: int,
         correlation_ids: Iterator[int],
         client_host: str = "",
+        client_process: str = "",
         may_return: bool = False,
     ) -> None:
         self.state = MemberState.OUTSIDE
@@ -80,6 +81,7 @@ class Membership:
         """Topic id → topic name, of all assignments so far."""
         self._rack_id = rack_id
         self._client_host = client_host
+        self._client_process = client_process
         self._request_timeout_ms = request_timeout_ms
         self._may_return = may_return
         self._correlation_ids = correlation_ids
@@ -174,6 +176,7 @@ class Membership:
                 member_epoch=JOIN_EPOCH,
                 rack_id=self._rack_id,
                 client_host=self._client_host,
+                client_process=self._client_process,
                 subscribed_topic_names=topics,
                 may_return=self._may_return,
             )

@@ -5,6 +5,7 @@ The errors of a share consumer's configuration have confluent-kafka's types.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class MemberSettings:
         sends_refused_apart: True to send acknowledgements that a share-partition refused again, each acquisition's
             with another request: those of records that the member still holds take effect. Kafka's consumers report
             all as refused.
+        client_process: host and process id: members of one process die together.
         may_return: True if the member has a checkpoint and may return after any time: its locks end by time only.
         member_id: an earlier member id, whose locks this member takes over; "" creates a new one.
         first_correlation_id: number of the first request. A member that takes over an earlier id begins at a random
@@ -78,6 +80,7 @@ class MemberSettings:
     client_id: str = ""
     rack_id: str = ""
     client_host: str = field(default_factory=socket.gethostname)
+    client_process: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     fetch: FetchSettings = field(default_factory=FetchSettings)
     max_poll_interval_ms: int | None = None
     sends_refused_apart: bool = False

@@ -46,6 +46,7 @@ class Member:
         member_epoch: epoch of its assignment; 0 until it has one.
         previous_member_epoch: the epoch before, still accepted in heartbeats.
         client_host: host that the client runs on, "" when unknown.
+        client_process: host and process id of the client, "" when unknown.
         may_return: True if its locks end by time only, however long it is silent.
     """
 
@@ -57,6 +58,7 @@ class Member:
     previous_member_epoch: int = 0
     assignment: Assignment = field(default_factory=dict)
     client_host: str = ""
+    client_process: str = ""
     may_return: bool = False
 
 
@@ -250,6 +252,7 @@ class GroupState:
             known.previous_member_epoch if known else 0,
             known.assignment if known else {},
             record.client_host,
+            record.client_process,
             record.may_return,
         )
 
@@ -269,6 +272,7 @@ def member_record(member: Member) -> ShareGroupMemberMetadata:
         member_id=member.member_id,
         client_id=member.client_id,
         client_host=member.client_host,
+        client_process=member.client_process,
         rack_id=member.rack_id,
         subscribed_topic_names=list(member.subscribed_topic_names),
         may_return=member.may_return,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES
+from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES, is_suspect_after
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
@@ -84,6 +84,7 @@ def transition_of(
         run.member_id,
         deadline_ms,
         cause,
+        is_suspect_after(to_state, cause, was_suspect=run.is_suspect),
     )
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from sharegroup.core.offset_ranges import clip, merge, split
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.suspects import portion_size
 
 _PAST_ALL_SIZES = 1 << 63
 """More records than any log holds."""
@@ -29,6 +30,7 @@ class AcquireRequest(NamedTuple):
         max_records: maximum number of records; soft in batch_optimized, exact in record_limit.
         batch_size: batch_optimized splits the response into ranges of at most this many records.
         fair_part: maximum in either mode while other members wait for the rest; None when none waits.
+        takes_suspects: True takes a portion of the suspects and nothing else; False passes over them.
     """
 
     member_id: str
@@ -36,6 +38,7 @@ class AcquireRequest(NamedTuple):
     batch_size: int = 500
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
     fair_part: int | None = None
+    takes_suspects: bool = False
 
 
 def throttle_threshold(delivery_count_limit: int) -> int:
@@ -46,17 +49,31 @@ def throttle_threshold(delivery_count_limit: int) -> int:
 def chosen_runs(
     available: Iterable[Run], fresh: Run | None, request: AcquireRequest, limits: SharePartitionLimits
 ) -> list[Run]:
-    """Return the AVAILABLE records to acquire, lowest offsets first; the last run is cut at the limit."""
+    """Return the AVAILABLE records to acquire, lowest offsets first; the last run is cut at the limit.
+
+    Args:
+        available: those that are no suspects, by offset.
+    """
     chosen: list[Run] = []
     wanted = request.max_records
     allowed = _PAST_ALL_SIZES if request.fair_part is None else request.fair_part
     threshold = throttle_threshold(limits.delivery_count_limit)
+    is_throttled = False
     for run in _candidates(available, fresh):
         if wanted <= 0 or allowed <= 0:
             break
         if run.delivery_count >= threshold:
-            if not chosen:
-                chosen.append(_portion(run, min(_throttled_size(run, limits, threshold), wanted, allowed)))
+            if chosen and (not is_throttled or _is_last_delivery(run, limits)):
+                break
+            size = min(_throttled_size(run, limits, threshold), wanted, allowed)
+            chosen.append(_portion(run, size))
+            if _is_last_delivery(run, limits):
+                break
+            is_throttled = True
+            wanted -= size
+            allowed -= size
+            continue
+        if is_throttled:
             break
         size = wanted
         overshoot = run.size - wanted
@@ -64,6 +81,21 @@ def chosen_runs(
             size = run.size
         chosen.append(_portion(run, min(size, allowed)))
         wanted -= chosen[-1].size
+        allowed -= chosen[-1].size
+    return chosen
+
+
+def chosen_suspects(runs: RunMap, end_offset: int, request: AcquireRequest, limits: SharePartitionLimits) -> list[Run]:
+    """Return the suspects below an offset to acquire: one portion, of one delivery count, lowest offsets first."""
+    chosen: list[Run] = []
+    allowed = request.max_records if request.fair_part is None else min(request.max_records, request.fair_part)
+    for run in runs.available_below(end_offset, are_suspects=True):
+        count = run.delivery_count
+        if not chosen:
+            allowed = min(allowed, portion_size(runs.suspect_count(count), count, limits.delivery_count_limit))
+        if allowed <= 0 or (chosen and count != chosen[0].delivery_count):
+            break
+        chosen.append(_portion(run, allowed))
         allowed -= chosen[-1].size
     return chosen
 
@@ -82,8 +114,12 @@ def _candidates(available: Iterable[Run], fresh: Run | None) -> Iterator[Run]:
         yield fresh
 
 
+def _is_last_delivery(run: Run, limits: SharePartitionLimits) -> bool:
+    return run.delivery_count >= limits.delivery_count_limit - 1
+
+
 def _throttled_size(run: Run, limits: SharePartitionLimits, threshold: int) -> int:
-    if run.delivery_count >= limits.delivery_count_limit - 1:
+    if _is_last_delivery(run, limits):
         return 1
     return max(1, run.size >> (run.delivery_count - threshold + 1))
 

@@ -29,6 +29,17 @@ class Author(Enum):
     OTHER_SYSTEM = auto()
 
 
+class Suspicion(Enum):
+    """What a change makes of the suspicion that a record kills the processes that take it."""
+
+    RAISED = auto()
+    """The delivery ended without an answer of the application, which may have died of the record."""
+    KEPT = auto()
+    """It says nothing about the record."""
+    ENDED = auto()
+    """The application has answered, or the record is not delivered any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class CauseRule:
     """The columns of the transition table that do not depend on the state. None has a default: a new cause needs each.
@@ -44,6 +55,7 @@ class CauseRule:
         needs_deadline: True if it ends no lock before its deadline.
         backs_off: True if the group's back-off delays the record: an application failed on it. A closed session and
             `unread` cause none, because they do not depend on the record; with `unread` the member may ask for one.
+        suspicion: what it makes of the suspicion against a record that stays in the queue or with its holder.
     """
 
     author: Author
@@ -53,27 +65,30 @@ class CauseRule:
     is_persisted_by_kafka: bool
     needs_deadline: bool
     backs_off: bool
+    suspicion: Suspicion
 
 
 # fmt: off
-_ROWS: tuple[tuple[Cause, Author, AcknowledgeType | None, bool, bool, bool, bool, bool], ...] = (
-    # cause                     author                     acknowledgement          answer record Kafka  overdue delay
-    (Cause.ACQUIRE,             Author.ACQUIRER,           None,                    False, True,  False, False,  False),
-    (Cause.GAP,                 Author.HOLDER,             AcknowledgeType.GAP,     False, False, True,  False,  False),
-    (Cause.ACCEPT,              Author.HOLDER,             AcknowledgeType.ACCEPT,  True,  True,  True,  False,  False),
-    (Cause.RELEASE,             Author.HOLDER,             AcknowledgeType.RELEASE, True,  True,  True,  False,  True),
-    (Cause.REJECT,              Author.HOLDER,             AcknowledgeType.REJECT,  True,  True,  True,  False,  False),
-    (Cause.RENEW,               Author.HOLDER,             AcknowledgeType.RENEW,   True,  True,  False, False,  False),
-    (Cause.UNREAD,              Author.HOLDER,             AcknowledgeType.UNREAD,  False, True,  False, False,  False),
-    (Cause.LOCK_TIMEOUT,        Author.LEADER,             None,                    False, True,  True,  True,   True),
-    (Cause.SESSION_CLOSE,       Author.HOLDER,             None,                    False, True,  True,  False,  False),
-    (Cause.MEMBER_SILENT,       Author.LEADER,             None,                    False, True,  True,  False,  False),
-    (Cause.MEMBER_ENDED,        Author.LEADER,             None,                    False, True,  True,  False,  False),
-    (Cause.DEAD_LETTER_WRITTEN, Author.DEAD_LETTER_WRITER, None,                    False, True,  True,  False,  False),
-    (Cause.LOG_START,           Author.LOG,                None,                    False, False, False, False,  False),
-    (Cause.OFFSET_RESET,        Author.ADMINISTRATOR,      None,                    False, False, True,  False,  False),
-    (Cause.IMPORTED,            Author.OTHER_SYSTEM,       None,                    False, True,  True,  False,  False),
-    (Cause.REDRIVE,             Author.ADMINISTRATOR,      None,                    False, True,  True,  False,  False),
+_RAISED, _KEPT, _ENDED = Suspicion
+_Type = AcknowledgeType
+_ROWS: tuple[tuple[Cause, Author, AcknowledgeType | None, bool, bool, bool, bool, bool, Suspicion], ...] = (
+    # cause                     author                     acknowledgement answer record Kafka  overdue delay  suspicion
+    (Cause.ACQUIRE,             Author.ACQUIRER,           None,          False, True,  False, False,  False, _KEPT),
+    (Cause.GAP,                 Author.HOLDER,             _Type.GAP,     False, False, True,  False,  False, _ENDED),
+    (Cause.ACCEPT,              Author.HOLDER,             _Type.ACCEPT,  True,  True,  True,  False,  False, _ENDED),
+    (Cause.RELEASE,             Author.HOLDER,             _Type.RELEASE, True,  True,  True,  False,  True,  _ENDED),
+    (Cause.REJECT,              Author.HOLDER,             _Type.REJECT,  True,  True,  True,  False,  False, _ENDED),
+    (Cause.RENEW,               Author.HOLDER,             _Type.RENEW,   True,  True,  False, False,  False, _KEPT),
+    (Cause.UNREAD,              Author.HOLDER,             _Type.UNREAD,  False, True,  False, False,  False, _KEPT),
+    (Cause.LOCK_TIMEOUT,        Author.LEADER,             None,          False, True,  True,  True,   True,  _RAISED),
+    (Cause.SESSION_CLOSE,       Author.HOLDER,             None,          False, True,  True,  False,  False, _KEPT),
+    (Cause.MEMBER_SILENT,       Author.LEADER,             None,          False, True,  True,  False,  False, _RAISED),
+    (Cause.MEMBER_ENDED,        Author.LEADER,             None,          False, True,  True,  False,  False, _RAISED),
+    (Cause.DEAD_LETTER_WRITTEN, Author.DEAD_LETTER_WRITER, None,          False, True,  True,  False,  False, _ENDED),
+    (Cause.LOG_START,           Author.LOG,                None,          False, False, False, False,  False, _ENDED),
+    (Cause.OFFSET_RESET,        Author.ADMINISTRATOR,      None,          False, False, True,  False,  False, _ENDED),
+    (Cause.IMPORTED,            Author.OTHER_SYSTEM,       None,          False, True,  True,  False,  False, _ENDED),
+    (Cause.REDRIVE,             Author.ADMINISTRATOR,      None,          False, True,  True,  False,  False, _ENDED),
 )
 # fmt: on
 CAUSE_RULES: dict[Cause, CauseRule] = {row[0]: CauseRule(*row[1:]) for row in _ROWS}
@@ -126,6 +141,17 @@ UNDELIVERED = frozenset(cause for cause, outcome in _outcomes(*RecordState) if o
 
 COUNT_RESETS = frozenset(cause for cause, outcome in _outcomes(*RecordState) if outcome.resets_delivery_count)
 """Causes that start the delivery count again, which Kafka does with a new state only."""
+
+
+def is_suspect_after(to_state: RecordState, cause: Cause, *, was_suspect: bool) -> bool:
+    """Return True if a record is a suspect after a change: its last delivery ended without an answer.
+
+    A finished record, and one that waits for its dead letter, is none: it is not delivered again.
+    """
+    if to_state is not RecordState.AVAILABLE and to_state is not RecordState.ACQUIRED:
+        return False
+    suspicion = CAUSE_RULES[cause].suspicion
+    return suspicion is Suspicion.RAISED or (was_suspect and suspicion is Suspicion.KEPT)
 
 
 def is_persisted_by_kafka(to_state: RecordState, cause: Cause) -> bool:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
 
-from sharegroup.core.cause_rules import CAUSE_RULES, COUNT_RESETS, Author
+from sharegroup.core.cause_rules import CAUSE_RULES, COUNT_RESETS, DELIVERIES, Author
 from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_state
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.suspects import portion_size
 from sharegroup.core.transition_check import change_of
 from sharegroup.core.transition_rules import (
     Change,
@@ -24,6 +25,7 @@ from sharegroup.core.transition_rules import (
     count_is_within_limit,
     ends_an_overdue_lock,
     is_by_its_holder,
+    is_marked_as_suspect,
     is_within_the_window,
     lock_has_its_duration,
     starts_from_its_run,
@@ -161,17 +163,46 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
     runs = list(share_partition.runs)
     held = [run for run in runs if run.state is RecordState.ACQUIRED]
     available = [run for run in runs if run.state is RecordState.AVAILABLE]
+    suspects = [run for run in runs if run.is_suspect]
     by_deadline = sorted(held, key=lambda run: (run.deadline_ms, run.first_offset))
     members = sorted({run.member_id for run in held})
     last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
     kept = share_partition.runs
     counts: list[tuple[str, object, object]] = [
         ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
-        ("available count", kept.available_count, sum(run.size for run in kept.available())),
+        *(
+            (
+                f"available count of {name}",
+                kept.available_count_below(share_partition.next_offset, are_suspects=are_suspects),
+                sum(run.size for run in kept.available(are_suspects=are_suspects)),
+            )
+            for name, are_suspects in (("suspects", True), ("other records", False))
+        ),
         (
             "index of available and delayed runs",
-            sorted([*kept.available(), *kept.delayed()], key=_first_offset),
+            sorted(
+                [*kept.available(are_suspects=False), *kept.available(are_suspects=True), *kept.delayed()],
+                key=_first_offset,
+            ),
             available,
+        ),
+        (
+            "index of available suspects",
+            [run for run in kept.available(are_suspects=True) if not run.is_suspect],
+            [],
+        ),
+        *(
+            (
+                f"count of suspects delivered {count} times",
+                kept.suspect_count(count),
+                sum(run.size for run in available if run.is_suspect and run.delivery_count == count),
+            )
+            for count in sorted({run.delivery_count for run in suspects})
+        ),
+        (
+            "index of holders of suspects",
+            [member_id for member_id in members if kept.are_suspects_held_by(member_id)],
+            sorted({run.member_id for run in suspects if run.member_id}),
         ),
         ("index of members", kept.member_ids, members),
         (
@@ -197,6 +228,18 @@ def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iter
             yield f"{_text(run)} has the holder {run.member_id!r}"
         if run.state not in (RecordState.ACQUIRED, RecordState.AVAILABLE) and run.deadline_ms:
             yield f"{_text(run)} has the deadline {run.deadline_ms}"
+
+
+@_state_invariant
+def suspects_can_be_delivered(share_partition: SharePartition) -> Iterator[str]:
+    """Check that suspects are AVAILABLE or ACQUIRED, and were delivered before.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        is_held = run.state is RecordState.ACQUIRED
+        if run.is_suspect and (not (is_held or run.state is RecordState.AVAILABLE) or run.delivery_count < 1 + is_held):
+            yield f"{_text(run)} is a suspect"
 
 
 @_state_invariant
@@ -352,6 +395,52 @@ def acknowledged_only_by_its_holder(
     for run, change in _changes(before, transition, circumstances):
         if not is_by_its_holder(change):
             yield f"{_text(transition)} of {transition.member_id!r}, but {_text(run)} is held by {run.member_id!r}"
+
+
+@_transition_invariant
+def suspicion_follows_the_cause(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """Check that records are suspects when their last delivery ended without an answer of the application.
+
+    No exceptions: an acquisition, a renewal, `unread` and a closed session leave the suspicion as it was.
+    """
+    if transition.from_state is None:
+        if transition.is_suspect:
+            yield f"{_text(transition)} is a suspect, but was never in flight"
+        return
+    for run, change in _changes(before, transition, circumstances):
+        if not is_marked_as_suspect(change):
+            was, becomes = ("is a suspect" if value else "is none" for value in (run.is_suspect, transition.is_suspect))
+            yield f"{_text(transition)} {becomes}, and {_text(run)} {was}"
+
+
+@_transition_invariant
+def suspects_are_delivered_apart(
+    before: SharePartition, transition: Transition, circumstances: Circumstances
+) -> Iterator[str]:
+    """Check that a member takes suspects in a portion (`suspects.portion_size`), and holds nothing beside them.
+
+    No exceptions within a share-partition. Of other share-partitions and of other members of the process the leader
+    knows, but not a share-partition's state.
+    """
+    if transition.cause not in DELIVERIES:
+        return
+    held = before.runs.held_by(transition.member_id)
+    if not transition.is_suspect:
+        if before.runs.are_suspects_held_by(transition.member_id):
+            yield f"{_text(transition)} is taken by {transition.member_id!r}, which holds suspects"
+        return
+    count = transition.delivery_count
+    same = True, count, transition.deadline_ms
+    together = [run for run in held if (run.is_suspect, run.delivery_count, run.deadline_ms) == same]
+    if len(together) < len(held):
+        yield f"{_text(transition)} are suspects, taken by {transition.member_id!r}, which holds other records"
+    taken = sum(run.size for run in together) + transition.size
+    waiting = before.runs.suspect_count(count - 1) + taken - transition.size
+    portion = portion_size(waiting, count - 1, circumstances.limits.delivery_count_limit)
+    if taken > portion:
+        yield f"{_text(transition)} makes {taken} of {waiting} suspects taken together, at most {portion} may be"
 
 
 @_start_offset_invariant

@@ -26,6 +26,7 @@ class Transition(NamedTuple):
         delivery_count: the count after.
         member_id: the member that holds or held the records; "" when none did.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
+        is_suspect: the suspicion after; see `Run`.
     """
 
     first_offset: int
@@ -36,6 +37,7 @@ class Transition(NamedTuple):
     member_id: str
     deadline_ms: int
     cause: Cause
+    is_suspect: bool = False
 
     @property
     def size(self) -> int:
@@ -46,7 +48,15 @@ class Transition(NamedTuple):
     def run(self) -> Run:
         """The records after the change."""
         holder = self.member_id if self.to_state is RecordState.ACQUIRED else ""
-        return Run(self.first_offset, self.last_offset, self.to_state, self.delivery_count, holder, self.deadline_ms)
+        return Run(
+            self.first_offset,
+            self.last_offset,
+            self.to_state,
+            self.delivery_count,
+            holder,
+            self.deadline_ms,
+            self.is_suspect,
+        )
 
     @property
     def is_persisted_by_kafka(self) -> bool:

@@ -6,7 +6,7 @@ one representation.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ class Run(NamedTuple):
         last_offset: last offset, inclusive.
         member_id: the member that holds the records; "" unless ACQUIRED.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
+        is_suspect: the last delivery that was not taken back ended without an answer of the application. It says so of
+            records that wait for a delivery, and of those on their next one.
     """
 
     first_offset: int
@@ -38,6 +40,7 @@ class Run(NamedTuple):
     delivery_count: int
     member_id: str = ""
     deadline_ms: int = 0
+    is_suspect: bool = False
 
     @property
     def size(self) -> int:
@@ -46,7 +49,7 @@ class Run(NamedTuple):
 
     def cut(self, first_offset: int, last_offset: int) -> Run:
         """Return the run with other offsets."""
-        return Run(first_offset, last_offset, self.state, self.delivery_count, self.member_id, self.deadline_ms)
+        return Run(first_offset, last_offset, *self[2:])
 
     def is_alike(self, other: Run) -> bool:
         """Return True if the two differ in nothing but their offsets."""
@@ -55,7 +58,28 @@ class Run(NamedTuple):
             and self.delivery_count == other.delivery_count
             and self.member_id == other.member_id
             and self.deadline_ms == other.deadline_ms
+            and self.is_suspect is other.is_suspect
         )
+
+
+class AvailableRuns:
+    """The first offsets of runs that can be acquired now, and their number of records."""
+
+    __slots__ = ("count", "firsts")
+
+    def __init__(self, firsts: list[int], count: int) -> None:
+        self.firsts = SortedKeys(firsts)
+        self.count = count
+
+    def add(self, run: Run) -> None:
+        """Add a run."""
+        self.firsts.add(run.first_offset)
+        self.count += run.size
+
+    def remove(self, run: Run) -> None:
+        """Remove a run."""
+        self.firsts.remove(run.first_offset)
+        self.count -= run.size
 
 
 class RunMap:
@@ -70,7 +94,6 @@ class RunMap:
 
     __slots__ = (
         "_available",
-        "_available_count",
         "_available_until_ms",
         "_delayed",
         "_first_by_last",
@@ -79,6 +102,8 @@ class RunMap:
         "_last_offset",
         "_locks",
         "_runs",
+        "_suspect_counts",
+        "_suspects_held",
         "_terminal_count",
     )
 
@@ -86,24 +111,31 @@ class RunMap:
         self._runs: dict[int, Run] = {}
         self._first_by_last: dict[int, int] = {}
         """Last offset of a run → its first."""
-        available: list[int] = []
+        available: tuple[list[int], list[int]] = ([], [])
         delayed: list[tuple[int, int]] = []
         locks: dict[int, int] = {}
         held: defaultdict[str, list[int]] = defaultdict(list)
         self._last_offset: int | None = None
-        self._terminal_count = self._available_count = 0
+        self._terminal_count = 0
+        available_counts = [0, 0]
+        self._suspect_counts: Counter[int] = Counter()
+        """Delivery count → AVAILABLE suspects, delayed ones too."""
+        self._suspects_held: Counter[str] = Counter()
+        """Member → runs of suspects that it holds."""
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         for run in merge(runs, Run.is_alike):
             first = run.first_offset
             self._runs[first] = run
             self._first_by_last[run.last_offset] = first
             self._last_offset = run.last_offset
+            if run.is_suspect:
+                self._count_suspects(run, 1)
             if run.state is _AVAILABLE:
                 if run.deadline_ms:
                     delayed.append((run.deadline_ms, first))
                 else:
-                    available.append(first)
-                    self._available_count += run.size
+                    available[run.is_suspect].append(first)
+                    available_counts[run.is_suspect] += run.size
             elif run.state is _ACQUIRED:
                 locks[first] = run.deadline_ms
                 held[run.member_id].append(first)
@@ -112,7 +144,8 @@ class RunMap:
         self._firsts = SortedKeys(list(self._runs))
         # An AVAILABLE run is in one of the two, by the latest time that `make_available` was called with.
         self._available_until_ms = 0
-        self._available = SortedKeys(available)
+        ordinary, suspects = (AvailableRuns(*part) for part in zip(available, available_counts, strict=True))
+        self._available = ordinary, suspects
         delayed.sort()
         self._delayed = SortedKeys(delayed)
         self._locks = DueTimes(locks)
@@ -143,11 +176,6 @@ class RunMap:
     def terminal_count(self) -> int:
         """Number of offsets in a terminal state."""
         return self._terminal_count
-
-    @property
-    def available_count(self) -> int:
-        """Number of AVAILABLE offsets whose delay is over."""
-        return self._available_count
 
     @property
     def locked_count(self) -> int:
@@ -199,28 +227,36 @@ class RunMap:
         """Move AVAILABLE runs whose "not before" has passed to the available ones; time never goes back here."""
         self._available_until_ms = max(self._available_until_ms, now_ms)
         while self._delayed and self._delayed[0][0] <= self._available_until_ms:
-            first = self._delayed.pop()[1]
-            self._available.add(first)
-            self._available_count += self._runs[first].size
+            run = self._runs[self._delayed.pop()[1]]
+            self._available[run.is_suspect].add(run)
 
-    def available(self) -> Iterator[Run]:
-        """Iterate over the AVAILABLE runs whose delay is over, by offset; the map must not change meanwhile."""
-        return (self._runs[first] for first in self._available)
+    def available(self, *, are_suspects: bool) -> Iterator[Run]:
+        """Iterate over the AVAILABLE runs whose delay is over, by offset; the map must not change meanwhile.
 
-    def available_below(self, end_offset: int) -> Iterator[Run]:
+        Args:
+            are_suspects: True for the suspects, False for all others.
+        """
+        return (self._runs[first] for first in self._available[are_suspects].firsts)
+
+    def available_below(self, end_offset: int, *, are_suspects: bool) -> Iterator[Run]:
         """Iterate as `available` does, over the runs below an offset only."""
-        for run in self.available():
+        for run in self.available(are_suspects=are_suspects):
             if run.first_offset >= end_offset:
                 break
             yield clip(run, run.first_offset, end_offset - 1)
 
-    def available_count_below(self, end_offset: int) -> int:
-        """Count as `available_count` does, below an offset only; the cost grows with the runs at or above it."""
+    def available_count_below(self, end_offset: int, *, are_suspects: bool) -> int:
+        """Count the records of `available_below`; the cost grows with the runs at or above the offset."""
+        count = self._available[are_suspects].count
         last_offset = self.last_offset
         if last_offset is None or last_offset < end_offset:
-            return self._available_count
+            return count
         above = self.overlapping(end_offset, _PAST_ALL_OFFSETS)
-        return self._available_count - sum(run.size for run in above if self._is_available(run))
+        return count - sum(run.size for run in above if run.is_suspect is are_suspects and self._is_available(run))
+
+    def suspect_count(self, delivery_count: int) -> int:
+        """Return the number of AVAILABLE suspects with a delivery count, delayed ones too."""
+        return self._suspect_counts[delivery_count]
 
     def delayed(self) -> Iterator[Run]:
         """Iterate over the delayed AVAILABLE runs, earliest end first; the map must not change meanwhile."""
@@ -238,6 +274,10 @@ class RunMap:
     def is_held_by(self, member_id: str) -> bool:
         """Return True if a member has ACQUIRED a run."""
         return member_id in self._held
+
+    def are_suspects_held_by(self, member_id: str) -> bool:
+        """Return True if a member has ACQUIRED suspects."""
+        return member_id in self._suspects_held
 
     def due(self, now_ms: int) -> list[Run]:
         """Return the ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
@@ -341,6 +381,8 @@ class RunMap:
         first = run.first_offset
         self._runs[first] = run
         self._first_by_last[run.last_offset] = first
+        if run.is_suspect:
+            self._count_suspects(run, 1)
         if run.state is _ACQUIRED:
             self._locks.set(first, run.deadline_ms)
             held = self._held.get(run.member_id)
@@ -349,8 +391,7 @@ class RunMap:
             else:
                 held.add(first)
         elif self._is_available(run):
-            self._available.add(first)
-            self._available_count += run.size
+            self._available[run.is_suspect].add(run)
         elif run.state is _AVAILABLE:
             self._delayed.add((run.deadline_ms, first))
         elif run.state in TERMINAL_STATES:
@@ -360,6 +401,8 @@ class RunMap:
         """Remove a run, but not its key."""
         first = run.first_offset
         del self._runs[first], self._first_by_last[run.last_offset]
+        if run.is_suspect:
+            self._count_suspects(run, -1)
         if run.state is _ACQUIRED:
             self._locks.set(first, None)
             held = self._held[run.member_id]
@@ -367,9 +410,18 @@ class RunMap:
             if not held:
                 del self._held[run.member_id]
         elif self._is_available(run):
-            self._available.remove(first)
-            self._available_count -= run.size
+            self._available[run.is_suspect].remove(run)
         elif run.state is _AVAILABLE:
             self._delayed.remove((run.deadline_ms, first))
         elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size
+
+    def _count_suspects(self, run: Run, sign: int) -> None:
+        if run.state is _ACQUIRED:
+            self._suspects_held[run.member_id] += sign
+            if not self._suspects_held[run.member_id]:
+                del self._suspects_held[run.member_id]
+        elif run.state is _AVAILABLE:
+            self._suspect_counts[run.delivery_count] += sign * run.size
+            if not self._suspect_counts[run.delivery_count]:
+                del self._suspect_counts[run.delivery_count]

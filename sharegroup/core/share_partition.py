@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.core.acknowledgement import planned_transitions, transition_of
-from sharegroup.core.acquisition import AcquireRequest, chosen_runs, fresh_run, response_ranges
+from sharegroup.core.acquisition import AcquireRequest, chosen_runs, chosen_suspects, fresh_run, response_ranges
 from sharegroup.core.archived_runs import archived_runs
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import Cause, RecordState, outcome_of
@@ -88,14 +88,20 @@ class SharePartition:
     def next_fetch_offset(self, now_ms: int) -> int:
         """Return the lowest offset that an acquire would take from a log without end."""
         self._runs.make_available(now_ms)
-        first = next(self._runs.available(), None)
-        return first.first_offset if first else self.next_offset
+        first_runs = (next(self._runs.available(are_suspects=kind), None) for kind in (False, True))
+        return min((run.first_offset for run in first_runs if run is not None), default=self.next_offset)
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
-        """Return the number of records that an acquire without limit would take."""
+        """Return the number of records, without the suspects, that an acquire without limit would take."""
         self._runs.make_available(now_ms)
         fresh = self._fresh(limits, log_end_offset)
-        return self._runs.available_count_below(log_end_offset) + (fresh.size if fresh else 0)
+        available_count = self._runs.available_count_below(log_end_offset, are_suspects=False)
+        return available_count + (fresh.size if fresh else 0)
+
+    def acquirable_suspect_count(self, log_end_offset: int, now_ms: int) -> int:
+        """Return the number of suspects that wait for a delivery and may have it now."""
+        self._runs.make_available(now_ms)
+        return self._runs.available_count_below(log_end_offset, are_suspects=True)
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -110,9 +116,12 @@ class SharePartition:
         Returns:
             The acquired runs as the member receives them, and the records that were applied.
         """
-        fresh = self._fresh(limits, log_end_offset)
         self._runs.make_available(now_ms)
-        chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
+        if request.takes_suspects:
+            chosen = chosen_suspects(self._runs, log_end_offset, request, limits)
+        else:
+            available = self._runs.available_below(log_end_offset, are_suspects=False)
+            chosen = chosen_runs(available, self._fresh(limits, log_end_offset), request, limits)
         records = self.take(request.member_id, chosen, limits, now_ms)
         return response_ranges(records, request), records
 
@@ -148,6 +157,7 @@ class SharePartition:
                     member_id,
                     deadline_ms,
                     Cause.ACQUIRE,
+                    run.is_suspect,
                 )
             )
         for record in records:

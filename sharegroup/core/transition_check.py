@@ -6,6 +6,7 @@ this asks once, and the invariants are asked only where the answer is False.
 
 from __future__ import annotations
 
+from sharegroup.core.cause_rules import DELIVERIES
 from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
@@ -17,7 +18,7 @@ def record_holds(
 ) -> bool:
     """Return True if `check_record` has no violation of a transition, for a fraction of its cost.
 
-    A change that another system or an administrator has decided is never answered with True.
+    A change that another system or an administrator has decided is never answered with True, nor a portion of suspects.
 
     Args:
         before: the state that the transition is about to change.
@@ -25,6 +26,8 @@ def record_holds(
         now_ms: see `Circumstances`.
         highest_limit: the highest delivery count limit that applied to any record in flight.
     """
+    if record.cause in DELIVERIES and before.runs.are_suspects_held_by(record.member_id):
+        return False
     if record.from_state is None:
         change = change_of(before, record, None, now_ms)
         return record.first_offset >= before.next_offset and bool(holds(change, limits, highest_limit))
@@ -44,7 +47,7 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
         run: the run; None if the records are not in flight, or the rule is not about runs.
         now_ms: the time at which it was made.
     """
-    _, last_offset, from_state, to_state, delivery_count, member_id, deadline_ms, cause = record
+    _, last_offset, from_state, to_state, delivery_count, member_id, deadline_ms, cause, is_suspect = record
     return Change(
         last_offset,
         NOT_IN_FLIGHT if from_state is None else from_state,
@@ -59,4 +62,6 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
         0 if run is None else run.delivery_count,
         "" if run is None else run.member_id,
         0 if run is None else run.deadline_ms,
+        is_suspect,
+        False if run is None else run.is_suspect,
     )

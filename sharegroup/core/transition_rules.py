@@ -14,11 +14,13 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from sharegroup.core.cause_rules import (
+    CAUSE_RULES,
     DELIVERIES,
     ENDS_OF_LOCKS,
     HOLDER_ACTS,
     OVERDUE,
     UNDELIVERED,
+    Suspicion,
     is_persisted_by_kafka,
 )
 from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState, next_state
@@ -60,6 +62,8 @@ class Change(NamedTuple):
     run_count: Any
     run_member: Any
     run_deadline_ms: Any
+    is_suspect: Any
+    run_is_suspect: Any
 
 
 class Tables(NamedTuple):
@@ -74,6 +78,8 @@ class Tables(NamedTuple):
         is_end_of_lock: cause → 1 if a lock ends by itself.
         needs_deadline: cause → 1 if it ends no lock before its deadline.
         is_persisted: (new state, cause) → 1 if Kafka would store it.
+        raises_suspicion: cause → 1 if a record is a suspect after it.
+        keeps_suspicion: cause → 1 if a record is a suspect after it that was one before.
     """
 
     next_state: Any
@@ -84,6 +90,8 @@ class Tables(NamedTuple):
     is_end_of_lock: Any
     needs_deadline: Any
     is_persisted: Any
+    raises_suspicion: Any
+    keeps_suspicion: Any
 
 
 def _next_states() -> tuple[int, ...]:
@@ -123,6 +131,8 @@ TABLES = Tables(
     _is_in(ENDS_OF_LOCKS),
     _is_in(OVERDUE),
     tuple(int(is_persisted_by_kafka(state, cause)) for state in RecordState for cause in CAUSES),
+    _is_in({cause for cause in CAUSES if CAUSE_RULES[cause].suspicion is Suspicion.RAISED}),
+    _is_in({cause for cause in CAUSES if CAUSE_RULES[cause].suspicion is Suspicion.KEPT}),
 )
 
 
@@ -192,8 +202,20 @@ def is_within_the_window(change: Change, limits: Any) -> Any:
     return (change.from_state != NOT_IN_FLIGHT) | is_allowed
 
 
+def is_marked_as_suspect(change: Change, tables: Tables = TABLES) -> Any:
+    """Return true if the records are suspects after the transition exactly when they should be."""
+    is_in_use = (change.to_state == _AVAILABLE) | (change.to_state == _ACQUIRED)
+    is_kept = (tables.keeps_suspicion[change.cause] == 1) & (change.run_is_suspect == 1)
+    return change.is_suspect == (((tables.raises_suspicion[change.cause] == 1) | is_kept) & is_in_use)
+
+
+def takes_no_suspects(change: Change, tables: Tables = TABLES) -> Any:
+    """Return true unless a member receives suspects, whose portion depends on more than the transition and its run."""
+    return (tables.is_delivery[change.cause] == 0) | (change.run_is_suspect == 0)
+
+
 def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABLES) -> Any:
-    """Return true where no rule is broken.
+    """Return true where no rule is broken; never for a portion of suspects, which these fields cannot judge.
 
     Args:
         limits: `SharePartitionLimits`, or its fields as columns.
@@ -210,4 +232,6 @@ def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABL
         & acquires_no_delayed_record(change, tables)
         & is_by_its_holder(change, tables)
         & is_within_the_window(change, limits)
+        & is_marked_as_suspect(change, tables)
+        & takes_no_suspects(change, tables)
     )

@@ -369,6 +369,7 @@ def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:
         partitions,
         group.last_requests,
         may_return,
+        {member_id: member.client_process for member_id, member in members.items()},
         group.dead_letter_failure,
         paused_at_offset=None if group.metadata.pause is None else group.request_offset,
     )

@@ -32,6 +32,10 @@ class ShareGroupHeartbeatRequest(Message):
     member_epoch: Int32 = Field(description="0 joins, -1 leaves, else the epoch last received.")
     rack_id: Name | None = Field(default=None, description="Rack of the member; None is unchanged.")
     client_host: Name | None = Field(default=None, description="Host that the client runs on; None is unchanged.")
+    client_process: Name = Field(
+        default="",
+        description="Host and process id of the client: members of one process die together. Counts when it joins.",
+    )
     subscribed_topic_names: list[Name] | None = Field(
         default=None, max_length=MAX_SUBSCRIBED_TOPICS, description="Topics; None is unchanged."
     )

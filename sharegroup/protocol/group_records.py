@@ -24,6 +24,7 @@ class ShareGroupMemberMetadata(Message):
     member_id: str = Field(description="Member.")
     client_id: str = Field(default="", description="Free name of the client.")
     client_host: str = Field(default="", description="Host that the client runs on; empty when unknown.")
+    client_process: str = Field(default="", description="Host and process id of the client; empty when unknown.")
     rack_id: str = Field(default="", description="Rack of the member; empty when unknown.")
     subscribed_topic_names: list[str] = Field(description="Topics, sorted.")
     may_return: bool = Field(default=False, description="Its locks end by time only, however long it is silent.")

@@ -66,6 +66,9 @@ class TransitionEntry(Message):
     member_id: str = Field(description="Member that holds or held the records; empty when none did.")
     deadline_ms: int = Field(description="Locked until (ACQUIRED), not before (AVAILABLE), else 0; epoch ms.")
     cause: Cause = Field(description="Cause of the change.")
+    is_suspect: bool = Field(
+        default=False, description="True if the last delivery, before the one that goes on, had no answer."
+    )
     reason: str = Field(default="", description="Reason from the member, such as the cause of a gap.")
     time_ms: int = Field(description="Time of the change; epoch ms.")
     request_offset: int = Field(description="Offset of the message in the request log that caused it.")
@@ -83,6 +86,7 @@ class TransitionEntry(Message):
             member_id=transition.member_id,
             deadline_ms=transition.deadline_ms,
             cause=transition.cause,
+            is_suspect=transition.is_suspect,
             reason=reason,
             time_ms=time_ms,
             request_offset=request_offset,
@@ -113,6 +117,7 @@ class TransitionEntry(Message):
             self.member_id,
             self.deadline_ms,
             self.cause,
+            self.is_suspect,
         )
 
 
@@ -125,6 +130,9 @@ class RunEntry(Message):
     delivery_count: int = Field(description="Delivery count.")
     member_id: str = Field(default="", description="Holder; empty unless ACQUIRED.")
     deadline_ms: int = Field(default=0, description="Locked until (ACQUIRED), not before (AVAILABLE), else 0.")
+    is_suspect: bool = Field(
+        default=False, description="True if the last delivery, before the one that goes on, had no answer."
+    )
 
     @classmethod
     def of(cls, run: Run) -> RunEntry:
@@ -137,13 +145,20 @@ class RunEntry(Message):
             delivery_count=run.delivery_count,
             member_id=run.member_id,
             deadline_ms=run.deadline_ms,
+            is_suspect=run.is_suspect,
         )
 
     @property
     def run(self) -> Run:
         """The engine's run."""
         return Run(
-            self.first_offset, self.last_offset, self.state, self.delivery_count, self.member_id, self.deadline_ms
+            self.first_offset,
+            self.last_offset,
+            self.state,
+            self.delivery_count,
+            self.member_id,
+            self.deadline_ms,
+            self.is_suspect,
         )
 
 

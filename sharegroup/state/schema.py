@@ -42,6 +42,7 @@ _TRANSITION = pa.struct(
         "member_id": pa.string(),
         "deadline_ms": pa.int64(),
         "cause": pa.string(),
+        "is_suspect": pa.bool_(),
         "reason": pa.string(),
         "time_ms": pa.int64(),
         "request_offset": pa.int64(),
@@ -55,6 +56,7 @@ _RUN = pa.struct(
         "delivery_count": pa.int32(),
         "member_id": pa.string(),
         "deadline_ms": pa.int64(),
+        "is_suspect": pa.bool_(),
     }
 )
 

@@ -93,8 +93,16 @@ class Member:
     Methods that begin with `send_` only append to the request log; the others also settle the group.
     """
 
-    def __init__(self, group: Group, member_id: str, topics: Sequence[str] = ("orders",), reply_partition: int = 0):
+    def __init__(
+        self,
+        group: Group,
+        member_id: str,
+        topics: Sequence[str] = ("orders",),
+        reply_partition: int = 0,
+        process: str = "",
+    ):
         self.group = group
+        self.process = process
         self.member_id = member_id
         self.topics = list(topics)
         self.reply_partition = reply_partition
@@ -127,6 +135,7 @@ class Member:
     ) -> int:
         body = ShareGroupHeartbeatRequest(
             member_epoch=self.member_epoch if member_epoch is None else member_epoch,
+            client_process=self.process,
             subscribed_topic_names=None if subscribed_topic_names is None else list(subscribed_topic_names),
         )
         return self.send(ApiKey.SHARE_GROUP_HEARTBEAT, body)

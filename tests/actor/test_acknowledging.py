@@ -58,7 +58,8 @@ class TestTime:
 
     def test_a_renewal_extends_the_lock_and_keeps_the_delivery_count(self, group: Group, anna: Member) -> None:
         group.now_ms += LOCK_MS - 1
-        assert anna.acknowledge({ORDERS_0: [(0, 9, RENEW)]}).acknowledge_errors == {ORDERS_0: 0}
+        held = {ORDERS_0: [(0, 9, RENEW)], ORDERS_1: [(0, 9, ACCEPT)]}
+        assert anna.acknowledge(held).acknowledge_errors == {ORDERS_0: 0, ORDERS_1: 0}
         group.now_ms += LOCK_MS - 1
         assert anna.acknowledge({ORDERS_0: [(0, 9, RELEASE)]}).acknowledge_errors == {ORDERS_0: 0}
         assert anna.fetch([ORDERS_0], max_records=10).acquired[ORDERS_0] == [(0, 9, 2)]

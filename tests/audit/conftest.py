@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sharegroup.config.broker import BrokerConfig
+from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.pruning import prune
@@ -72,16 +73,17 @@ def worked_on(broker: BrokerConfig) -> list[StateRow]:
 
 
 def work(group: Group) -> None:
-    """Two members acquire, acknowledge in all ways, run out of time and leave."""
-    anna, ben = joined(group, "anna", "ben")
+    """Three members acquire, acknowledge in all ways, run out of time and leave."""
+    anna, ben, cora = joined(group, "anna", "ben", "cora")
     anna.fetch(max_records=10)
     ben.fetch(max_records=10)
     anna.acknowledge({ORDERS_0: [(0, 3, ACCEPT), (4, 4, REJECT), (5, 5, RELEASE), (6, 6, GAP), (7, 7, RENEW)]})
     ben.acknowledge({ORDERS_0: [(10, 17, ACCEPT), (18, 19, UNREAD)]})
     group.advance(LOCK_MS)
-    anna.fetch(max_records=5)
+    cora.fetch(max_records=5)
+    anna.fetch(max_records=2)
     anna.close()
-    ben.fetch(max_records=30)
+    ben.fetch(max_records=27, acquire_mode=AcquireMode.RECORD_LIMIT)
     group.set_offsets("orders", 0, LogPartition(start=25, end=60))
     group.tell_offsets("orders")
     group.settle()

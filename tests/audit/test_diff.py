@@ -65,7 +65,7 @@ def test_records_are_ranges_that_are_as_large_as_possible(recorded: RecordedTabl
         (4, 4, "ARCHIVED", 1),
         (5, 5, "ARCHIVED", 3),
         (6, 6, "ARCHIVED", 1),
-        (7, 9, "ARCHIVED", 3),
+        (7, 9, "ARCHIVED", 2),
         (10, 17, "ACKNOWLEDGED", 1),
         (18, 19, "ARCHIVED", 2),
         (20, 24, "ARCHIVED", 1),

@@ -81,13 +81,12 @@ def test_the_deliveries_of_records(
 
 
 def test_a_delivery_has_its_times_and_its_requests(recorded: RecordedTable) -> None:
-    first, second, third = deliveries(recorded, offsets=(7, 7))
+    first, second = deliveries(recorded, offsets=(7, 7))
     assert (first.acquired_ms, first.ended_ms, first.outcome) == (JOINED_MS, JOINED_MS + LOCK_MS, "lock_timeout")
     assert (first.renewed_count, second.renewed_count) == (1, 0)
     assert first.acquire_request_offset is not None
     assert second.acquire_request_offset is not None
-    assert third.acquire_request_offset is not None
-    assert first.acquire_request_offset < second.acquire_request_offset < third.acquire_request_offset
+    assert first.acquire_request_offset < second.acquire_request_offset
     assert (second.topic, second.topic_id, second.partition, second.group_id) == ("orders", "orders-id", 0, GROUP_ID)
     assert second.leader_epoch == 1
 
@@ -105,7 +104,7 @@ def test_every_transition_of_a_held_record_is_in_a_delivery(recorded: RecordedTa
     assert sum(delivery.renewed_count for delivery in every) == history.record_count(Cause.RENEW)
 
 
-@pytest.mark.parametrize(("member", "record_count"), [("anna", 16), ("ben", 40)])
+@pytest.mark.parametrize(("member", "record_count"), [("anna", 13), ("ben", 37), ("cora", 3)])
 def test_the_deliveries_to_a_member(recorded: RecordedTable, member: str, record_count: int) -> None:
     of_member = deliveries(recorded, Selection(), member=member)
     assert {delivery.member_id for delivery in of_member} == {member}
@@ -128,7 +127,7 @@ def test_a_delivery_whose_begin_was_pruned(pruned_table: RecordedTable) -> None:
     first, *later = document["deliveries"]
     assert (first.acquired_ms, first.acquire_request_offset, first.member_id) == (None, None, "anna")
     assert (first.outcome, first.ended_ms, first.delivery_count) == ("lock_timeout", JOINED_MS + LOCK_MS, 1)
-    assert [delivery.outcome for delivery in later] == ["session_close", "log_start"]
+    assert [delivery.outcome for delivery in later] == ["log_start"]
 
 
 @pytest.mark.parametrize(

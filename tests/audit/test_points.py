@@ -47,6 +47,7 @@ def leader_in(document: Mapping[str, Any]) -> LeaderState:
             run["delivery_count"],
             run["member_id"],
             run["deadline_ms"],
+            run["is_suspect"],
         )
         for run in partition["runs"]
     ]
@@ -114,7 +115,7 @@ def test_a_pruned_table_answers_from_its_snapshot_on(pruned_table: RecordedTable
         with pytest.raises(PointOutsideHistoryError) as error:
             as_of(source, at, ALL)
         assert error.value.remedy == (
-            "Answerable are the points from commit 3 (2026-01-01T00:00:02.000Z) to commit 6 (2026-01-01T00:00:32.000Z)."
+            "Answerable are the points from commit 3 (2026-01-01T00:00:02.000Z) to commit 7 (2026-01-01T00:00:32.000Z)."
         )
     assert as_of(source, "latest", ALL)["history_start"] == HistoryStart(
         FIRST_KEPT, START_MS + 2_000, "2026-01-01T00:00:02.000Z", is_whole=False
@@ -161,7 +162,7 @@ def test_a_time_in_the_future_is_refused(recorded: RecordedTable, behind_ms: int
     now_ms = last_ms + behind_ms
     problem = (
         rf"The time {iso_time(now_ms + 1)} is in the future: it is {iso_time(now_ms)} now, and the last commit is of "
-        rf"{iso_time(last_ms)}\. Answerable are the points from commit 0 \(.*\) to commit 6 \({iso_time(last_ms)}\)\."
+        rf"{iso_time(last_ms)}\. Answerable are the points from commit 0 \(.*\) to commit 7 \({iso_time(last_ms)}\)\."
     )
     with pytest.raises(PointOutsideHistoryError, match=problem):
         as_of(recorded.source, str(now_ms + 1), ALL, now_ms)

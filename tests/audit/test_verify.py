@@ -237,6 +237,6 @@ def test_a_finding_has_its_location(rows: list[StateRow]) -> None:
     _changed_row(rows, Cause.ACCEPT, delivery_complete_count=99)
     (finding,) = verify(rows, BROKER).findings
     assert str(finding) == (
-        "group group-1 orders-0 at request offset 9: row_agrees_with_its_replay: "
+        "group group-1 orders-0 at request offset 10: row_agrees_with_its_replay: "
         "delivery_complete_count is 99, the replay has 1"
     )

@@ -50,6 +50,7 @@ def _member_document(metadata: GroupState, member: Member) -> dict[str, Any]:
         "member_id": member.member_id,
         "client_id": member.client_id,
         "client_host": member.client_host,
+        "client_process": member.client_process,
         "rack_id": member.rack_id,
         "member_epoch": member.member_epoch,
         "subscribed_topic_names": list(member.subscribed_topic_names),
@@ -86,6 +87,7 @@ def _run_document(run: Run) -> dict[str, Any]:
         "delivery_count": run.delivery_count,
         "member_id": run.member_id,
         "deadline_ms": run.deadline_ms,
+        "is_suspect": run.is_suspect,
     }
 
 

@@ -82,6 +82,7 @@ class Events(NamedTuple):
     delivery_count: Numbers
     member: Numbers
     deadline_ms: Numbers
+    is_suspect: Flags
 
     def take(self, is_taken: Flags) -> Events:
         """Return some of them."""
@@ -117,7 +118,14 @@ class ColumnFold:
         self.transition_member = members[index]
         deadlines = entries.numbers("deadline_ms")[index]
         self.transitions = Events(
-            block, first, last, to_state, count, np.where(is_held, self.transition_member, 0), deadlines
+            block,
+            first,
+            last,
+            to_state,
+            count,
+            np.where(is_held, self.transition_member, 0),
+            deadlines,
+            entries.flags("is_suspect")[index],
         )
         self._runs = Events(
             run_block,
@@ -127,6 +135,7 @@ class ColumnFold:
             rows.runs.numbers("delivery_count")[run_index],
             run_members[run_index],
             rows.runs.numbers("deadline_ms")[run_index],
+            rows.runs.flags("is_suspect")[run_index],
         )
         self._start = rows["start_offset"][blocks.state_row]
         self._check_ranges()
@@ -148,8 +157,8 @@ class ColumnFold:
         """Return the start offset and the runs after all transitions of a block, which is not broken."""
         begin, end = np.searchsorted(self._last_block, [block, block + 1])
         return int(self._last_start[block]), [
-            Run(first, last, _STATES[state], count, self._members[member], deadline_ms)
-            for first, last, state, count, member, deadline_ms in zip(
+            Run(first, last, _STATES[state], count, self._members[member], deadline_ms, is_suspect)
+            for first, last, state, count, member, deadline_ms, is_suspect in zip(
                 *(column[begin:end].tolist() for column in self._last_runs), strict=True
             )
         ]
@@ -165,6 +174,8 @@ class ColumnFold:
         self._break(transitions.block, transitions.first >= start[transitions.block])
         # Runs follow each other from the start offset on, then come the records that are acquired for the first time.
         self._break(runs.block, runs.first <= runs.last)
+        # What a holder of suspects takes beside them cannot be judged by a transition and its run.
+        self._break(runs.block, ~(runs.is_suspect & (runs.to_state == RecordState.ACQUIRED)))
         is_fresh = self.from_state == NOT_IN_FLIGHT
         block = np.concatenate([runs.block, transitions.block[is_fresh]])
         order = np.argsort(block, kind="stable")
@@ -226,9 +237,9 @@ class ColumnFold:
         is_last[:-1] = piece[1:] != piece[:-1]
         before = np.full(len(piece), -1, np.int64)
         before[1:] = np.where(is_last[:-1], -1, event[:-1])
-        state, count, member, deadline_ms, block = (
+        state, count, member, deadline_ms, is_suspect, block = (
             np.concatenate([getattr(runs, name), getattr(transitions, name)])
-            for name in ("to_state", "delivery_count", "member", "deadline_ms", "block")
+            for name in ("to_state", "delivery_count", "member", "deadline_ms", "is_suspect", "block")
         )
         # 3. The times at which pieces are finished.
         last_event, last_piece = event[is_last], piece[is_last]
@@ -245,7 +256,7 @@ class ColumnFold:
         piece_last = borders[last_piece + 1] - 1 - self._piece_block * span + self._start[self._piece_block]
         self._note_finished()
         # 2. The rules.
-        self._check_rules(event, before, state, count, member, deadline_ms)
+        self._check_rules(event, before, state, count, member, deadline_ms, is_suspect)
         # The state after all.
         blocks = np.arange(len(self._blocks))
         self._last_start = self.start_offsets(self._count_of(blocks), blocks)
@@ -254,7 +265,7 @@ class ColumnFold:
         self._last_block = self._piece_block[is_alive]
         self._last_runs = (
             *(self._piece_first[is_alive], piece_last[is_alive], state[alive], count[alive], member[alive]),
-            deadline_ms[alive],
+            *(deadline_ms[alive], is_suspect[alive]),
         )
 
     def _count_of(self, block: Numbers) -> Numbers:
@@ -289,7 +300,14 @@ class ColumnFold:
     # 2. The rules.
 
     def _check_rules(
-        self, event: Numbers, before: Numbers, state: Numbers, count: Numbers, member: Numbers, deadline_ms: Numbers
+        self,
+        event: Numbers,
+        before: Numbers,
+        state: Numbers,
+        count: Numbers,
+        member: Numbers,
+        deadline_ms: Numbers,
+        is_suspect: Flags,
     ) -> None:
         transitions = self.transitions
         run_count = len(self._runs.first)
@@ -315,6 +333,8 @@ class ColumnFold:
             run_count=np.where(is_known, count[before], 0),
             run_member=np.where(is_known, member[before], 0),
             run_deadline_ms=np.where(is_known, deadline_ms[before], 0),
+            is_suspect=is_suspect[event],
+            run_is_suspect=is_known & is_suspect[before],
         )
         limits = self._blocks.limits.take(block)
         is_right = holds(change, limits, limits.highest_limit, COLUMN_TABLES) & names_the_holder(change, COLUMN_TABLES)

@@ -178,6 +178,11 @@ class Entries:
         values = _whole(self._structs.field(name))
         return values if self._is_ordered else values[self._layout.index]
 
+    def flags(self, name: str) -> Flags:
+        """Return a field of truth values."""
+        values: Flags = _whole(pc.cast(self._structs.field(name), pa.int8())) == 1
+        return values if self._is_ordered else values[self._layout.index]
+
     def states(self, name: str) -> Numbers:
         """Return a field of states; NOT_IN_FLIGHT where there is none."""
         values = self._structs.field(name)

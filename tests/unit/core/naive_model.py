@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, RecordState
@@ -19,6 +20,7 @@ class NaiveRecord:
     delivery_count: int = 0
     member_id: str = ""
     deadline_ms: int = 0
+    is_suspect: bool = False
 
 
 class RefusedError(Exception):
@@ -38,9 +40,47 @@ class NaiveSharePartition:
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
     ) -> dict[int, int]:
         """Offset → delivery count of everything acquired."""
+        chosen = self._suspects(request, limits, log_end_offset, now_ms) if request.takes_suspects else []
+        if not request.takes_suspects:
+            chosen = self._chosen(request, limits, log_end_offset, now_ms)
+        self.take(request.member_id, chosen, limits, now_ms)
+        return {offset: self.records[offset].delivery_count for offset in chosen}
+
+    def _suspects(
+        self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
+    ) -> list[int]:
+        """The first ones of one delivery count, as many as divide all of that count by the same factor each time."""
+        available = [
+            portion for portion in self._portions(limits, log_end_offset, now_ms) if self._are_suspects(portion)
+        ]
+        counts = [self._delivery_count(portion[0]) for portion in available]
+        alike = list(takewhile(lambda portion: self._delivery_count(portion[0]) == counts[0], available))
+        if not alike:
+            return []
+        limit, count = limits.delivery_count_limit, counts[0]
+        waiting = sum(
+            record.is_suspect and record.state is RecordState.AVAILABLE and record.delivery_count == count
+            for record in self.records.values()
+        )
+        size = waiting
+        if limit < 4 or count > 1:
+            left = max(limit - 1 - count, 0)
+            size = next(size for size in range(1, waiting + 1) if size ** (left + 1) >= waiting**left)
+        size = min(size, request.max_records, request.fair_part or size)
+        return [offset for portion in alike for offset in portion][:size]
+
+    def _are_suspects(self, portion: Sequence[int]) -> bool:
+        return self.records.get(portion[0], NaiveRecord()).is_suspect
+
+    def _chosen(
+        self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
+    ) -> list[int]:
         chosen: list[int] = []
+        is_throttled = False
         fair_part = request.fair_part or log_end_offset
         for portion in self._portions(limits, log_end_offset, now_ms):
+            if self._are_suspects(portion):
+                continue
             wanted = request.max_records - len(chosen)
             allowed = fair_part - len(chosen)
             if wanted <= 0 or allowed <= 0:
@@ -50,25 +90,36 @@ class NaiveSharePartition:
             if count >= threshold:
                 is_last_delivery = count >= limits.delivery_count_limit - 1
                 size = 1 if is_last_delivery else max(1, len(portion) // 2 ** (count - threshold + 1))
-                if not chosen:
-                    chosen = portion[: min(size, wanted, allowed)]
+                if chosen and (is_last_delivery or not is_throttled):
+                    break
+                chosen += portion[: min(size, wanted, allowed)]
+                if is_last_delivery:
+                    break
+                is_throttled = True
+                continue
+            if is_throttled:
                 break
             was_in_flight = portion[0] in self.records
             is_soft = request.mode is AcquireMode.BATCH_OPTIMIZED and was_in_flight
             is_whole = is_soft and len(portion) - wanted < request.batch_size
             chosen += portion[:allowed] if is_whole else portion[: min(wanted, allowed)]
-        self.take(request.member_id, chosen, limits, now_ms)
-        return {offset: self.records[offset].delivery_count for offset in chosen}
+        return chosen
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
-        return sum(map(len, self._portions(limits, log_end_offset, now_ms)))
+        portions = self._portions(limits, log_end_offset, now_ms)
+        return sum(len(portion) for portion in portions if not self._are_suspects(portion))
+
+    def acquirable_suspect_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
+        portions = self._portions(limits, log_end_offset, now_ms)
+        return sum(len(portion) for portion in portions if self._are_suspects(portion))
 
     def take(self, member_id: str, offsets: Sequence[int], limits: SharePartitionLimits, now_ms: int) -> None:
         for offset in offsets:
             self._reach(offset)
             count = self.records[offset].delivery_count + 1
             deadline_ms = now_ms + limits.lock_duration_ms
-            self.records[offset] = NaiveRecord(RecordState.ACQUIRED, count, member_id, deadline_ms)
+            is_suspect = self.records[offset].is_suspect
+            self.records[offset] = NaiveRecord(RecordState.ACQUIRED, count, member_id, deadline_ms, is_suspect)
 
     def _portions(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Iterator[list[int]]:
         """Touching available offsets that are alike; then what was never in flight and fits the window."""
@@ -148,7 +199,7 @@ class NaiveSharePartition:
             case AcknowledgeType.GAP:
                 return NaiveRecord(RecordState.ARCHIVED, record.delivery_count)
             case AcknowledgeType.UNREAD:
-                return NaiveRecord(RecordState.AVAILABLE, record.delivery_count - 1)
+                return NaiveRecord(RecordState.AVAILABLE, record.delivery_count - 1, is_suspect=record.is_suspect)
             case AcknowledgeType.RENEW:
                 if not limits.is_renew_enabled:
                     raise RefusedError("INVALID_RECORD_STATE")
@@ -159,15 +210,16 @@ class NaiveSharePartition:
     def expire_locks(self, limits: SharePartitionLimits, now_ms: int) -> None:
         for offset, record in self.records.items():
             if record.state is RecordState.ACQUIRED and record.deadline_ms <= now_ms:
-                returned = _put_back(record, limits)
+                returned = _put_back(record, limits, is_suspect=True)
                 is_available = returned.state is RecordState.AVAILABLE
                 self.records[offset] = _delayed(returned, limits, now_ms) if is_available else returned
         self._advance_start_offset()
 
-    def release_member(self, member_id: str, limits: SharePartitionLimits) -> None:
+    def release_member(self, member_id: str, limits: SharePartitionLimits, *, is_orderly: bool) -> None:
         for offset, record in self.records.items():
             if record.state is RecordState.ACQUIRED and record.member_id == member_id:
-                self.records[offset] = _put_back(record, limits)
+                is_suspect = record.is_suspect or not is_orderly
+                self.records[offset] = _put_back(record, limits, is_suspect=is_suspect)
         self._advance_start_offset()
 
     def finish_dead_letters(self, first_offset: int, last_offset: int) -> None:
@@ -203,10 +255,10 @@ class NaiveSharePartition:
             self.start_offset += 1
 
 
-def _put_back(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:
+def _put_back(record: NaiveRecord, limits: SharePartitionLimits, *, is_suspect: bool = False) -> NaiveRecord:
     if record.delivery_count >= limits.delivery_count_limit:
         return _given_up(record, limits)
-    return NaiveRecord(RecordState.AVAILABLE, record.delivery_count)
+    return NaiveRecord(RecordState.AVAILABLE, record.delivery_count, is_suspect=is_suspect)
 
 
 def _delayed(
@@ -227,7 +279,7 @@ def _given_up(record: NaiveRecord, limits: SharePartitionLimits) -> NaiveRecord:
 def offset_by_offset(runs: Sequence[Run]) -> dict[int, NaiveRecord]:
     """The same content as a model has it."""
     return {
-        offset: NaiveRecord(run.state, run.delivery_count, run.member_id, run.deadline_ms)
+        offset: NaiveRecord(run.state, run.delivery_count, run.member_id, run.deadline_ms, run.is_suspect)
         for run in runs
         for offset in range(run.first_offset, run.last_offset + 1)
     }

@@ -1,4 +1,7 @@
-"""Share-partitions, a line a run: `0..4 ACQUIRED 1 m1 @30000`, `5..9 AVAILABLE 0`, `9..9 AVAILABLE 1 @90`."""
+"""Share-partitions, a line a run: `0..4 ACQUIRED 1 m1 @30000`, `5..9 AVAILABLE 0`, `9..9 AVAILABLE 1! @90`.
+
+An exclamation mark after the delivery count marks suspects.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 
-_RUN = re.compile(r"(\d+)\.\.(\d+) ([A-Z]+) (\d+)(?: (\w+))?(?: @(\d+))?")
+_RUN = re.compile(r"(\d+)\.\.(\d+) ([A-Z]+) (\d+)(!)?(?: (\w+))?(?: @(\d+))?")
 
 
 def run(text: str) -> Run:
     match = _RUN.fullmatch(text)
     assert match, f"{text!r} is not a run"
-    first, last, state, count, member, deadline = match.groups()
-    return Run(int(first), int(last), RecordState[state], int(count), member or "", int(deadline or 0))
+    first, last, state, count, mark, member, deadline = match.groups()
+    return Run(int(first), int(last), RecordState[state], int(count), member or "", int(deadline or 0), bool(mark))
 
 
 def partition(*runs: str, start_offset: int | None = None) -> SharePartition:
@@ -40,7 +43,7 @@ def shown_records(records: Iterable[SharePartitionRecord]) -> list[str]:
 
 
 def _shown_run(run: Run) -> str:
-    text = f"{run.first_offset}..{run.last_offset} {run.state.name} {run.delivery_count}"
+    text = f"{run.first_offset}..{run.last_offset} {run.state.name} {run.delivery_count}{'!' * run.is_suspect}"
     return f"{text}{run.member_id and ' '}{run.member_id}{f' @{run.deadline_ms}' if run.deadline_ms else ''}"
 
 
@@ -48,5 +51,5 @@ def _shown_record(record: SharePartitionRecord) -> str:
     if isinstance(record, StartOffsetMoved):
         return f"start {record.start_offset}" + (f" by {record.cause.value}" if record.cause else "")
     from_state = record.from_state.name if record.from_state is not None else "NEW"
-    change = f"{from_state}->{record.to_state.name} {record.delivery_count}"
+    change = f"{from_state}->{record.to_state.name} {record.delivery_count}{'!' * record.is_suspect}"
     return f"{record.first_offset}..{record.last_offset} {change} by {record.cause.value}"

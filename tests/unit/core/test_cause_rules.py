@@ -18,6 +18,7 @@ from sharegroup.core.cause_rules import (
     UNDELIVERED,
     Author,
     CauseRule,
+    is_suspect_after,
 )
 from sharegroup.core.invariants import Circumstances, check_record
 from sharegroup.core.record_state import TRANSITIONS, AcknowledgeType, Cause, RecordState, next_state
@@ -40,7 +41,8 @@ def legal_in(state: RecordState) -> list[Cause]:
 def transition(cause: Cause, state: RecordState, count: int, member_id: str) -> Transition:
     to_state, count_after = next_state(state, cause, count, LIMITS.delivery_count_limit, False)
     deadline_ms = NOW_MS + LIMITS.lock_duration_ms if to_state is ACQUIRED else 0
-    return Transition(10, 14, state, to_state, count_after, member_id, deadline_ms, cause)
+    is_suspect = is_suspect_after(to_state, cause, was_suspect=False)
+    return Transition(10, 14, state, to_state, count_after, member_id, deadline_ms, cause, is_suspect)
 
 
 def violated(record: Transition, *runs: str) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sharegroup.core.cause_rules import is_suspect_after
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.invariants import (
     RECORD_INVARIANTS,
@@ -19,7 +21,7 @@ from sharegroup.core.invariants import (
 )
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, StartOffsetMoved, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.runs import AvailableRuns, Run
 from sharegroup.core.transition_check import record_holds
 from tests.unit.core.notation import partition, run
 
@@ -53,6 +55,9 @@ def test_what_the_engine_makes_holds() -> None:
         (Run(20, 21, ARCHIVED, 1, "", 900), "only_acquired_records_have_a_holder", "has the deadline 900"),
         (run("20..21 ACQUIRED 0 m1 @900"), "held_records_were_delivered", "20..21 ACQUIRED with count 0"),
         (Run(20, 21, AVAILABLE, -1), "held_records_were_delivered", "20..21 AVAILABLE with count -1"),
+        (run("20..21 ARCHIVED 1!"), "suspects_can_be_delivered", "20..21 ARCHIVED with count 1 is a suspect"),
+        (run("20..21 AVAILABLE 0!"), "suspects_can_be_delivered", "20..21 AVAILABLE with count 0 is a suspect"),
+        (run("20..21 ACQUIRED 1! m1 @900"), "suspects_can_be_delivered", "with count 1 is a suspect"),
         (run("10..11 ACKNOWLEDGED 2"), "start_offset_is_not_finished", "the start offset 10 stands on 10..11"),
     ],
 )
@@ -74,8 +79,9 @@ def test_equal_neighbours_that_are_not_merged_are_found() -> None:
     ("attribute", "value", "words"),
     [
         ("_terminal_count", 3, "the delivery-complete count is 3, the runs say 2"),
-        ("_available_count", 1, "the available count is 1, the runs say 2"),
-        ("_available", [], "the available count is 2, the runs say 0"),
+        ("_available", (AvailableRuns([], 2), AvailableRuns([], 0)), "of other records is 2, the runs say 0"),
+        ("_available", (AvailableRuns([15], 1), AvailableRuns([], 0)), "of other records is 1, the runs say 2"),
+        ("_available", (AvailableRuns([], 0), AvailableRuns([15], 2)), "the index of available suspects is [Run("),
         ("_delayed", [(9, 10)], "the index of available and delayed runs is [Run("),
     ],
 )
@@ -87,9 +93,12 @@ def test_an_index_that_drifted_is_found(attribute: str, value: object, words: st
     assert words in violations[0].detail
 
 
-@pytest.mark.parametrize(("index", "value"), [("_held", {}), ("_locks", DueTimes())])
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [("_held", {}), ("_locks", DueTimes()), ("_suspects_held", Counter()), ("_suspect_counts", Counter({3: 1}))],
+)
 def test_an_index_that_lacks_an_entry_is_found(index: str, value: object) -> None:
-    share_partition = partition(*IN_FLIGHT)
+    share_partition = partition(*IN_FLIGHT, "20..21 AVAILABLE 3!", "22..22 ACQUIRED 4! m3 @900")
     setattr(share_partition.runs, index, value)
     assert set(names(check_state(share_partition))) == {"counts_match_runs"}
 
@@ -103,7 +112,8 @@ def _transition(
     member_id: str = "m1",
 ) -> Transition:
     deadline_ms = NOW_MS + CIRCUMSTANCES.limits.lock_duration_ms if change[1] is ACQUIRED else 0
-    return Transition(first, last, change[0], change[1], count, member_id, deadline_ms, cause)
+    is_suspect = is_suspect_after(change[1], cause, was_suspect=False)
+    return Transition(first, last, change[0], change[1], count, member_id, deadline_ms, cause, is_suspect)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +173,16 @@ def _transition(
         (_transition(10, 14, (ACQUIRED, ARCHIVED), 2, Cause.IMPORTED), ["transition_is_in_the_table"]),
         (_transition(15, 16, (AVAILABLE, ACKNOWLEDGED), 4, Cause.IMPORTED), ["delivery_count_never_falls"]),
         (_transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.IMPORTED), ["transition_is_in_the_table"]),
+        (
+            _transition(19, 19, (ACQUIRED, AVAILABLE), 5, Cause.UNREAD, "m2")._replace(
+                delivery_count=4, is_suspect=True
+            ),
+            ["suspicion_follows_the_cause"],
+        ),
+        (
+            _transition(20, 21, (None, ACQUIRED), 1, Cause.ACQUIRE)._replace(is_suspect=True),
+            ["suspicion_follows_the_cause", "suspects_are_delivered_apart", "suspects_are_delivered_apart"],
+        ),
         (StartOffsetMoved(15), ["start_offset_passes_only_finished_records"]),
         (StartOffsetMoved(21), ["start_offset_passes_only_finished_records"] * 4),
         (StartOffsetMoved(10), ["start_offset_never_falls"]),
@@ -214,6 +234,36 @@ def test_a_group_that_drains_acquires_no_new_record() -> None:
     assert "window_is_within_limit" in names(check_record(partition(*IN_FLIGHT), new, draining))
 
 
+SUSPECTS = ("10..19 AVAILABLE 3!", "20..21 ACQUIRED 2 m1 @900", "22..23 ACQUIRED 4! m2 @900", "24..33 AVAILABLE 1!")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "member_id", "details"),
+    [
+        (10, 14, "m3", []),
+        (10, 15, "m3", ["makes 6 of 10 suspects taken together, at most 5 may be"]),
+        (10, 10, "m1", ["which holds other records"]),
+        (10, 10, "m2", ["which holds other records"]),
+        (34, 34, "m1", []),
+        (34, 34, "m2", ["is taken by 'm2', which holds suspects"]),
+    ],
+)
+def test_suspects_are_taken_in_portions_and_nothing_beside_them(
+    first: int, last: int, member_id: str, details: list[str]
+) -> None:
+    change = (AVAILABLE if first < 34 else None), ACQUIRED
+    record = _transition(first, last, change, 4 if first < 34 else 1, Cause.ACQUIRE, member_id)
+    record = record._replace(is_suspect=first < 34)
+    before = partition(*SUSPECTS)
+    limits = SharePartitionLimits(delivery_count_limit=6, max_record_locks=40)
+    violations = check_record(before, record, Circumstances(limits, NOW_MS))
+    assert all(violation.invariant == "suspects_are_delivered_apart" for violation in violations)
+    assert len(violations) == len(details)
+    assert all(detail in violation.detail for detail, violation in zip(details, violations, strict=True))
+    # A portion of suspects is never judged by the short check.
+    assert record_holds(before, record, limits, NOW_MS, 6) is (not violations and not record.is_suspect)
+
+
 def test_every_invariant_says_what_it_means_and_whether_it_has_exceptions() -> None:
     for name, invariant in {**STATE_INVARIANTS, **RECORD_INVARIANTS}.items():
         assert invariant.__name__ == name
@@ -231,6 +281,7 @@ TRANSITION = st.builds(
     member_id=st.sampled_from(["", "m1", "m2"]),
     deadline_ms=st.sampled_from([0, NOW_MS + CIRCUMSTANCES.limits.lock_duration_ms]),
     cause=st.sampled_from(Cause),
+    is_suspect=st.booleans(),
 )
 LEGAL = [
     _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),

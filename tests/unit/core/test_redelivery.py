@@ -70,7 +70,7 @@ def test_a_renewal_does_not_delay() -> None:
 def test_a_lock_that_timed_out_backs_off() -> None:
     share_partition = partition("0..3 ACQUIRED 2 m1 @50")
     share_partition.expire_locks(BACKOFF, NOW_MS)
-    assert shown(share_partition)[1:] == ["0..3 AVAILABLE 2 @250"]
+    assert shown(share_partition)[1:] == ["0..3 AVAILABLE 2! @250"]
 
 
 def test_a_session_that_closes_gives_back_at_once() -> None:

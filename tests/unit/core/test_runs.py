@@ -9,13 +9,19 @@ from sharegroup.core.runs import Run, RunMap
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 LAST = 40
-Content = tuple[RecordState, int, str, int]
+Content = tuple[RecordState, int, str, int, bool]
 
 offsets = st.integers(0, LAST)
 contents = st.one_of(
-    st.tuples(st.just(ACQUIRED), st.integers(1, 2), st.sampled_from(["a", "b"]), st.integers(1, 3)),
-    st.tuples(st.just(AVAILABLE), st.integers(0, 2), st.just(""), st.integers(0, 5)),
-    st.tuples(st.sampled_from([ACKNOWLEDGED, ARCHIVING, ARCHIVED]), st.integers(0, 2), st.just(""), st.just(0)),
+    st.tuples(st.just(ACQUIRED), st.integers(1, 2), st.sampled_from(["a", "b"]), st.integers(1, 3), st.booleans()),
+    st.tuples(st.just(AVAILABLE), st.integers(0, 2), st.just(""), st.integers(0, 5), st.booleans()),
+    st.tuples(
+        st.sampled_from([ACKNOWLEDGED, ARCHIVING, ARCHIVED]),
+        st.integers(0, 2),
+        st.just(""),
+        st.just(0),
+        st.just(False),
+    ),
 )
 ranges = st.tuples(offsets, offsets).map(lambda ends: (min(ends), max(ends)))
 assignments = st.tuples(ranges, contents)
@@ -69,14 +75,21 @@ def test_a_run_map_behaves_as_a_dictionary_of_offsets_would(
     runs.make_available(now_ms)
     available = [run for run in expected if run.state is AVAILABLE]
     delayed = sorted((run.deadline_ms, run.first_offset) for run in available if run.deadline_ms > now_ms)
-    assert list(runs.available()) == [run for run in available if run.deadline_ms <= now_ms]
-    assert runs.available_count == sum(run.size for run in runs.available())
+    for kind in (False, True):
+        ready = [run for run in available if run.deadline_ms <= now_ms and run.is_suspect is kind]
+        assert list(runs.available(are_suspects=kind)) == ready
+        assert runs.available_count_below(1_000, are_suspects=kind) == sum(run.size for run in ready)
+    for count in {run.delivery_count for run in expected}:
+        suspects = [run.size for run in available if run.is_suspect and run.delivery_count == count]
+        assert runs.suspect_count(count) == sum(suspects)
     assert [(run.deadline_ms, run.first_offset) for run in runs.delayed()] == delayed
     assert runs.next_available_ms == (delayed[0][0] if delayed else None)
     assert runs.terminal_count == sum(content[0].is_terminal for content in model.content.values())
     assert runs.member_ids == sorted({content[2] for content in model.content.values()} - {""})
     for member_id in ("a", "b"):
-        assert runs.held_by(member_id) == [run for run in expected if run.member_id == member_id]
+        held = [run for run in expected if run.member_id == member_id]
+        assert runs.held_by(member_id) == held
+        assert runs.are_suspects_held_by(member_id) is any(run.is_suspect for run in held)
     assert [run.first_offset for run in runs.due(now_ms)] == [first for deadline, first in locks if deadline <= now_ms]
     assert runs.next_deadline_ms == (locks[0][0] if locks else None)
 
@@ -98,9 +111,15 @@ def test_filling_at_once_gives_what_assigning_one_by_one_gives(steps: list[tuple
     assert at_once == one_by_one
     assert at_once.held_by("a") == one_by_one.held_by("a")
     assert at_once.due(3) == one_by_one.due(3)
-    assert list(at_once.available()) == list(one_by_one.available())
+    for kind in (False, True):
+        assert list(at_once.available(are_suspects=kind)) == list(one_by_one.available(are_suspects=kind))
+        count = one_by_one.available_count_below(1_000, are_suspects=kind)
+        assert at_once.available_count_below(1_000, are_suspects=kind) == count
+    for count in {run.delivery_count for run in one_by_one}:
+        assert at_once.suspect_count(count) == one_by_one.suspect_count(count)
+    for member_id in ("a", "b"):
+        assert at_once.are_suspects_held_by(member_id) is one_by_one.are_suspects_held_by(member_id)
     assert list(at_once.delayed()) == list(one_by_one.delayed())
-    assert at_once.available_count == one_by_one.available_count
     assert at_once.terminal_count == one_by_one.terminal_count
 
 

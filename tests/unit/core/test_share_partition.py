@@ -74,14 +74,14 @@ LOCKED = (
         (100, ["2..3 ACQUIRED->ARCHIVED 5 by lock_timeout"]),
         (
             200,
-            ["2..3 ACQUIRED->ARCHIVED 5 by lock_timeout", "5..6 ACQUIRED->AVAILABLE 2 by lock_timeout"],
+            ["2..3 ACQUIRED->ARCHIVED 5 by lock_timeout", "5..6 ACQUIRED->AVAILABLE 2! by lock_timeout"],
         ),
         (
             900,
             [
                 "2..3 ACQUIRED->ARCHIVED 5 by lock_timeout",
-                "5..6 ACQUIRED->AVAILABLE 2 by lock_timeout",
-                "0..1 ACQUIRED->AVAILABLE 1 by lock_timeout",
+                "5..6 ACQUIRED->AVAILABLE 2! by lock_timeout",
+                "0..1 ACQUIRED->AVAILABLE 1! by lock_timeout",
             ],
         ),
     ],
@@ -107,9 +107,9 @@ def test_a_renewed_lock_ends_at_its_new_deadline() -> None:
     share_partition.expire_locks(LIMITS, now_ms=100)
     assert shown(share_partition) == [
         "start 0",
-        "0..0 AVAILABLE 1",
+        "0..0 AVAILABLE 1!",
         "1..2 ACQUIRED 1 m1 @1099",
-        "3..3 AVAILABLE 1",
+        "3..3 AVAILABLE 1!",
     ]
 
 
@@ -125,7 +125,8 @@ def test_a_record_is_delivered_as_often_as_the_limit_says_and_then_archived() ->
     share_partition = SharePartition(0)
     counts = []
     for attempt in range(10):
-        ranges, _ = share_partition.acquire(AcquireRequest("m1", 1), LIMITS, log_end_offset=1, now_ms=attempt * 1_000)
+        request = AcquireRequest("m1", 1, takes_suspects=attempt > 0)
+        ranges, _ = share_partition.acquire(request, LIMITS, log_end_offset=1, now_ms=attempt * 1_000)
         counts += [r.delivery_count for r in ranges]
         share_partition.expire_locks(LIMITS, now_ms=(attempt + 1) * 1_000)
     assert counts == [1, 2, 3, 4, 5]
@@ -264,4 +265,4 @@ def test_the_records_of_every_operation_rebuild_the_state() -> None:
         replica.apply(record)
 
     assert shown(replica) == shown(live)
-    assert shown(live) == ["start 7", "7..9 AVAILABLE 1", "10..14 AVAILABLE 0", "15..19 AVAILABLE 1"]
+    assert shown(live) == ["start 7", "7..9 AVAILABLE 1!", "10..14 AVAILABLE 0", "15..19 AVAILABLE 1"]

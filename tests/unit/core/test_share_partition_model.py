@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.invariants import Circumstances, check_record, check_state
 from sharegroup.core.isolation_level import IsolationLevel
-from sharegroup.core.record_state import AcknowledgeType, RecordState
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
@@ -110,16 +110,28 @@ class SharePartitionMachine(RuleBasedStateMachine):
         batch_size=st.integers(1, 4),
         mode=st.sampled_from(AcquireMode),
         fair_part=st.none() | st.integers(1, 12),
+        takes_suspects=st.booleans(),
     )
     def acquire(
-        self, member_id: str, max_records: int, batch_size: int, mode: AcquireMode, fair_part: int | None
+        self,
+        member_id: str,
+        max_records: int,
+        batch_size: int,
+        mode: AcquireMode,
+        fair_part: int | None,
+        takes_suspects: bool,
     ) -> None:
-        request = AcquireRequest(member_id, max_records, batch_size, mode, fair_part)
+        if self.engine.runs.are_suspects_held_by(member_id):
+            return
+        takes_suspects &= not self.engine.runs.is_held_by(member_id)
+        request = AcquireRequest(member_id, max_records, batch_size, mode, fair_part, takes_suspects)
         end_offset = self.log_end_offset
         if self.isolation_level is IsolationLevel.READ_COMMITTED:
             end_offset = self.last_stable_offset
         count = self.engine.acquirable_count(self.limits, end_offset, self.now_ms)
         assert count == self.model.acquirable_count(self.limits, end_offset, self.now_ms)
+        count = self.engine.acquirable_suspect_count(end_offset, self.now_ms)
+        assert count == self.model.acquirable_suspect_count(self.limits, end_offset, self.now_ms)
         ranges, records = self.engine.acquire(request, self.limits, end_offset, self.now_ms)
         self._replay(records)
         acquired_counts = {
@@ -130,15 +142,17 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert acquired_counts == self.model.acquire(request, self.limits, end_offset, self.now_ms)
         assert all(offset < end_offset for offset in acquired_counts)
         assert sum(acquired.size for acquired in ranges) == len(acquired_counts)
-        if mode is AcquireMode.RECORD_LIMIT:
+        if mode is AcquireMode.RECORD_LIMIT or takes_suspects:
             assert len(acquired_counts) <= min(max_records, fair_part or max_records)
-        else:
+        if mode is AcquireMode.BATCH_OPTIMIZED:
             assert all(acquired.size <= batch_size for acquired in ranges)
 
     @rule(data=st.data(), member_id=members)
     def take_another_choice(self, data: st.DataObject, member_id: str) -> None:
+        if self.engine.runs.are_suspects_held_by(member_id):
+            return
         self.engine.runs.make_available(self.now_ms)
-        available = list(self.engine.runs.available())
+        available = list(self.engine.runs.available(are_suspects=False))
         room = self.model.start_offset + self.limits.max_record_locks - self.model.next_offset
         if room > 0:
             available.append(Run(self.model.next_offset, self.model.next_offset + room - 1, RecordState.AVAILABLE, 0))
@@ -188,10 +202,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
             expected = str(error)
         assert refused == expected
 
-    @rule(member_id=members)
-    def session_closes(self, member_id: str) -> None:
-        self._replay(self.engine.release_member(member_id, self.limits, self.now_ms))
-        self.model.release_member(member_id, self.limits)
+    @rule(member_id=members, is_orderly=st.booleans())
+    def member_leaves(self, member_id: str, is_orderly: bool) -> None:
+        cause = Cause.SESSION_CLOSE if is_orderly else Cause.MEMBER_ENDED
+        self._replay(self.engine.release_member(member_id, self.limits, self.now_ms, cause))
+        self.model.release_member(member_id, self.limits, is_orderly=is_orderly)
 
     @rule(data=st.data())
     def dead_letters_are_written(self, data: st.DataObject) -> None:
