@@ -250,7 +250,11 @@ def _entries(name: str, model: type[Message], column: pa.ChunkedArray) -> list[A
     for field in fields:
         values = flat.field(field).to_pylist()
         columns.append(_members(f"{name}.{field}", values) if field in _ENUMERATIONS else values)
-    entries = [from_fields(model, dict(zip(fields, values, strict=True))) for values in zip(*columns, strict=True)]
+    lacking = {field: info.default for field, info in model.model_fields.items() if field not in fields}
+    entries = [
+        from_fields(model, {**lacking, **dict(zip(fields, values, strict=True))})
+        for values in zip(*columns, strict=True)
+    ]
     rows: list[Any] = []
     start = 0
     for length in pc.list_value_length(array).to_pylist():

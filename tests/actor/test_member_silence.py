@@ -167,4 +167,5 @@ def test_what_a_member_held_goes_back_as_soon_as_its_process_has_ended(group: Gr
     assert holders(group) == {"ben"}
     assert "anna" not in group.coordinator.group.state.members
     assert [session.member_id for session in group.leader.sessions] == ["ben"]
+    assert ben.acknowledge({ORDERS_0: [(10, 19, AcknowledgeType.ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
     assert ben.fetch(max_records=20).acquired == {ORDERS_0: [(0, 9, 2)]}

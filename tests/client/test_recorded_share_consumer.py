@@ -170,12 +170,12 @@ def lock_expiry(recording: Recording, consume: Consume, log: LocalLog) -> None:
     first.unsubscribe()
     _wait_until(log, log.now_ms() + lock_duration_ms)
     second.subscribe(["cl-1"])
-    recording.polled("c2 poll", lambda: second.poll(DEADLINE_S))
+    recording.differs("c2 poll", lambda: second.poll(DEADLINE_S))
     callback.reports.clear()
     recording.same("c1 commit_sync() while c2 has the records", first.commit_sync)
     recording.same("callbacks", lambda: reports_of(callback))
     recording.same("c2 commit_sync()", second.commit_sync)
-    recording.polled("poll", lambda: second.poll(DEADLINE_S))
+    recording.differs("poll", lambda: second.poll(DEADLINE_S))
 
 
 def max_poll_records(recording: Recording, consume: Consume, log: LocalLog) -> None:
