@@ -37,12 +37,12 @@ class Application:
     """The code that the members of a group run, and the sink that they write to.
 
     Attributes:
-        crashed: called with the id of a group when a member of it has died of a record; a supervisor starts another.
+        crashed: called with a member that has died of a record; its process is gone.
         deadly: records that end the process of the member that handles them.
         sink_away_until_ms: until then nothing can be written, so nothing is accepted; virtual time.
     """
 
-    crashed: Callable[[str], None] = lambda _: None
+    crashed: Callable[[SimulatedMember], None] = lambda _: None
     deadly: set[Record] = field(default_factory=set)
     sink_away_until_ms: int = 0
 
@@ -93,6 +93,7 @@ class SimulatedMember:
         network: how requests and responses travel.
         fetch: what it asks for.
         application: what handles its records.
+        process: the process that it runs in; "" is one of its own.
     """
 
     def __init__(
@@ -106,9 +107,11 @@ class SimulatedMember:
         network: Network,
         fetch: FetchSettings,
         application: Application | None = None,
+        process: str = "",
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
+        self.process = process or f"host:{member_id}"
         self.network = network
         self.is_good = False
         """It accepts whatever it gets, in time."""
@@ -124,7 +127,7 @@ class SimulatedMember:
         self._key = member_id.encode()
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
-        settings = MemberSettings(group_id=group_id, member_id=member_id, fetch=fetch)
+        settings = MemberSettings(group_id=group_id, member_id=member_id, client_process=self.process, fetch=fetch)
         self._protocol = MemberProtocol(settings, self._now_ms)
         self._protocol.subscribe(topics, self._now_ms)
         self._inbox: deque[bytes] = deque()
@@ -258,7 +261,7 @@ class SimulatedMember:
     def _crash(self) -> None:
         if not self.is_gone:
             self.die()
-            self._application.crashed(self.group_id)
+            self._application.crashed(self)
 
     def _handle(self, held: HeldRange, lock_ms: int) -> None:
         """Decide what becomes of records."""

@@ -15,7 +15,9 @@ from sharegroup.actor.mailbox import ActorFailedError, GroupActors
 from sharegroup.actor.member_silence import MemberSilence
 from sharegroup.actor.share_session import ShareSession
 from sharegroup.actor.share_sessions import ShareSessions
+from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.core import acquisition
 from sharegroup.core.acknowledgement import transition_of
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, Transition
@@ -282,6 +284,17 @@ def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemberSilence, "watch", watch_briefly)
 
 
+def _deliver_suspects_beside_others(patch: pytest.MonkeyPatch) -> None:
+    def turn_of(turns: SuspectTurns, session: ShareSession, *_: int) -> Turn:
+        return Turn.SUSPECTS if any(key in session for key in turns.waiting) else Turn.OTHERS
+
+    patch.setattr(SuspectTurns, "turn_of", turn_of)
+
+
+def _deliver_suspects_together(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(acquisition, "portion_size", lambda suspect_count, *_: suspect_count)
+
+
 MUTANTS = (
     Mutant("a request is applied twice after a takeover", _ignore_last_requests),
     Mutant("a takeover loses the outbox", _lose_the_outbox),
@@ -296,7 +309,7 @@ MUTANTS = (
     Mutant("a marker is one message ahead", _skip_a_message),
     Mutant("a failed actor goes on", _keep_actors_that_failed),
     Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
-    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed),
+    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed, first_seed=50),
     Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
     Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=140),
     Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
@@ -304,5 +317,7 @@ MUTANTS = (
     Mutant("redriven records keep their delivery count", _redrive_with_the_old_count),
     Mutant("a processor commits on top of a restored version", _commit_on_top_of_a_restored_version),
     Mutant("a takeover accepts an older copy", _take_over_an_older_copy, first_seed=30),
-    Mutant("members are presumed dead too early", _presume_members_dead_too_early),
+    Mutant("members are presumed dead too early", _presume_members_dead_too_early, first_seed=20),
+    Mutant("suspects are delivered beside other records", _deliver_suspects_beside_others),
+    Mutant("suspects are delivered all together", _deliver_suspects_together),
 )

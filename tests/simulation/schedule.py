@@ -110,7 +110,7 @@ class Schedule:
         for name in self._topics:
             self._log.create(name, random.randint(1, 3), {})
         self._groups = [f"group-{index}" for index in range(random.choice((1, 1, 2)))]
-        self._applications = {group_id: Application(self._replace_member) for group_id in self._groups}
+        self._applications = {group_id: Application(self._end_process) for group_id in self._groups}
         self._overrides = {
             "share.auto.offset.reset": "earliest",
             "errors.deadletterqueue.topic.name": random.choice(("", DEAD_LETTER_TOPICS[0])),
@@ -255,6 +255,8 @@ class Schedule:
             self._network,
             fetch,
             self._applications[group_id],
+            # A good one dies with no other.
+            "" if self._is_calm else random.choice(["", *(member.process for member in self._members_of(group_id))]),
         )
         self._members.append(member)
         self._world.trace(member.member_id, "joins", group_id, topics)
@@ -266,12 +268,15 @@ class Schedule:
     def _members_of(self, group_id: str) -> list[SimulatedMember]:
         return [member for member in self._present_members() if member.group_id == group_id]
 
-    def _replace_member(self, group_id: str) -> None:
-        """Start a member again, as a supervisor does with one that has crashed."""
+    def _end_process(self, crashed: SimulatedMember) -> None:
+        """End all members of a process that has crashed; a supervisor starts a member again."""
+        for member in self._members_of(crashed.group_id):
+            if member.process == crashed.process:
+                member.die()
 
         def start() -> None:
-            if not self._is_calm and self._administrator.is_open(group_id):
-                self._join(group_id)
+            if not self._is_calm and self._administrator.is_open(crashed.group_id):
+                self._join(crashed.group_id)
 
         self._world.after(200, 3_000, start)
 
@@ -282,7 +287,9 @@ class Schedule:
         if present and self._world.happens(0.6):
             member = self._world.random.choice(present)
             if self._world.happens(0.5):
-                member.die()
+                for other in self._members_of(member.group_id):
+                    if other.process == member.process:
+                        other.die()
             else:
                 member.close()
         group_id = self._world.random.choice(self._groups)
