@@ -77,6 +77,7 @@ class RunMap:
         "_firsts",
         "_held",
         "_last_offset",
+        "_locked_count",
         "_locks",
         "_runs",
         "_terminal_count",
@@ -91,7 +92,7 @@ class RunMap:
         locks: dict[int, int] = {}
         held: defaultdict[str, list[int]] = defaultdict(list)
         self._last_offset: int | None = None
-        self._terminal_count = self._available_count = 0
+        self._terminal_count = self._available_count = self._locked_count = 0
         # Filling the ordered collections at once is several times faster than adding to them one by one.
         for run in merge(runs, Run.is_alike):
             first = run.first_offset
@@ -107,6 +108,7 @@ class RunMap:
             elif run.state is _ACQUIRED:
                 locks[first] = run.deadline_ms
                 held[run.member_id].append(first)
+                self._locked_count += run.size
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
         self._firsts = SortedKeys(list(self._runs))
@@ -151,8 +153,16 @@ class RunMap:
 
     @property
     def locked_count(self) -> int:
-        """Number of records that members hold; the cost grows with their runs."""
-        return sum(self._runs[first].size for firsts in self._held.values() for first in firsts)
+        """Number of records that members hold."""
+        return self._locked_count
+
+    def window_count(self, now_ms: int) -> int:
+        """Return the number of records that are acquired, or available and not delayed at `now_ms`."""
+        self.make_available(now_ms)
+        count = self._locked_count + self._available_count
+        if now_ms < self._available_until_ms:
+            count -= sum(run.size for run in self.available() if run.deadline_ms > now_ms)
+        return count
 
     @property
     def member_ids(self) -> list[str]:
@@ -320,6 +330,7 @@ class RunMap:
         self._locks.set(run.first_offset, None)
         self._locks.set(first_offset, run.deadline_ms)
         self._held[run.member_id].replace(run.first_offset, first_offset)
+        self._locked_count -= first_offset - run.first_offset
 
     def _run_ending_at(self, offset: int) -> Run | None:
         first = self._first_by_last.get(offset)
@@ -343,6 +354,7 @@ class RunMap:
         self._first_by_last[run.last_offset] = first
         if run.state is _ACQUIRED:
             self._locks.set(first, run.deadline_ms)
+            self._locked_count += run.size
             held = self._held.get(run.member_id)
             if held is None:
                 self._held[run.member_id] = SortedKeys([first])
@@ -362,6 +374,7 @@ class RunMap:
         del self._runs[first], self._first_by_last[run.last_offset]
         if run.state is _ACQUIRED:
             self._locks.set(first, None)
+            self._locked_count -= run.size
             held = self._held[run.member_id]
             held.remove(first)
             if not held:

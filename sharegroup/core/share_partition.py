@@ -93,9 +93,13 @@ class SharePartition:
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
         """Return the number of records that an acquire without limit would take."""
+        fresh = self._fresh(limits, log_end_offset, now_ms)
         self._runs.make_available(now_ms)
-        fresh = self._fresh(limits, log_end_offset)
         return self._runs.available_count_below(log_end_offset) + (fresh.size if fresh else 0)
+
+    def is_span_full(self, limits: SharePartitionLimits) -> bool:
+        """Return True if no fresh record may be acquired, because too many offsets or runs are in flight."""
+        return self.next_offset - self._start_offset >= limits.span_limit or len(self._runs) >= limits.max_runs
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -110,7 +114,7 @@ class SharePartition:
         Returns:
             The acquired runs as the member receives them, and the records that were applied.
         """
-        fresh = self._fresh(limits, log_end_offset)
+        fresh = self._fresh(limits, log_end_offset, now_ms)
         self._runs.make_available(now_ms)
         chosen = chosen_runs(self._runs.available_below(log_end_offset), fresh, request, limits)
         records = self.take(request.member_id, chosen, limits, now_ms)
@@ -247,10 +251,12 @@ class SharePartition:
         self._fill_hole_before(record.first_offset)
         self._runs.assign(record.run)
 
-    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
-        if limits.is_draining:
+    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Run | None:
+        if limits.is_draining or self.is_span_full(limits):
             return None
-        return fresh_run(self.next_offset, self._start_offset + limits.max_record_locks, log_end_offset)
+        window_end = self.next_offset + limits.max_record_locks - self._runs.window_count(now_ms)
+        span_end = self._start_offset + limits.span_limit
+        return fresh_run(self.next_offset, min(window_end, span_end), log_end_offset)
 
     def _apply_and_advance(self, records: Iterable[SharePartitionRecord]) -> list[SharePartitionRecord]:
         applied = list(records)

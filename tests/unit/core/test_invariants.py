@@ -75,6 +75,7 @@ def test_equal_neighbours_that_are_not_merged_are_found() -> None:
     [
         ("_terminal_count", 3, "the delivery-complete count is 3, the runs say 2"),
         ("_available_count", 1, "the available count is 1, the runs say 2"),
+        ("_locked_count", 1, "the locked count is 1, the runs say 6"),
         ("_available", [], "the available count is 2, the runs say 0"),
         ("_delayed", [(9, 10)], "the index of available and delayed runs is [Run("),
     ],
@@ -159,7 +160,8 @@ def _transition(
         (_transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.SESSION_CLOSE, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD, "m2"), ["acknowledged_only_by_its_holder"]),
-        (_transition(20, 30, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (_transition(20, 32, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (_transition(25, 32, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
         (_transition(10, 14, (ACQUIRED, ARCHIVED), 2, Cause.IMPORTED), ["transition_is_in_the_table"]),
         (_transition(15, 16, (AVAILABLE, ACKNOWLEDGED), 4, Cause.IMPORTED), ["delivery_count_never_falls"]),
         (_transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.IMPORTED), ["transition_is_in_the_table"]),
@@ -179,7 +181,8 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
         _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
         _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
-        _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        _transition(20, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        _transition(25, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
         _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
         _transition(15, 16, (AVAILABLE, ARCHIVED), 9, Cause.IMPORTED),
         _transition(40, 49, (None, ACKNOWLEDGED), 3, Cause.IMPORTED),
@@ -190,6 +193,7 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         "accept",
         "unread lowers the count",
         "timeout",
+        "a full window",
         "skipped offsets",
         "renewal",
         "import of later deliveries",
@@ -214,6 +218,31 @@ def test_a_group_that_drains_acquires_no_new_record() -> None:
     assert "window_is_within_limit" in names(check_record(partition(*IN_FLIGHT), new, draining))
 
 
+@pytest.mark.parametrize(
+    ("limits", "invariants"),
+    [
+        (SharePartitionLimits(max_record_locks=16, max_span_offsets=16), ["span_is_within_limit"]),
+        (SharePartitionLimits(max_record_locks=16, max_span_offsets=17), []),
+        (SharePartitionLimits(max_record_locks=17, max_span_offsets=16), []),
+        (SharePartitionLimits(max_runs=4), ["span_is_within_limit"]),
+        (SharePartitionLimits(max_runs=5), []),
+    ],
+)
+def test_fresh_records_past_the_span_are_found(limits: SharePartitionLimits, invariants: list[str]) -> None:
+    in_force = Circumstances(limits, NOW_MS)
+    new = _transition(20, 26, (None, ACQUIRED), 1, Cause.ACQUIRE)
+    assert names(check_record(partition(*IN_FLIGHT), new, in_force)) == invariants
+    assert record_holds(partition(*IN_FLIGHT), new, in_force.limits, NOW_MS, 5) is (not invariants)
+
+
+@pytest.mark.parametrize(("until_ms", "invariants"), [(NOW_MS, ["window_is_within_limit"]), (NOW_MS + 1, [])])
+def test_records_count_towards_the_window_from_the_end_of_their_delay_on(until_ms: int, invariants: list[str]) -> None:
+    before = partition(*IN_FLIGHT[:3], f"19..19 AVAILABLE 1 @{until_ms}")
+    before.make_available(NOW_MS + 1)
+    new = _transition(20, 32, (None, ACQUIRED), 1, Cause.ACQUIRE)
+    assert names(check_record(before, new, CIRCUMSTANCES)) == invariants
+
+
 def test_every_invariant_says_what_it_means_and_whether_it_has_exceptions() -> None:
     for name, invariant in {**STATE_INVARIANTS, **RECORD_INVARIANTS}.items():
         assert invariant.__name__ == name
@@ -236,7 +265,7 @@ LEGAL = [
     _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
     _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
     _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
-    _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+    _transition(25, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
     _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
 ]
 
