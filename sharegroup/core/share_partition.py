@@ -252,11 +252,12 @@ class SharePartition:
         self._runs.assign(record.run)
 
     def _fresh(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Run | None:
-        if limits.is_draining or self.is_span_full(limits):
+        next_offset = self.next_offset
+        if next_offset >= log_end_offset or limits.is_draining or self.is_span_full(limits):
             return None
-        window_end = self.next_offset + limits.max_record_locks - self._runs.window_count(now_ms)
+        window_end = next_offset + limits.max_record_locks - self._runs.window_count(now_ms)
         span_end = self._start_offset + limits.span_limit
-        return fresh_run(self.next_offset, min(window_end, span_end), log_end_offset)
+        return fresh_run(next_offset, min(window_end, span_end), log_end_offset)
 
     def _apply_and_advance(self, records: Iterable[SharePartitionRecord]) -> list[SharePartitionRecord]:
         applied = list(records)
