@@ -52,7 +52,7 @@ def built(run_count: int) -> SharePartition:
 def acquire(share_partition: SharePartition, index: int) -> None:
     """Take the lowest two available records."""
     request = AcquireRequest(f"acquirer-{index}", max_records=2, mode=AcquireMode.RECORD_LIMIT)
-    share_partition.acquire(request, LIMITS, log_end_offset=0, now_ms=0)
+    share_partition.acquire(request, LIMITS, log_end_offset=share_partition.next_offset, now_ms=0)
 
 
 def acknowledge(share_partition: SharePartition, index: int) -> None:

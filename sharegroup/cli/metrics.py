@@ -46,6 +46,7 @@ def metrics(minutes: int, site: Site, output: str) -> None:
             log,
             site.state_table_path,
             config.request_topic_name,
+            site.settings.broker,
             config.metrics_max_series,
             since_ms,
             config.metrics_domain,

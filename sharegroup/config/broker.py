@@ -85,7 +85,7 @@ DELIVERY_LIMIT = LimitedSetting(
 RECORD_LOCKS = LimitedSetting(
     "partition.max.record.locks",
     "limit of record locks",
-    "Offsets between the start offset of a share-partition and its last one in flight.",
+    "Records of a share-partition that are acquired, or available and not delayed, until which new ones are acquired.",
     (2_000, 100, 10_000),
     (100, 100, 2_000),
     (4_000, 2_000, 10_000_000),

@@ -128,9 +128,9 @@ def _portion(run: Run, size: int) -> Run:
     return clip(run, run.first_offset, run.first_offset + size - 1)
 
 
-def fresh_run(next_offset: int, window_end: int, log_end_offset: int) -> Run | None:
-    """Return the records never in flight: from `next_offset` up to the window's and the log's end (both exclusive)."""
-    end = min(window_end, log_end_offset)
+def fresh_run(next_offset: int, allowed_end: int, log_end_offset: int) -> Run | None:
+    """Return the records never in flight: from `next_offset` to the end of what is allowed or the log (exclusive)."""
+    end = min(allowed_end, log_end_offset)
     if next_offset >= end:
         return None
     return Run(next_offset, end - 1, RecordState.AVAILABLE, 0)

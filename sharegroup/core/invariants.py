@@ -17,7 +17,7 @@ from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, 
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.suspects import portion_size
-from sharegroup.core.transition_check import change_of
+from sharegroup.core.transition_check import change_of, fresh_records_of
 from sharegroup.core.transition_rules import (
     Change,
     acquires_no_delayed_record,
@@ -26,6 +26,7 @@ from sharegroup.core.transition_rules import (
     ends_an_overdue_lock,
     is_by_its_holder,
     is_marked_as_suspect,
+    is_within_the_span,
     is_within_the_window,
     lock_has_its_duration,
     starts_from_its_run,
@@ -156,7 +157,7 @@ def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[
 
 @_state_invariant
 def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
-    """Check that the delivery-complete count, the available count and every index agree with the runs.
+    """Check that the delivery-complete, available and locked counts and every index agree with the runs.
 
     No exceptions.
     """
@@ -178,6 +179,7 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
             )
             for name, are_suspects in (("suspects", True), ("other records", False))
         ),
+        ("locked count", kept.locked_count, sum(run.size for run in held)),
         (
             "index of available and delayed runs",
             sorted(
@@ -468,19 +470,43 @@ def start_offset_never_falls(before: SharePartition, moved: StartOffsetMoved) ->
         yield f"the start offset moves from {before.start_offset} to {moved.start_offset}"
 
 
+def _is_fresh(transition: Transition) -> bool:
+    """Return True if records come in flight here; those of another system had the limits of that system."""
+    return transition.from_state is None and CAUSE_RULES[transition.cause].author is not Author.OTHER_SYSTEM
+
+
 @_transition_invariant
 def window_is_within_limit(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """Check that a newly acquired record lies within `share.partition.max.record.locks` offsets from the SPSO.
+    """Check that fresh records fit into `share.partition.max.record.locks` with all that are acquired or available.
 
-    A group that drains acquires none.
-    Exceptions: records that were in flight before may be acquired again wherever they are, because the limit may have
-    been lowered meanwhile; records of another system had the limit of that system.
+    Delayed records do not count, nor do finished ones and those that wait for their dead-letter record. A group that
+    drains acquires no fresh records.
+    Exceptions: records that were in flight before may be acquired again at any time, because the limit may have been
+    lowered, or a delay may have ended, meanwhile; records of another system had the limit of that system.
     """
-    if CAUSE_RULES[transition.cause].author is Author.OTHER_SYSTEM:
+    if not _is_fresh(transition):
         return
-    limits = circumstances.limits
-    if not is_within_the_window(change_of(before, transition, None, circumstances.now_ms), limits):
-        window_end = before.next_offset if limits.is_draining else before.start_offset + limits.max_record_locks
-        yield f"{_text(transition)} reaches past the window, which ends before {window_end}"
+    limits, fresh = circumstances.limits, fresh_records_of(before, transition, circumstances.now_ms)
+    if not is_within_the_window(fresh, limits):
+        room = 0 if limits.is_draining else max(limits.max_record_locks - fresh.window_count, 0)
+        yield f"{_text(transition)} reaches past the window, which has room for {room} from {before.next_offset} on"
+
+
+@_transition_invariant
+def span_is_within_limit(before: SharePartition, transition: Transition, circumstances: Circumstances) -> Iterator[str]:
+    """Check that fresh records lie within the span from the SPSO, and come while few enough runs are in flight.
+
+    Exceptions: records that were in flight before may be acquired again wherever they are, and divide runs; records of
+    another system had the limits of that system.
+    """
+    if not _is_fresh(transition):
+        return
+    limits, fresh = circumstances.limits, fresh_records_of(before, transition, circumstances.now_ms)
+    if not is_within_the_span(fresh, limits):
+        span_end = before.start_offset + limits.span_limit
+        yield (
+            f"{_text(transition)} with {fresh.run_count} of at most {limits.max_runs} runs in flight reaches past the "
+            f"span, which ends before {span_end}"
+        )

@@ -12,6 +12,12 @@ from sharegroup.core.cause_rules import is_persisted_by_kafka
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.runs import Run
 
+MAX_SPAN_OFFSETS = 1_000_000
+"""Offsets from the SPSO to the last one in flight; a larger window may be in flight as a whole."""
+
+MAX_RUNS = 10_000
+"""Runs in flight; memory, snapshots and metrics of a share-partition cost with them."""
+
 PartitionKey = tuple[str, int]
 """A share-partition of a group: topic id and partition."""
 
@@ -103,12 +109,15 @@ class SharePartitionLimits:
     Attributes:
         lock_duration_ms: `share.record.lock.duration.ms`.
         delivery_count_limit: `share.delivery.count.limit`.
-        max_record_locks: `share.partition.max.record.locks`: offsets from the SPSO to the last one in flight.
+        max_record_locks: `share.partition.max.record.locks`, the window: records that are acquired, or available and
+            not delayed. Fresh records are acquired while there are fewer.
         is_renew_enabled: `share.renew.acknowledge.enable`.
         has_dead_letter_queue: True if archived records pass through ARCHIVING.
         redelivery_backoff_ms: `share.redelivery.backoff.ms`; 0 = released records are available at once.
         redelivery_backoff_max_ms: `share.redelivery.backoff.max.ms`.
         is_draining: `share.drain.enable`: only records that were in flight before are acquired.
+        max_span_offsets: offsets from the SPSO to the last one in flight, unless the window is larger.
+        max_runs: runs in flight; no fresh records are acquired while there are so many.
     """
 
     lock_duration_ms: int = 30_000
@@ -119,3 +128,10 @@ class SharePartitionLimits:
     redelivery_backoff_ms: int = 0
     redelivery_backoff_max_ms: int = 60_000
     is_draining: bool = False
+    max_span_offsets: int = MAX_SPAN_OFFSETS
+    max_runs: int = MAX_RUNS
+
+    @property
+    def span_limit(self) -> int:
+        """Offsets from the SPSO within which fresh records are acquired."""
+        return max(self.max_span_offsets, self.max_record_locks)

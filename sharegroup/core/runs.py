@@ -100,6 +100,7 @@ class RunMap:
         "_firsts",
         "_held",
         "_last_offset",
+        "_locked_count",
         "_locks",
         "_runs",
         "_suspect_counts",
@@ -116,7 +117,7 @@ class RunMap:
         locks: dict[int, int] = {}
         held: defaultdict[str, list[int]] = defaultdict(list)
         self._last_offset: int | None = None
-        self._terminal_count = 0
+        self._terminal_count = self._locked_count = 0
         available_counts = [0, 0]
         self._suspect_counts: Counter[int] = Counter()
         """Delivery count → AVAILABLE suspects, delayed ones too."""
@@ -139,6 +140,7 @@ class RunMap:
             elif run.state is _ACQUIRED:
                 locks[first] = run.deadline_ms
                 held[run.member_id].append(first)
+                self._locked_count += run.size
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
         self._firsts = SortedKeys(list(self._runs))
@@ -179,8 +181,17 @@ class RunMap:
 
     @property
     def locked_count(self) -> int:
-        """Number of records that members hold; the cost grows with their runs."""
-        return sum(self._runs[first].size for firsts in self._held.values() for first in firsts)
+        """Number of records that members hold."""
+        return self._locked_count
+
+    def window_count(self, now_ms: int) -> int:
+        """Return the number of records that are acquired, or available and not delayed at `now_ms`."""
+        self.make_available(now_ms)
+        count = self._locked_count + sum(available.count for available in self._available)
+        if now_ms < self._available_until_ms:
+            ready = (run for kind in (False, True) for run in self.available(are_suspects=kind))
+            count -= sum(run.size for run in ready if run.deadline_ms > now_ms)
+        return count
 
     @property
     def member_ids(self) -> list[str]:
@@ -360,6 +371,7 @@ class RunMap:
         self._locks.set(run.first_offset, None)
         self._locks.set(first_offset, run.deadline_ms)
         self._held[run.member_id].replace(run.first_offset, first_offset)
+        self._locked_count -= first_offset - run.first_offset
 
     def _run_ending_at(self, offset: int) -> Run | None:
         first = self._first_by_last.get(offset)
@@ -385,6 +397,7 @@ class RunMap:
             self._count_suspects(run, 1)
         if run.state is _ACQUIRED:
             self._locks.set(first, run.deadline_ms)
+            self._locked_count += run.size
             held = self._held.get(run.member_id)
             if held is None:
                 self._held[run.member_id] = SortedKeys([first])
@@ -405,6 +418,7 @@ class RunMap:
             self._count_suspects(run, -1)
         if run.state is _ACQUIRED:
             self._locks.set(first, None)
+            self._locked_count -= run.size
             held = self._held[run.member_id]
             held.remove(first)
             if not held:

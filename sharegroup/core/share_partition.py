@@ -93,8 +93,8 @@ class SharePartition:
 
     def acquirable_count(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> int:
         """Return the number of records, without the suspects, that an acquire without limit would take."""
+        fresh = self._fresh(limits, log_end_offset, now_ms)
         self._runs.make_available(now_ms)
-        fresh = self._fresh(limits, log_end_offset)
         available_count = self._runs.available_count_below(log_end_offset, are_suspects=False)
         return available_count + (fresh.size if fresh else 0)
 
@@ -102,6 +102,10 @@ class SharePartition:
         """Return the number of suspects that wait for a delivery and may have it now."""
         self._runs.make_available(now_ms)
         return self._runs.available_count_below(log_end_offset, are_suspects=True)
+
+    def is_span_full(self, limits: SharePartitionLimits) -> bool:
+        """Return True if no fresh record may be acquired, because too many offsets or runs are in flight."""
+        return self.next_offset - self._start_offset >= limits.span_limit or len(self._runs) >= limits.max_runs
 
     def acquire(
         self, request: AcquireRequest, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
@@ -121,7 +125,7 @@ class SharePartition:
             chosen = chosen_suspects(self._runs, log_end_offset, request, limits)
         else:
             available = self._runs.available_below(log_end_offset, are_suspects=False)
-            chosen = chosen_runs(available, self._fresh(limits, log_end_offset), request, limits)
+            chosen = chosen_runs(available, self._fresh(limits, log_end_offset, now_ms), request, limits)
         records = self.take(request.member_id, chosen, limits, now_ms)
         return response_ranges(records, request), records
 
@@ -257,10 +261,13 @@ class SharePartition:
         self._fill_hole_before(record.first_offset)
         self._runs.assign(record.run)
 
-    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
-        if limits.is_draining:
+    def _fresh(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Run | None:
+        next_offset = self.next_offset
+        if next_offset >= log_end_offset or limits.is_draining or self.is_span_full(limits):
             return None
-        return fresh_run(self.next_offset, self._start_offset + limits.max_record_locks, log_end_offset)
+        window_end = next_offset + limits.max_record_locks - self._runs.window_count(now_ms)
+        span_end = self._start_offset + limits.span_limit
+        return fresh_run(next_offset, min(window_end, span_end), log_end_offset)
 
     def _apply_and_advance(self, records: Iterable[SharePartitionRecord]) -> list[SharePartitionRecord]:
         applied = list(records)

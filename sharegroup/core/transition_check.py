@@ -10,7 +10,15 @@ from sharegroup.core.cause_rules import DELIVERIES
 from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.core.runs import Run
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.core.transition_rules import CAUSE_NUMBERS, NOT_IN_FLIGHT, Change, holds
+from sharegroup.core.transition_rules import (
+    CAUSE_NUMBERS,
+    NOT_IN_FLIGHT,
+    Change,
+    FreshRecords,
+    holds,
+    is_within_the_span,
+    is_within_the_window,
+)
 
 
 def record_holds(
@@ -29,8 +37,12 @@ def record_holds(
     if record.cause in DELIVERIES and before.runs.are_suspects_held_by(record.member_id):
         return False
     if record.from_state is None:
-        change = change_of(before, record, None, now_ms)
-        return record.first_offset >= before.next_offset and bool(holds(change, limits, highest_limit))
+        change, fresh = change_of(before, record, None, now_ms), fresh_records_of(before, record, now_ms)
+        return record.first_offset >= before.next_offset and bool(
+            holds(change, limits, highest_limit)
+            & is_within_the_window(fresh, limits)
+            & is_within_the_span(fresh, limits)
+        )
     if record.first_offset < before.start_offset or record.last_offset >= before.next_offset:
         return False
     return all(
@@ -47,9 +59,8 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
         run: the run; None if the records are not in flight, or the rule is not about runs.
         now_ms: the time at which it was made.
     """
-    _, last_offset, from_state, to_state, delivery_count, member_id, deadline_ms, cause, is_suspect = record
+    _, _, from_state, to_state, delivery_count, member_id, deadline_ms, cause, is_suspect = record
     return Change(
-        last_offset,
         NOT_IN_FLIGHT if from_state is None else from_state,
         to_state,
         delivery_count,
@@ -57,11 +68,26 @@ def change_of(before: SharePartition, record: Transition, run: Run | None, now_m
         deadline_ms,
         CAUSE_NUMBERS[cause],
         now_ms,
-        before.start_offset,
         NOT_IN_FLIGHT if run is None else run.state,
         0 if run is None else run.delivery_count,
         "" if run is None else run.member_id,
         0 if run is None else run.deadline_ms,
         is_suspect,
         False if run is None else run.is_suspect,
+    )
+
+
+def fresh_records_of(before: SharePartition, record: Transition, now_ms: int) -> FreshRecords:
+    """Return a transition of records that were never in flight, for its rules.
+
+    Args:
+        before: the state that the transition is about to change.
+        now_ms: the time at which it was made.
+    """
+    return FreshRecords(
+        record.last_offset,
+        before.start_offset,
+        before.next_offset,
+        before.runs.window_count(now_ms),
+        len(before.runs),
     )

@@ -43,13 +43,10 @@ class Change(NamedTuple):
     """A transition and a run that it touches, as numbers or as columns of them.
 
     Attributes:
-        last_offset: last offset of the transition.
         delivery_count: its count after.
         now_ms: the time at which it was made.
-        start_offset: the start offset before it.
     """
 
-    last_offset: Any
     from_state: Any
     to_state: Any
     delivery_count: Any
@@ -57,13 +54,31 @@ class Change(NamedTuple):
     deadline_ms: Any
     cause: Any
     now_ms: Any
-    start_offset: Any
     run_state: Any
     run_count: Any
     run_member: Any
     run_deadline_ms: Any
     is_suspect: Any
     run_is_suspect: Any
+
+
+class FreshRecords(NamedTuple):
+    """A transition of records that were never in flight, and the state before it, as numbers or as columns of them.
+
+    Attributes:
+        last_offset: last offset of the transition.
+        start_offset: the start offset before it.
+        next_offset: the lowest offset that was never in flight. Those from it on that the transition skips become
+            available.
+        window_count: records that are acquired, or available and not delayed.
+        run_count: runs in flight.
+    """
+
+    last_offset: Any
+    start_offset: Any
+    next_offset: Any
+    window_count: Any
+    run_count: Any
 
 
 class Tables(NamedTuple):
@@ -195,11 +210,15 @@ def names_the_holder(change: Change, tables: Tables = TABLES) -> Any:
     return (tables.is_end_of_lock[change.cause] == 0) | (change.run_member == change.member)
 
 
-def is_within_the_window(change: Change, limits: Any) -> Any:
-    """Return true unless records are newly acquired past `share.partition.max.record.locks` or while draining."""
-    is_in_window = change.last_offset < change.start_offset + limits.max_record_locks
-    is_allowed = is_in_window & (limits.is_draining == 0)
-    return (change.from_state != NOT_IN_FLIGHT) | is_allowed
+def is_within_the_window(fresh: FreshRecords, limits: Any) -> Any:
+    """Return true unless fresh records are acquired past `share.partition.max.record.locks`, or while draining."""
+    count = fresh.window_count + fresh.last_offset + 1 - fresh.next_offset
+    return (count <= limits.max_record_locks) & (limits.is_draining == 0)
+
+
+def is_within_the_span(fresh: FreshRecords, limits: Any) -> Any:
+    """Return true unless fresh records are acquired too far from the start offset, or with too many runs in flight."""
+    return (fresh.last_offset < fresh.start_offset + limits.span_limit) & (fresh.run_count < limits.max_runs)
 
 
 def is_marked_as_suspect(change: Change, tables: Tables = TABLES) -> Any:
@@ -215,7 +234,9 @@ def takes_no_suspects(change: Change, tables: Tables = TABLES) -> Any:
 
 
 def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABLES) -> Any:
-    """Return true where no rule is broken; never for a portion of suspects, which these fields cannot judge.
+    """Return true where no rule about a transition and the runs that it touches is broken.
+
+    Never for a portion of suspects: it hangs on more than these fields.
 
     Args:
         limits: `SharePartitionLimits`, or its fields as columns.
@@ -231,7 +252,6 @@ def holds(change: Change, limits: Any, highest_limit: Any, tables: Tables = TABL
         & lock_has_its_duration(change, limits)
         & acquires_no_delayed_record(change, tables)
         & is_by_its_holder(change, tables)
-        & is_within_the_window(change, limits)
         & is_marked_as_suspect(change, tables)
         & takes_no_suspects(change, tables)
     )

@@ -300,6 +300,21 @@ LAG = own(
     "Records that are not finished (KIP-1226): end offset - start offset - finished records above the start offset.",
 )
 LOCKED_RECORDS = own(Kind.GAUGE, "locked_records", SHARE_PARTITION, Source.STATE, "Records that members hold.")
+WINDOW_RECORDS = own(
+    Kind.GAUGE,
+    "window_records",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Records that are acquired, or available and not delayed; share.partition.max.record.locks bounds them.",
+)
+SPAN_FULL = own(
+    Kind.GAUGE,
+    "span_full",
+    SHARE_PARTITION,
+    Source.STATE,
+    "1 while no new record is acquired, because the offsets between the start offset and the last one in flight, or "
+    "the runs in flight, have reached their bound; 0 else.",
+)
 ARCHIVING_RECORDS = own(
     Kind.GAUGE,
     "archiving_records",

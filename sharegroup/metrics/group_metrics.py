@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import effective_group_config
 from sharegroup.core.cause_rules import ANSWER_CAUSE
 from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.records import SharePartitionLimits
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import LogError
 from sharegroup.logs.end_offsets import EndOffsets, end_offsets
+from sharegroup.logs.log_clock import wall_ms
 from sharegroup.logs.port import Log
 from sharegroup.metrics.catalogue import (
     ACQUISITION_LOCK_TIMEOUT,
@@ -38,7 +42,9 @@ from sharegroup.metrics.catalogue import (
     REDELIVERIES,
     SHARE_GROUP_COUNT,
     SHARE_GROUP_REBALANCE_COUNT,
+    SPAN_FULL,
     TRANSITIONS,
+    WINDOW_RECORDS,
     WRITE_TOTAL,
 )
 from sharegroup.metrics.registry import Gauge, Increment, Labels, MetricsRegistry
@@ -152,14 +158,23 @@ class GroupMetrics:
     Args:
         state: the groups' state; only this object may use it from now on.
         end_offsets: topic names → end offsets.
+        broker: defaults and bounds of the groups' configurations.
+        now_ms: returns the time, to tell which delays are over.
     """
 
     def __init__(
-        self, registry: MetricsRegistry, state: FoldedState, end_offsets: Callable[[Iterable[str]], EndOffsets]
+        self,
+        registry: MetricsRegistry,
+        state: FoldedState,
+        end_offsets: Callable[[Iterable[str]], EndOffsets],
+        broker: BrokerConfig,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._registry = registry
         self._state = state
         self._end_offsets = end_offsets
+        self._broker = broker
+        self._now_ms = now_ms
         self._lock = threading.Lock()
         registry.add(NO_ROWS_YET)
         registry.add(
@@ -198,7 +213,8 @@ class GroupMetrics:
         ends = self._known_ends(topics)
         with self._lock:
             groups = list(self._state.groups.values())
-            gauges = [gauge for group in groups for gauge in _group_gauges(group, ends)]
+            now_ms = self._now_ms()
+            gauges = [gauge for group in groups for gauge in _group_gauges(group, ends, self._broker, now_ms)]
             states = Counter(group.metadata.name for group in groups)
             partition_count = sum(len(group.partitions) for group in groups)
         return [
@@ -216,27 +232,32 @@ class GroupMetrics:
             return {}
 
 
-def _group_gauges(group: FoldedGroup, ends: EndOffsets) -> Iterator[Gauge]:
+def _group_gauges(group: FoldedGroup, ends: EndOffsets, broker: BrokerConfig, now_ms: int) -> Iterator[Gauge]:
     labels = (group.group_id,)
     yield Gauge(MEMBERS, labels, len(group.metadata.members))
     yield Gauge(QUARANTINED, labels, bool(group.failures))
     yield Gauge(PAUSED, labels, group.metadata.pause is not None)
     yield Gauge(DEAD_LETTERS_FAILING, labels, bool(group.dead_letter_failure))
+    limits = effective_group_config(broker, group.metadata.config_overrides).share_partition_limits
     for key, folded in group.partitions.items():
-        end_offset = ends.get(key)
-        yield from _partition_gauges((*labels, folded.topic, str(folded.partition)), folded.share_partition, end_offset)
+        of_partition, engine = (*labels, folded.topic, str(folded.partition)), folded.share_partition
+        yield from _partition_gauges(of_partition, engine, limits, now_ms)
+        if (end_offset := ends.get(key)) is not None:
+            yield Gauge(LAG, of_partition, engine.lag(end_offset))
 
 
-def _partition_gauges(labels: Labels, engine: SharePartition, end_offset: int | None) -> Iterator[Gauge]:
+def _partition_gauges(
+    labels: Labels, engine: SharePartition, limits: SharePartitionLimits, now_ms: int
+) -> Iterator[Gauge]:
     sizes: Counter[RecordState] = Counter()
     for run in engine.runs:
         sizes[run.state] += run.size
     yield Gauge(IN_FLIGHT_MESSAGE_COUNT, labels, engine.next_offset - engine.start_offset)
     yield Gauge(IN_FLIGHT_BATCH_COUNT, labels, len(engine.runs))
     yield Gauge(LOCKED_RECORDS, labels, sizes[RecordState.ACQUIRED])
+    yield Gauge(WINDOW_RECORDS, labels, engine.runs.window_count(now_ms))
+    yield Gauge(SPAN_FULL, labels, engine.is_span_full(limits))
     yield Gauge(ARCHIVING_RECORDS, labels, sizes[RecordState.ARCHIVING])
-    if end_offset is not None:
-        yield Gauge(LAG, labels, engine.lag(end_offset))
 
 
 def request_backlog(log: Log, topic: str, end_offsets: Mapping[int, int]) -> int | None:
@@ -257,12 +278,19 @@ _COUNTED_ROWS = SHARE_PARTITION_TYPES | {RecordType.GROUP_METADATA, RecordType.C
 
 
 def table_metrics(
-    log: Log, state_table_path: str, request_topic: str, max_series: int, since_ms: int, domain: str = ""
+    log: Log,
+    state_table_path: str,
+    request_topic: str,
+    broker: BrokerConfig,
+    max_series: int,
+    since_ms: int,
+    domain: str = "",
 ) -> MetricsRegistry:
     """Return a registry of the metrics that need no processor: neither requests, sessions nor latencies.
 
     Args:
         log: the log of requests and records, for the backlog and the lag.
+        broker: defaults and bounds of the groups' configurations.
         max_series: label sets of one metric.
         since_ms: counters count what happened from here on; epoch ms.
         domain: value of a label `domain` of all metrics; "" is no such label.
@@ -274,7 +302,7 @@ def table_metrics(
     recovery = table.recovery()
     ends = recovery.last_marker.end_offsets if recovery.last_marker else {}
     registry = MetricsRegistry(max_series, domain=domain)
-    groups = GroupMetrics(registry, fold(recovery.rows), lambda topics: end_offsets(log, topics))
+    groups = GroupMetrics(registry, fold(recovery.rows), lambda topics: end_offsets(log, topics), broker)
     groups.count(table.rows(record_types=_COUNTED_ROWS, since_ms=since_ms))
     backlog = request_backlog(log, request_topic, ends)
     gauges = [Gauge(LEADER_EPOCH, (), table.leader_epoch())]

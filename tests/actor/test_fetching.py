@@ -226,16 +226,6 @@ class TestWhatMayBeAcquired:
         group.tell_offsets("orders")
         assert anna.fetch().acquired == {ORDERS_0: [(15, 29, 1)]}
 
-    def test_the_window_is_limited_from_the_start_offset_on(self) -> None:
-        group = group_with(1_000)
-        assert group.alter_config(share_partition_max_record_locks="100") == 0
-        anna, ben = joined(group, "anna", "ben")
-        assert anna.fetch(max_records=30).acquired == {ORDERS_0: [(0, 29, 1)]}
-        assert ben.fetch().acquired == {ORDERS_0: [(30, 99, 1)]}
-        assert ben.fetch(acknowledge={ORDERS_0: [(30, 99, ACCEPT)]}).acquired == {}
-        assert anna.acknowledge({ORDERS_0: [(0, 29, ACCEPT)]}).acknowledge_errors == {ORDERS_0: 0}
-        assert ben.fetch().acquired == {ORDERS_0: [(100, 199, 1)]}
-
     def test_a_record_that_reached_the_delivery_limit_is_archived(self) -> None:
         group = group_with(3)
         assert group.alter_config(share_delivery_count_limit="2") == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,7 +27,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
-from sharegroup.core.records import AcknowledgementBatch, SharePartitionRecord
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
 from sharegroup.core.rejected_records import RejectedRecords
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.group_records import ShareGroupConfig
@@ -84,7 +86,7 @@ def engine_rows(seed: int, step_count: int) -> Iterator[StateRow]:
     log_end, now_ms = 30, 1_000
     for step in range(step_count):
         now_ms += random.choice([0, 1, 5_000, 31_000])
-        log_end += random.randrange(12)
+        log_end += random.randrange(40)
         for _ in range(random.randrange(1, 4)):
             member = random.choice(["anna", "ben"])
             match random.randrange(10):
@@ -93,7 +95,7 @@ def engine_rows(seed: int, step_count: int) -> Iterator[StateRow]:
                     if not state.runs.are_suspects_held_by(member):
                         suspect_count = state.acquirable_suspect_count(log_end, now_ms)
                         takes_suspects = suspect_count > 0 and not state.runs.is_held_by(member)
-                        request = AcquireRequest(member, random.randrange(1, 12), takes_suspects=takes_suspects)
+                        request = AcquireRequest(member, random.randrange(1, 60), takes_suspects=takes_suspects)
                         records += state.acquire(request, limits, log_end, now_ms)[1]
                 case 3:
                     records = state.expire_locks(limits, now_ms)
@@ -104,7 +106,10 @@ def engine_rows(seed: int, step_count: int) -> Iterator[StateRow]:
                     records = state.finish_dead_letters(first, first + random.randrange(30), limits, now_ms)
                 case _:
                     batches = [
-                        AcknowledgementBatch(first, last, (random.choice([*AcknowledgeType, AcknowledgeType.ACCEPT]),))
+                        AcknowledgementBatch(
+                            *(first, last, (random.choice([*AcknowledgeType, AcknowledgeType.ACCEPT]),)),
+                            random.choice([None, None, 2_000, 90_000]),
+                        )
                         for run in state.runs.held_by(member)
                         for first in [random.randint(run.first_offset, run.last_offset)]
                         for last in [random.randint(first, run.last_offset)]
@@ -221,21 +226,77 @@ def test_the_findings_are_those_of_the_rows(
 def test_segments_that_hold_are_not_checked_row_by_row(histories: list[Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     """But where suspects are delivered: the columns cannot judge their portions."""
     again: list[CheckedSegment] = []
-
-    def by_row_again(key: SegmentKey, rows: list[StateRow], context: TableContext) -> CheckedSegment:
-        held = [entry.is_suspect for row in rows for entry in row.transitions if entry.to_state is RecordState.ACQUIRED]
-        held += [entry.is_suspect for row in rows for entry in row.runs if entry.state is RecordState.ACQUIRED]
-        assert any(held)
-        again.append(check_segment(key, rows, context))
-        return again[-1]
-
-    monkeypatch.setattr(quick_segments, "check_segment", by_row_again)
+    monkeypatch.setattr(quick_segments, "check_segment", by_row_only_with_suspects(again))
     count = 0
     for rows in histories:
         checked = by_columns(list(rows), context_of(list(rows)))
         count += sum(segment.transition_count for segment in checked)
     assert count - sum(segment.transition_count for segment in again) > 300
     assert again
+
+
+def by_row_only_with_suspects(again: list[CheckedSegment]) -> Callable[..., CheckedSegment]:
+    """A check row by row that no segment needs in which nobody holds suspects."""
+
+    def checked(key: SegmentKey, rows: list[StateRow], context: TableContext) -> CheckedSegment:
+        held = [entry.is_suspect for row in rows for entry in row.transitions if entry.to_state is RecordState.ACQUIRED]
+        held += [entry.is_suspect for row in rows for entry in row.runs if entry.state is RecordState.ACQUIRED]
+        assert any(held)
+        again.append(check_segment(key, rows, context))
+        return again[-1]
+
+    return checked
+
+
+def under(context: TableContext, change: Callable[[SharePartitionLimits], SharePartitionLimits]) -> TableContext:
+    """The same groups under other limits."""
+    groups = {
+        group_id: replace(
+            group,
+            configurations=tuple(known._replace(limits=change(known.limits)) for known in group.configurations),
+        )
+        for group_id, group in context.groups.items()
+    }
+    return replace(context, groups=groups)
+
+
+def with_window(limit: int) -> Callable[[SharePartitionLimits], SharePartitionLimits]:
+    return lambda limits: replace(limits, max_record_locks=limit)
+
+
+def test_the_columns_know_how_far_each_acquisition_fills_the_window(
+    histories: list[Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for history in histories:
+        rows, context = list(history), context_of(list(history))
+
+        def holds(limit: int, rows: list[StateRow] = rows, context: TableContext = context) -> bool:
+            return outcome(by_row(rows, under(context, with_window(limit))))[1] == []
+
+        limits = range(1, 101)
+        fullest = limits[bisect_left(limits, True, key=holds)]
+        narrower = under(context, with_window(fullest - 1))
+        past = outcome(by_columns(rows, narrower))
+        assert past == outcome(by_row(rows, narrower))
+        assert all("window_is_within_limit" in finding for finding in past[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(quick_segments, "check_segment", by_row_only_with_suspects([]))
+            by_columns(rows, under(context, with_window(fullest)))
+
+
+@pytest.mark.parametrize(("max_span_offsets", "max_runs"), [(60, 10_000), (90, 10_000), (1_000, 9)])
+def test_acquisitions_past_the_span_are_found(histories: list[Rows], max_span_offsets: int, max_runs: int) -> None:
+    def narrowed(limits: SharePartitionLimits) -> SharePartitionLimits:
+        # A window that is larger than the span is the span.
+        return replace(limits, max_record_locks=60, max_span_offsets=max_span_offsets, max_runs=max_runs)
+
+    findings: list[str] = []
+    for rows in histories:
+        context = under(context_of(list(rows)), narrowed)
+        checked = outcome(by_columns(list(rows), context))
+        assert checked == outcome(by_row(list(rows), context))
+        findings += checked[1]
+    assert any("span_is_within_limit" in finding for finding in findings)
 
 
 def test_no_rows_have_no_segments() -> None:

@@ -43,6 +43,7 @@ WRITE_ERROR = {
 
 NEVER_DELIVERED = (RecordState.AVAILABLE.name, 0, "")
 INITIAL = -1
+LOG_WITHOUT_END = 1 << 62
 REPORTS_GAPS = ("acknowledge", "release_member", "advance")
 """Operations with which a member's reports arrive of what was compacted or aborted."""
 
@@ -53,8 +54,8 @@ class Difference:
 
     Attributes:
         step: index of the step, INITIAL for the state at the beginning.
-        fact: `error`, `acquired`, `renewed`, `persisted`, `start_offset`, `in_flight`, `delivery_complete_count` or
-            `next_fetch_offset`.
+        fact: `error`, `acquired`, `renewed`, `persisted`, `start_offset`, `in_flight`, `delivery_complete_count`,
+            `can_acquire` or `next_fetch_offset`.
         kafka: what was recorded.
         here: what this engine says.
         rule: the rule of docs/conformance.md that predicts exactly this; "" when none does.
@@ -293,6 +294,10 @@ class Replay:
             kafka.delivery_complete_count - _finished_outside(kafka.records, in_both),
             engine.delivery_complete_count - _finished_outside(here, in_both),
         )
+        count = engine.acquirable_count(self._limits, LOG_WITHOUT_END, self._now_ms)
+        can_acquire = count + engine.acquirable_suspect_count(LOG_WITHOUT_END, self._now_ms) > 0
+        rule = rules.rule_of_can_acquire(can_acquire, kafka, self._missing, self._limits.max_record_locks)
+        self._compare(step, "can_acquire", kafka.can_acquire, can_acquire, rule)
         rule = rules.rule_of_next_fetch_offset(kafka)
         self._compare(step, "next_fetch_offset", kafka.next_fetch_offset, engine.next_fetch_offset(self._now_ms), rule)
 

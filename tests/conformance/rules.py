@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from sharegroup.core.record_state import AcknowledgeType
-from tests.conformance.scenario import FINISHED, KafkaState, Step
+from tests.conformance.scenario import FINISHED, UNFINISHED, KafkaState, Step
 
 ACQUIRES_WHAT_EXISTS = "acquires-what-exists"
 ALL_OR_NOTHING = "all-or-nothing"
@@ -15,6 +15,8 @@ ENDS_IN_A_HOLE = "ends-in-a-hole"
 NO_INTERNAL_FAILURE = "no-internal-failure"
 START_OFFSET_PASSES = "start-offset-passes"
 TYPES_FIRST = "types-first"
+WINDOW_COUNTS_UNFINISHED = "window-counts-unfinished"
+WINDOW_IS_EXACT = "window-is-exact"
 
 
 def start_offset_here(kafka: KafkaState, missing: Collection[int], unreported: Collection[int]) -> int:
@@ -77,6 +79,23 @@ def rule_of_start_offset(
 def rule_of_next_fetch_offset(kafka: KafkaState) -> str:
     """The rule that predicts another next fetch offset than Kafka's, "" when none does."""
     return NO_INTERNAL_FAILURE if kafka.next_fetch_offset < kafka.start_offset else ""
+
+
+def rule_of_can_acquire(can_acquire: bool, kafka: KafkaState, missing: Collection[int], max_record_locks: int) -> str:
+    """The rule that predicts whether records can be acquired where Kafka says otherwise, "" when none does.
+
+    Args:
+        can_acquire: whether there is something to acquire here.
+        kafka: Kafka's state.
+        missing: offsets known not to exist.
+        max_record_locks: the window.
+    """
+    unfinished = [
+        content for offset, content in kafka.records.items() if content[0] in UNFINISHED and offset not in missing
+    ]
+    if can_acquire:
+        return WINDOW_COUNTS_UNFINISHED if len(unfinished) < max_record_locks else ""
+    return WINDOW_IS_EXACT if len(unfinished) > max_record_locks else ""
 
 
 def _has_unknown_type(batches: Iterable[dict[str, Any]]) -> bool:

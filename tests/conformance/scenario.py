@@ -10,6 +10,7 @@ from sharegroup.core.record_state import RecordState
 from tests.conformance.offsets import Content
 
 FINISHED = (RecordState.ACKNOWLEDGED.name, RecordState.ARCHIVED.name)
+UNFINISHED = (RecordState.AVAILABLE.name, RecordState.ACQUIRED.name)
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class KafkaState:
         start_offset: the SPSO.
         next_fetch_offset: where a fetch would read next.
         delivery_complete_count: finished records at or above the SPSO.
+        can_acquire: whether an acquire of a log without end would get records.
         records: offset → (state, count, holder) of everything cached at or above the SPSO; the others are holes.
     """
 
     start_offset: int
     next_fetch_offset: int
     delivery_complete_count: int
+    can_acquire: bool
     records: dict[int, Content]
 
     @classmethod
@@ -35,6 +38,7 @@ class KafkaState:
             after["start_offset"],
             after["next_fetch_offset"],
             after["delivery_complete_count"],
+            after["can_acquire"],
             {
                 offset: (state, count, member)
                 for first, last, state, count, member, *_ in after["in_flight"]

@@ -33,14 +33,16 @@ def test_scenario(scenario: Scenario, pytestconfig: pytest.Config, outcomes: Cou
 
 
 @pytest.mark.slow
-def test_two_thirds_of_the_random_scenarios_show_no_difference_from_beginning_to_end() -> None:
+def test_two_thirds_of_the_random_scenarios_agree_in_every_record_from_beginning_to_end() -> None:
     scenarios = [Scenario(line["name"], line) for line in read_file(RANDOM_SCENARIOS)]
     differences_of = {scenario.name: Replay(scenario).run() for scenario in scenarios}
     unexplained = {
         name: _text(d) for name, differences in differences_of.items() for d in differences if d.rule not in RULES
     }
     assert unexplained == {}
-    equal_count = sum(not differences for differences in differences_of.values())
+    # Windows of 8 to 200 records are often full; what they let through is no difference of a record.
+    windows = {rules.WINDOW_COUNTS_UNFINISHED, rules.WINDOW_IS_EXACT}
+    equal_count = sum({d.rule for d in differences} <= windows for differences in differences_of.values())
     assert 3 * equal_count >= 2 * len(scenarios), f"{equal_count} of {len(scenarios)} scenarios are equal"
 
 

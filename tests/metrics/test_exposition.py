@@ -18,7 +18,7 @@ from tests.audit.conftest import worked_on
 def registry() -> MetricsRegistry:
     rows = worked_on(BrokerConfig())
     made = MetricsRegistry(max_series=100)
-    GroupMetrics(made, fold(rows), lambda topics: {}).count(rows)
+    GroupMetrics(made, fold(rows), lambda topics: {}, BrokerConfig()).count(rows)
     return made
 
 

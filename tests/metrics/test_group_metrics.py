@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sharegroup.audit.history.group_history import group_history
 from sharegroup.config.broker import BrokerConfig
-from sharegroup.core.record_state import Cause, RecordState
+from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
+from sharegroup.core.records import MAX_RUNS
 from sharegroup.errors import LogUnavailableError
 from sharegroup.logs.end_offsets import EndOffsets
 from sharegroup.metrics import catalogue
@@ -18,24 +19,25 @@ from sharegroup.metrics.catalogue import Metric
 from sharegroup.metrics.group_metrics import GroupMetrics
 from sharegroup.metrics.registry import MetricsRegistry
 from sharegroup.protocol.group_records import ShareGroupRemoved
-from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.protocol.rows import RecordType, RunEntry, StateRow
 from sharegroup.state.fold import FoldedState, fold, fold_order
-from tests.actor.group_harness import GROUP_ID
+from tests.actor.group_harness import GROUP_ID, START_MS, group_with, joined
 from tests.audit.conftest import worked_on
 from tests.metrics.values import everything, values
 
 ROWS = sorted(worked_on(BrokerConfig(share_coordinator_snapshot_update_records_per_snapshot=1)), key=fold_order)
 ORDERS_0 = (GROUP_ID, "orders", "0")
+BROKER = BrokerConfig()
 
 
 def ends(topics: Iterable[str]) -> EndOffsets:
     return {("orders-id", 0): 60} if "orders" in topics else {}
 
 
-def followed(rows: Iterable[StateRow], state: FoldedState | None = None) -> MetricsRegistry:
+def followed(rows: Iterable[StateRow], state: FoldedState | None = None, now_ms: int = START_MS) -> MetricsRegistry:
     """A registry that saw these rows, each in a batch of its own."""
     registry = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
-    metrics = GroupMetrics(registry, state or FoldedState(), ends)
+    metrics = GroupMetrics(registry, state or FoldedState(), ends, BROKER, now_ms=lambda: now_ms)
     for row in rows:
         metrics.committed([row])
     return registry
@@ -53,6 +55,8 @@ def followed(rows: Iterable[StateRow], state: FoldedState | None = None) -> Metr
         (catalogue.IN_FLIGHT_MESSAGE_COUNT, {ORDERS_0: 16}),
         (catalogue.IN_FLIGHT_BATCH_COUNT, {ORDERS_0: 1}),
         (catalogue.LOCKED_RECORDS, {ORDERS_0: 16}),
+        (catalogue.WINDOW_RECORDS, {ORDERS_0: 16}),
+        (catalogue.SPAN_FULL, {ORDERS_0: 0}),
         (catalogue.LAG, {ORDERS_0: 60 - 28}),
         (catalogue.REDELIVERIES, {ORDERS_0[:2]: 7}),
         (catalogue.DELIVERY_LIMIT_REACHED, {ORDERS_0[:2]: 0}),
@@ -88,7 +92,7 @@ def test_a_start_from_the_fold_continues_the_rows_before_it(cut: int) -> None:
     before, after = ROWS[:cut], ROWS[cut:]
     continued = followed(after, fold(before))
     read = MetricsRegistry(max_series=100, now_s=lambda: 0.0)
-    GroupMetrics(read, fold(ROWS), ends).count(after)
+    GroupMetrics(read, fold(ROWS), ends, BROKER, now_ms=lambda: START_MS).count(after)
     assert everything(continued) == everything(read)
 
 
@@ -117,6 +121,32 @@ def test_a_log_that_does_not_respond_costs_the_lag_only() -> None:
         raise LogUnavailableError("no", "try again")
 
     registry = MetricsRegistry(max_series=100)
-    GroupMetrics(registry, fold(ROWS), unavailable)
+    GroupMetrics(registry, fold(ROWS), unavailable, BROKER)
     assert values(registry, catalogue.LAG) == {}
     assert values(registry, catalogue.LOCKED_RECORDS) == {ORDERS_0: 16}
+
+
+def test_delayed_records_count_towards_the_window_when_their_time_has_come() -> None:
+    group = group_with(20)
+    assert group.alter_config(**{"share.redelivery.backoff.ms": "5000"}) == 0
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=10)
+    anna.acknowledge({("orders-id", 0): [(0, 3, AcknowledgeType.RELEASE), (4, 5, AcknowledgeType.ACCEPT)]})
+    until_ms = group.now_ms + 5_000
+    counts = [
+        values(followed(group.rows, now_ms=now_ms), catalogue.WINDOW_RECORDS)[ORDERS_0]
+        for now_ms in (until_ms - 1, until_ms)
+    ]
+    assert counts == [4, 8]
+
+
+@pytest.mark.parametrize(("run_count", "is_full"), [(MAX_RUNS - 1, 0), (MAX_RUNS, 1)])
+def test_a_metric_says_when_the_bound_of_the_span_holds(run_count: int, is_full: int) -> None:
+    row = next(row for row in ROWS if row.record_type is RecordType.SHARE_SNAPSHOT)
+    states = [RecordState.AVAILABLE, RecordState.ACKNOWLEDGED]
+    runs = [
+        RunEntry(first_offset=offset, last_offset=offset, state=states[offset % 2], delivery_count=1)
+        for offset in range(run_count)
+    ]
+    snapshot = row.model_copy(update={"start_offset": 0, "runs": runs, "transitions": []})
+    assert values(followed([snapshot]), catalogue.SPAN_FULL) == {ORDERS_0: is_full}

@@ -239,8 +239,10 @@ def _take_a_new_topic_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
 def _acquire_new_records_while_draining(patch: pytest.MonkeyPatch) -> None:
     fresh = SharePartition._fresh
 
-    def fresh_in_any_case(partition: SharePartition, limits: SharePartitionLimits, log_end_offset: int) -> Run | None:
-        return fresh(partition, replace(limits, is_draining=False), log_end_offset)
+    def fresh_in_any_case(
+        partition: SharePartition, limits: SharePartitionLimits, log_end_offset: int, now_ms: int
+    ) -> Run | None:
+        return fresh(partition, replace(limits, is_draining=False), log_end_offset, now_ms)
 
     patch.setattr(SharePartition, "_fresh", fresh_in_any_case)
 

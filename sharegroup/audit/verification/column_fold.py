@@ -44,10 +44,12 @@ class LimitColumns(NamedTuple):
 
     lock_duration_ms: Numbers
     delivery_count_limit: Numbers
-    max_record_locks: Numbers
     has_dead_letter_queue: Numbers
-    is_draining: Numbers
     highest_limit: Numbers
+    max_record_locks: Numbers
+    span_limit: Numbers
+    max_runs: Numbers
+    is_draining: Numbers
 
     def take(self, positions: Numbers) -> LimitColumns:
         """Return the limits at positions."""
@@ -127,7 +129,7 @@ class ColumnFold:
             deadlines,
             entries.flags("is_suspect")[index],
         )
-        self._runs = Events(
+        self.runs = Events(
             run_block,
             rows.runs.numbers("first_offset")[run_index],
             rows.runs.numbers("last_offset")[run_index],
@@ -148,9 +150,16 @@ class ColumnFold:
 
     def complete_counts(self, transition_count: Numbers, block: Numbers, start_offset: Numbers) -> Numbers:
         """Return the finished records at or above the start offset, after some transitions of blocks."""
-        before = self._before[block]
+        before = self.begin[block]
         finished = self._finished[before + transition_count] - self._finished[before]
         counts: Numbers = self._finished_at_first[block] + finished - (start_offset - self._start[block])
+        return counts
+
+    def piece_counts(self, block: Numbers, first_offset: Numbers, end_offset: Numbers) -> Numbers:
+        """Return the pieces of blocks between offsets that are borders; the end is exclusive."""
+        base = block * self._span - self._start[block]
+        begin, end = (np.searchsorted(self._borders, base + offset) for offset in (first_offset, end_offset))
+        counts: Numbers = end - begin
         return counts
 
     def state_after(self, block: int) -> tuple[int, list[Run]]:
@@ -169,7 +178,7 @@ class ColumnFold:
         self.is_broken[block[~is_right]] = True
 
     def _check_ranges(self) -> None:
-        runs, transitions, start = self._runs, self.transitions, self._start
+        runs, transitions, start = self.runs, self.transitions, self._start
         self._break(transitions.block, (transitions.first <= transitions.last))
         self._break(transitions.block, transitions.first >= start[transitions.block])
         # Runs follow each other from the start offset on, then come the records that are acquired for the first time.
@@ -195,7 +204,7 @@ class ColumnFold:
         self._keep = ~self.is_broken[self.transitions.block]
         if not self.is_broken.any():
             return
-        self._runs = self._runs.take(~self.is_broken[self._runs.block])
+        self.runs = self.runs.take(~self.is_broken[self.runs.block])
         self.transitions = self.transitions.take(self._keep)
         for name in ("from_state", "cause", "now_ms", "transition_member"):
             setattr(self, name, getattr(self, name)[self._keep])
@@ -203,9 +212,10 @@ class ColumnFold:
     # 1. Pieces.
 
     def _fold(self) -> None:
-        blocks, runs, transitions = self._blocks, self._runs, self.transitions
+        blocks, runs, transitions = self._blocks, self.runs, self.transitions
         count = np.bincount(transitions.block, minlength=len(blocks))
-        self._before = np.cumsum(count) - count
+        self.begin = np.cumsum(count) - count
+        """First transition of each block."""
         first, last, block = (
             np.concatenate([getattr(runs, name), getattr(transitions, name)]) for name in ("first", "last", "block")
         )
@@ -219,6 +229,7 @@ class ColumnFold:
         high = block * span + relative_end
         borders = np.sort(np.concatenate([low, high]))
         borders = borders[np.append(True, borders[1:] != borders[:-1])]
+        self._borders, self._span = borders, span
         begin, end = np.searchsorted(borders, low), np.searchsorted(borders, high)
         size = np.bincount(block, end - begin, len(blocks))
         events = np.bincount(block, minlength=len(blocks))
@@ -228,11 +239,11 @@ class ColumnFold:
         end = np.where(is_large[block], begin, end)
         piece, event = ranges(begin, end)
         order = np.argsort(piece, kind="stable")
-        self._order(piece[order], event[order], borders, span)
+        self._order(piece[order], event[order])
 
-    def _order(self, piece: Numbers, event: Numbers, borders: Numbers, span: int) -> None:
+    def _order(self, piece: Numbers, event: Numbers) -> None:
         """Order the events by piece and time, and follow them."""
-        runs, transitions = self._runs, self.transitions
+        runs, transitions, borders, span = self.runs, self.transitions, self._borders, self._span
         is_last = np.ones(len(piece), np.bool_)
         is_last[:-1] = piece[1:] != piece[:-1]
         before = np.full(len(piece), -1, np.int64)
@@ -269,13 +280,13 @@ class ColumnFold:
         )
 
     def _count_of(self, block: Numbers) -> Numbers:
-        after = np.append(self._before[1:], len(self.transitions.first))
-        counts: Numbers = after[block] - self._before[block]
+        after = np.append(self.begin[1:], len(self.transitions.first))
+        counts: Numbers = after[block] - self.begin[block]
         return counts
 
     def _time_of(self, block: Numbers) -> Numbers:
         """Return the time before the first transition of a block; that of a block after all is the end."""
-        times: Numbers = np.append(self._before, len(self.transitions.first))[block] + block
+        times: Numbers = np.append(self.begin, len(self.transitions.first))[block] + block
         return times
 
     def _time_after(self, transition: Numbers, block: Numbers) -> Numbers:
@@ -289,7 +300,7 @@ class ColumnFold:
         return np.where(is_in_block, self._piece_first[first], self._end[block])
 
     def _note_finished(self) -> None:
-        runs, transitions = self._runs, self.transitions
+        runs, transitions = self.runs, self.transitions
         sizes = np.where(_IS_TERMINAL[transitions.to_state], transitions.last - transitions.first + 1, 0)
         self._finished = np.concatenate([[0], np.cumsum(sizes)])
         is_finished = _IS_TERMINAL[runs.to_state]
@@ -310,17 +321,13 @@ class ColumnFold:
         is_suspect: Flags,
     ) -> None:
         transitions = self.transitions
-        run_count = len(self._runs.first)
+        run_count = len(self.runs.first)
         is_transition = event >= run_count
         event, before = event[is_transition], before[is_transition]
         at = event - run_count
         block = transitions.block[at]
-        start = self._start_at(
-            self._time_after(np.arange(len(transitions.block)) - 1, transitions.block), transitions.block
-        )
         is_known = before >= 0
         change = Change(
-            last_offset=transitions.last[at],
             from_state=self.from_state[at],
             to_state=state[event],
             delivery_count=count[event],
@@ -328,7 +335,6 @@ class ColumnFold:
             deadline_ms=deadline_ms[event],
             cause=self.cause[at],
             now_ms=self.now_ms[at],
-            start_offset=start[at],
             run_state=np.where(is_known, state[before], NOT_IN_FLIGHT),
             run_count=np.where(is_known, count[before], 0),
             run_member=np.where(is_known, member[before], 0),

@@ -24,6 +24,7 @@ from sharegroup.audit.verification.row_columns import (
     UndecidedError,
 )
 from sharegroup.audit.verification.segments import CheckedSegment, Segment, SegmentKey, check_segment
+from sharegroup.audit.verification.window_columns import blocks_past_the_window
 from sharegroup.core.records import SharePartitionLimits
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.schema import decoded
@@ -93,6 +94,7 @@ class _Segments:
         blocks = self._blocks(list(opened), limits)
         try:
             fold = ColumnFold(rows, blocks)
+            fold.is_broken[blocks_past_the_window(blocks, fold)] = True
             changes = ChangeRows(rows, blocks, fold)
         except UndecidedError:
             return {}
@@ -144,8 +146,8 @@ class _Segments:
         state_row, end = state_row[has_rows], end[has_rows]
         values = [
             (
-                *(known.lock_duration_ms, known.delivery_count_limit, known.max_record_locks),
-                *(int(known.has_dead_letter_queue), int(known.is_draining), highest),
+                *(known.lock_duration_ms, known.delivery_count_limit, int(known.has_dead_letter_queue), highest),
+                *(known.max_record_locks, known.span_limit, known.max_runs, int(known.is_draining)),
             )
             for known, highest in limits
         ]

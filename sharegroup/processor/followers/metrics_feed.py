@@ -86,7 +86,7 @@ class MetricsFeed:
         self._log = open_log(settings.log, kafka_timeout_ms=_LOG_TIMEOUT_MS)
         self._request_topic = settings.processor.request_topic_name
         self._published_ends = published_ends
-        self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics))
+        self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics), settings.broker)
         self._responses = ResponseMetrics(registry)
         self._processor = ProcessorMetrics(registry, load_ms)
         registry.add_gauges(self._gauges)

@@ -122,7 +122,7 @@ class NaiveSharePartition:
             self.records[offset] = NaiveRecord(RecordState.ACQUIRED, count, member_id, deadline_ms, is_suspect)
 
     def _portions(self, limits: SharePartitionLimits, log_end_offset: int, now_ms: int) -> Iterator[list[int]]:
-        """Touching available offsets that are alike; then what was never in flight and fits the window."""
+        """Touching available offsets that are alike; then what was never in flight and fits the window and the span."""
         portion: list[int] = []
         for offset in sorted(self.records):
             record = self.records[offset]
@@ -134,9 +134,27 @@ class NaiveSharePartition:
             portion.append(offset)
         if portion:
             yield portion
-        new = list(range(self.next_offset, min(log_end_offset, self.start_offset + limits.max_record_locks)))
+        new = list(range(self.next_offset, min(log_end_offset, self.allowed_end(limits, now_ms))))
         if new:
             yield new
+
+    def allowed_end(self, limits: SharePartitionLimits, now_ms: int) -> int:
+        """One past the last offset that may come in flight."""
+        if self.run_count >= limits.max_runs:
+            return self.next_offset
+        in_window = sum(
+            record.state is RecordState.ACQUIRED
+            or (record.state is RecordState.AVAILABLE and record.deadline_ms <= now_ms)
+            for record in self.records.values()
+        )
+        span = max(limits.max_span_offsets, limits.max_record_locks)
+        return min(self.next_offset + limits.max_record_locks - in_window, self.start_offset + span)
+
+    @property
+    def run_count(self) -> int:
+        """Groups of touching offsets that are alike."""
+        in_order = [self.records[offset] for offset in sorted(self.records)]
+        return sum(record != before for before, record in zip([None, *in_order], in_order, strict=False))
 
     def _delivery_count(self, offset: int) -> int:
         return self.records.get(offset, NaiveRecord()).delivery_count

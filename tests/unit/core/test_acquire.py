@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest, throttle_threshold
-from sharegroup.core.records import SharePartitionLimits
+from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import IllegalTransitionError
 from tests.unit.core.notation import partition, run, shown, shown_ranges, shown_records
@@ -62,11 +65,11 @@ RELEASED = ("0..1 ACQUIRED 1 m2 @99", "2..5 AVAILABLE 1", "6..7 ACKNOWLEDGED 1",
 @pytest.mark.parametrize(
     ("mode", "max_records", "expected"),
     [
-        (BATCH, 500, ["2..5 #2", "8..9 #2", "10..19 #1"]),
+        (BATCH, 500, ["2..5 #2", "8..9 #2", "10..21 #1"]),
         (BATCH, 3, ["2..5 #2"]),
         (BATCH, 5, ["2..5 #2", "8..9 #2"]),
         (BATCH, 7, ["2..5 #2", "8..9 #2", "10..10 #1"]),
-        (EXACT, 500, ["2..5 #2", "8..9 #2", "10..19 #1"]),
+        (EXACT, 500, ["2..5 #2", "8..9 #2", "10..21 #1"]),
         (EXACT, 3, ["2..4 #2"]),
         (EXACT, 5, ["2..5 #2", "8..8 #2"]),
         (EXACT, 7, ["2..5 #2", "8..9 #2", "10..10 #1"]),
@@ -102,15 +105,103 @@ def test_ranges_of_equal_count_are_joined_in_the_response_and_others_not() -> No
     ("runs", "expected"),
     [
         (["0..0 ACQUIRED 1 m2 @99"], ["1..19 #1"]),
-        (["0..0 ACQUIRED 1 m2 @99", "1..17 ACKNOWLEDGED 1"], ["18..19 #1"]),
+        (["0..0 ACQUIRED 1 m2 @99", "1..17 ACKNOWLEDGED 1"], ["18..36 #1"]),
+        (["0..0 ACQUIRED 1 m2 @99", "1..17 ARCHIVED 1"], ["18..36 #1"]),
+        (["0..9 ARCHIVING 1"], ["10..29 #1"]),
+        (["0..9 AVAILABLE 1 @51"], ["10..29 #1"]),
+        (["0..9 AVAILABLE 1 @50"], ["0..9 #2", "10..19 #1"]),
         (["0..19 ACQUIRED 1 m2 @99"], []),
-        (["0..9 ACQUIRED 1 m2 @99", "10..14 AVAILABLE 1", "15..19 ACKNOWLEDGED 1"], ["10..14 #2"]),
+        (["0..9 ACQUIRED 1 m2 @99", "10..19 AVAILABLE 1", "20..29 ACKNOWLEDGED 1"], ["10..19 #2"]),
         (["0..9 ACQUIRED 1 m2 @99", "10..29 AVAILABLE 1"], ["10..29 #2"]),
     ],
-    ids=["room", "finished records count", "full", "full but one was released", "the limit was lowered"],
+    ids=[
+        "room",
+        "finished records do not count",
+        "archived records do not count",
+        "records that wait for their dead letter do not count",
+        "delayed records do not count",
+        "a delay that is over does",
+        "full",
+        "full but some were released",
+        "the limit was lowered",
+    ],
 )
-def test_the_window_limits_new_records_only(runs: list[str], expected: list[str]) -> None:
-    assert acquired(partition(*runs)) == expected
+@pytest.mark.parametrize("mode", AcquireMode)
+def test_the_window_limits_new_records_only(mode: AcquireMode, runs: list[str], expected: list[str]) -> None:
+    share_partition = partition(*runs, start_offset=0)
+    acquirable = share_partition.acquirable_count(LIMITS, 100, NOW_MS)
+    assert acquired(share_partition, mode=mode) == expected
+    assert sum(r.size for r in share_partition.runs.held_by("m1")) == acquirable
+
+
+TEN_MINUTES_MS = 600_000
+
+
+def test_a_record_that_is_released_with_a_long_delay_leaves_the_window_to_the_others() -> None:
+    limits = SharePartitionLimits(lock_duration_ms=1_000, max_record_locks=100)
+    share_partition = SharePartition(0)
+    delivered: list[int] = []
+
+    def fetched(now_ms: int) -> list[int]:
+        ranges, _ = share_partition.acquire(AcquireRequest("m1", 500), limits, 400, now_ms)
+        return [offset for r in ranges for offset in range(r.first_offset, r.last_offset + 1)]
+
+    offsets = fetched(NOW_MS)
+    release = AcknowledgementBatch(0, 0, (AcknowledgeType.RELEASE,), TEN_MINUTES_MS)
+    share_partition.acknowledge("m1", [release], limits, NOW_MS)
+    offsets.remove(0)
+    while offsets:
+        assert len(offsets) <= 100
+        delivered += offsets
+        accept = AcknowledgementBatch(offsets[0], offsets[-1], (AcknowledgeType.ACCEPT,))
+        share_partition.acknowledge("m1", [accept], limits, NOW_MS)
+        offsets = fetched(NOW_MS)
+
+    assert delivered == list(range(1, 400))
+    assert share_partition.start_offset == 0
+    assert fetched(NOW_MS + TEN_MINUTES_MS) == [0]
+
+
+def test_records_whose_delay_ends_may_exceed_the_window_and_no_new_ones_come_until_it_has_room() -> None:
+    share_partition = partition("0..9 AVAILABLE 1 @60", "10..29 ACQUIRED 1 m2 @99")
+
+    def fetched(now_ms: int) -> list[str]:
+        return shown_ranges(share_partition.acquire(AcquireRequest("m1", 500), LIMITS, 100, now_ms)[0])
+
+    assert fetched(NOW_MS) == []
+    assert fetched(60) == ["0..9 #2"]
+    share_partition.acknowledge("m2", [AcknowledgementBatch(10, 19, (AcknowledgeType.ACCEPT,))], LIMITS, 60)
+    assert fetched(60) == []
+    share_partition.acknowledge("m2", [AcknowledgementBatch(20, 24, (AcknowledgeType.ACCEPT,))], LIMITS, 60)
+    assert fetched(60) == ["30..34 #1"]
+
+
+@pytest.mark.parametrize(
+    ("max_span_offsets", "max_record_locks", "expected"),
+    [(40, 20, ["37..39 #1"]), (38, 20, ["37..37 #1"]), (37, 20, []), (30, 39, ["37..38 #1"]), (30, 20, [])],
+    ids=["rest of the span", "one offset", "full", "a larger window is the span", "the span was lowered"],
+)
+def test_the_span_from_the_start_offset_limits_new_records(
+    max_span_offsets: int, max_record_locks: int, expected: list[str]
+) -> None:
+    limits = replace(LIMITS, max_span_offsets=max_span_offsets, max_record_locks=max_record_locks)
+    share_partition = partition("0..0 AVAILABLE 1 @99", "1..35 ACKNOWLEDGED 1", "36..36 AVAILABLE 1 @99")
+    assert share_partition.is_span_full(limits) == (not expected)
+    assert acquired(share_partition, limits=limits) == expected
+
+
+@pytest.mark.parametrize(("max_runs", "expected"), [(4, ["1..1 #2", "3..20 #1"]), (3, ["1..1 #2"])])
+def test_the_runs_in_flight_limit_new_records(max_runs: int, expected: list[str]) -> None:
+    limits = replace(LIMITS, max_runs=max_runs)
+    share_partition = partition("0..0 ACQUIRED 1 m2 @99", "1..1 AVAILABLE 1", "2..2 ACKNOWLEDGED 1")
+    assert share_partition.is_span_full(limits) == (max_runs == 3)
+    assert acquired(share_partition, limits=limits) == expected
+
+
+def test_the_default_span_is_a_million_offsets_or_ten_thousand_runs() -> None:
+    limits = SharePartitionLimits()
+    assert (limits.span_limit, limits.max_runs) == (1_000_000, 10_000)
+    assert SharePartitionLimits(max_record_locks=10_000_000).span_limit == 10_000_000
 
 
 @pytest.mark.parametrize(

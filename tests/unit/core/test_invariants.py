@@ -82,6 +82,7 @@ def test_equal_neighbours_that_are_not_merged_are_found() -> None:
         ("_available", (AvailableRuns([], 2), AvailableRuns([], 0)), "of other records is 2, the runs say 0"),
         ("_available", (AvailableRuns([15], 1), AvailableRuns([], 0)), "of other records is 1, the runs say 2"),
         ("_available", (AvailableRuns([], 0), AvailableRuns([15], 2)), "the index of available suspects is [Run("),
+        ("_locked_count", 1, "the locked count is 1, the runs say 6"),
         ("_delayed", [(9, 10)], "the index of available and delayed runs is [Run("),
     ],
 )
@@ -169,7 +170,8 @@ def _transition(
         (_transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 2, Cause.SESSION_CLOSE, "m2"), ["acknowledged_only_by_its_holder"]),
         (_transition(10, 14, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD, "m2"), ["acknowledged_only_by_its_holder"]),
-        (_transition(20, 30, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (_transition(20, 32, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
+        (_transition(25, 32, (None, ACQUIRED), 1, Cause.ACQUIRE), ["window_is_within_limit"]),
         (_transition(10, 14, (ACQUIRED, ARCHIVED), 2, Cause.IMPORTED), ["transition_is_in_the_table"]),
         (_transition(15, 16, (AVAILABLE, ACKNOWLEDGED), 4, Cause.IMPORTED), ["delivery_count_never_falls"]),
         (_transition(15, 16, (AVAILABLE, ACQUIRED), 6, Cause.IMPORTED), ["transition_is_in_the_table"]),
@@ -199,7 +201,8 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
         _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
         _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
-        _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        _transition(20, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
+        _transition(25, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
         _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
         _transition(15, 16, (AVAILABLE, ARCHIVED), 9, Cause.IMPORTED),
         _transition(40, 49, (None, ACKNOWLEDGED), 3, Cause.IMPORTED),
@@ -210,6 +213,7 @@ def test_a_record_that_must_not_be_is_found(record: Transition | StartOffsetMove
         "accept",
         "unread lowers the count",
         "timeout",
+        "a full window",
         "skipped offsets",
         "renewal",
         "import of later deliveries",
@@ -264,6 +268,31 @@ def test_suspects_are_taken_in_portions_and_nothing_beside_them(
     assert record_holds(before, record, limits, NOW_MS, 6) is (not violations and not record.is_suspect)
 
 
+@pytest.mark.parametrize(
+    ("limits", "invariants"),
+    [
+        (SharePartitionLimits(max_record_locks=16, max_span_offsets=16), ["span_is_within_limit"]),
+        (SharePartitionLimits(max_record_locks=16, max_span_offsets=17), []),
+        (SharePartitionLimits(max_record_locks=17, max_span_offsets=16), []),
+        (SharePartitionLimits(max_runs=4), ["span_is_within_limit"]),
+        (SharePartitionLimits(max_runs=5), []),
+    ],
+)
+def test_fresh_records_past_the_span_are_found(limits: SharePartitionLimits, invariants: list[str]) -> None:
+    in_force = Circumstances(limits, NOW_MS)
+    new = _transition(20, 26, (None, ACQUIRED), 1, Cause.ACQUIRE)
+    assert names(check_record(partition(*IN_FLIGHT), new, in_force)) == invariants
+    assert record_holds(partition(*IN_FLIGHT), new, in_force.limits, NOW_MS, 5) is (not invariants)
+
+
+@pytest.mark.parametrize(("until_ms", "invariants"), [(NOW_MS, ["window_is_within_limit"]), (NOW_MS + 1, [])])
+def test_records_count_towards_the_window_from_the_end_of_their_delay_on(until_ms: int, invariants: list[str]) -> None:
+    before = partition(*IN_FLIGHT[:3], f"19..19 AVAILABLE 1 @{until_ms}")
+    before.make_available(NOW_MS + 1)
+    new = _transition(20, 32, (None, ACQUIRED), 1, Cause.ACQUIRE)
+    assert names(check_record(before, new, CIRCUMSTANCES)) == invariants
+
+
 def test_every_invariant_says_what_it_means_and_whether_it_has_exceptions() -> None:
     for name, invariant in {**STATE_INVARIANTS, **RECORD_INVARIANTS}.items():
         assert invariant.__name__ == name
@@ -287,7 +316,7 @@ LEGAL = [
     _transition(10, 14, (ACQUIRED, ACKNOWLEDGED), 2, Cause.ACCEPT),
     _transition(11, 12, (ACQUIRED, AVAILABLE), 1, Cause.UNREAD),
     _transition(19, 19, (ACQUIRED, ARCHIVED), 5, Cause.LOCK_TIMEOUT, "m2"),
-    _transition(25, 29, (None, ACQUIRED), 1, Cause.ACQUIRE),
+    _transition(25, 31, (None, ACQUIRED), 1, Cause.ACQUIRE),
     _transition(10, 14, (ACQUIRED, ACQUIRED), 2, Cause.RENEW),
 ]
 

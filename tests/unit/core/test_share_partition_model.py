@@ -30,6 +30,8 @@ limits = st.builds(
     lock_duration_ms=st.just(LOCK_DURATION_MS),
     delivery_count_limit=st.sampled_from([1, 2, 3, 5, 7, HIGHEST_DELIVERY_COUNT_LIMIT]),
     max_record_locks=st.integers(1, 40),
+    max_span_offsets=st.sampled_from([30, 1_000]),
+    max_runs=st.sampled_from([3, 8, 1_000]),
     is_renew_enabled=st.booleans(),
     has_dead_letter_queue=st.booleans(),
     redelivery_backoff_ms=st.sampled_from([0, 0, LOCK_DURATION_MS // 4]),
@@ -153,9 +155,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
             return
         self.engine.runs.make_available(self.now_ms)
         available = list(self.engine.runs.available(are_suspects=False))
-        room = self.model.start_offset + self.limits.max_record_locks - self.model.next_offset
-        if room > 0:
-            available.append(Run(self.model.next_offset, self.model.next_offset + room - 1, RecordState.AVAILABLE, 0))
+        # Each choice from a run may divide it into three.
+        is_room_for_runs = self.model.run_count + 2 * len(available) < self.limits.max_runs
+        end = self.model.allowed_end(self.limits, self.now_ms)
+        if end > self.model.next_offset and is_room_for_runs:
+            available.append(Run(self.model.next_offset, end - 1, RecordState.AVAILABLE, 0))
         chosen = []
         for run in available:
             first = data.draw(st.integers(run.first_offset, run.last_offset))
