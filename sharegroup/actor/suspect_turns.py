@@ -15,7 +15,7 @@ from sharegroup.core.records import PartitionKey
 
 
 class Turn(Enum):
-    """What a fetch may take now."""
+    """The records that a fetch may take now."""
 
     NOTHING = auto()
     SUSPECTS = auto()
@@ -44,7 +44,7 @@ class SuspectTurns:
             self._spare()
 
     def turn_of(self, session: ShareSession, now_ms: int, lock_duration_ms: int) -> Turn:
-        """Return what a fetch of a session may take.
+        """Return the records that a fetch of a session may take.
 
         Args:
             lock_duration_ms: a process that is not empty after that time makes room for another one.

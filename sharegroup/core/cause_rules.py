@@ -30,10 +30,10 @@ class Author(Enum):
 
 
 class Suspicion(Enum):
-    """What a change makes of the suspicion that a record kills the processes that take it."""
+    """The effect of a change on the suspicion that a record kills the processes that take it."""
 
     RAISED = auto()
-    """The delivery ended without an answer of the application, which may have died of the record."""
+    """The delivery ended without an acknowledgement of the application, which may have died of the record."""
     KEPT = auto()
     """It says nothing about the record."""
     ENDED = auto()
@@ -144,7 +144,7 @@ COUNT_RESETS = frozenset(cause for cause, outcome in _outcomes(*RecordState) if 
 
 
 def is_suspect_after(to_state: RecordState, cause: Cause, *, was_suspect: bool) -> bool:
-    """Return True if a record is a suspect after a change: its last delivery ended without an answer.
+    """Return True if a record is a suspect after a change: its last delivery ended without an acknowledgement.
 
     A finished record, and one that waits for its dead letter, is none: it is not delivered again.
     """

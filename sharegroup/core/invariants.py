@@ -403,7 +403,7 @@ def acknowledged_only_by_its_holder(
 def suspicion_follows_the_cause(
     before: SharePartition, transition: Transition, circumstances: Circumstances
 ) -> Iterator[str]:
-    """Check that records are suspects when their last delivery ended without an answer of the application.
+    """Check that records are suspects when their last delivery ended without an acknowledgement of the application.
 
     No exceptions: an acquisition, a renewal, `unread` and a closed session leave the suspicion as it was.
     """

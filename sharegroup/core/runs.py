@@ -30,8 +30,8 @@ class Run(NamedTuple):
         last_offset: last offset, inclusive.
         member_id: the member that holds the records; "" unless ACQUIRED.
         deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
-        is_suspect: the last delivery that was not taken back ended without an answer of the application. It says so of
-            records that wait for a delivery, and of those on their next one.
+        is_suspect: the last delivery that was not taken back ended without an acknowledgement of the application. Records
+            that wait for a delivery may be suspects, and those on their next one.
     """
 
     first_offset: int

@@ -67,7 +67,8 @@ class TransitionEntry(Message):
     deadline_ms: int = Field(description="Locked until (ACQUIRED), not before (AVAILABLE), else 0; epoch ms.")
     cause: Cause = Field(description="Cause of the change.")
     is_suspect: bool = Field(
-        default=False, description="True if the last delivery, before the one that goes on, had no answer."
+        default=False,
+        description="True if the last delivery, or the one before this, ended without an acknowledgement.",
     )
     reason: str = Field(default="", description="Reason from the member, such as the cause of a gap.")
     time_ms: int = Field(description="Time of the change; epoch ms.")
@@ -131,7 +132,8 @@ class RunEntry(Message):
     member_id: str = Field(default="", description="Holder; empty unless ACQUIRED.")
     deadline_ms: int = Field(default=0, description="Locked until (ACQUIRED), not before (AVAILABLE), else 0.")
     is_suspect: bool = Field(
-        default=False, description="True if the last delivery, before the one that goes on, had no answer."
+        default=False,
+        description="True if the last delivery, or the one before this, ended without an acknowledgement.",
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Suspects: records whose last delivery had no answer are delivered apart, so that only what kills is given up."""
+"""Suspects: records that an application may have died of are delivered apart, so that only what kills is given up."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Events(NamedTuple):
     delivery_count: Numbers
     member: Numbers
     deadline_ms: Numbers
-    is_suspect: Flags
+    is_suspect: Numbers
 
     def take(self, is_taken: Flags) -> Events:
         """Return some of them."""
@@ -166,7 +166,7 @@ class ColumnFold:
         """Return the start offset and the runs after all transitions of a block, which is not broken."""
         begin, end = np.searchsorted(self._last_block, [block, block + 1])
         return int(self._last_start[block]), [
-            Run(first, last, _STATES[state], count, self._members[member], deadline_ms, is_suspect)
+            Run(first, last, _STATES[state], count, self._members[member], deadline_ms, bool(is_suspect))
             for first, last, state, count, member, deadline_ms, is_suspect in zip(
                 *(column[begin:end].tolist() for column in self._last_runs), strict=True
             )
@@ -183,8 +183,8 @@ class ColumnFold:
         self._break(transitions.block, transitions.first >= start[transitions.block])
         # Runs follow each other from the start offset on, then come the records that are acquired for the first time.
         self._break(runs.block, runs.first <= runs.last)
-        # What a holder of suspects takes beside them cannot be judged by a transition and its run.
-        self._break(runs.block, ~(runs.is_suspect & (runs.to_state == RecordState.ACQUIRED)))
+        # What a holder of suspects takes beside them hangs on more than a transition and its run.
+        self._break(runs.block, (runs.is_suspect == 0) | (runs.to_state != RecordState.ACQUIRED))
         is_fresh = self.from_state == NOT_IN_FLIGHT
         block = np.concatenate([runs.block, transitions.block[is_fresh]])
         order = np.argsort(block, kind="stable")
@@ -318,7 +318,7 @@ class ColumnFold:
         count: Numbers,
         member: Numbers,
         deadline_ms: Numbers,
-        is_suspect: Flags,
+        is_suspect: Numbers,
     ) -> None:
         transitions = self.transitions
         run_count = len(self.runs.first)
@@ -340,7 +340,7 @@ class ColumnFold:
             run_member=np.where(is_known, member[before], 0),
             run_deadline_ms=np.where(is_known, deadline_ms[before], 0),
             is_suspect=is_suspect[event],
-            run_is_suspect=is_known & is_suspect[before],
+            run_is_suspect=np.where(is_known, is_suspect[before], 0),
         )
         limits = self._blocks.limits.take(block)
         is_right = holds(change, limits, limits.highest_limit, COLUMN_TABLES) & names_the_holder(change, COLUMN_TABLES)

@@ -178,9 +178,9 @@ class Entries:
         values = _whole(self._structs.field(name))
         return values if self._is_ordered else values[self._layout.index]
 
-    def flags(self, name: str) -> Flags:
-        """Return a field of truth values."""
-        values: Flags = _whole(pc.cast(self._structs.field(name), pa.int8())) == 1
+    def flags(self, name: str) -> Numbers:
+        """Return a field of truth values as 0 and 1."""
+        values = _whole(pc.cast(self._structs.field(name), pa.int8()))
         return values if self._is_ordered else values[self._layout.index]
 
     def states(self, name: str) -> Numbers:

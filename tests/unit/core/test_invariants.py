@@ -264,7 +264,7 @@ def test_suspects_are_taken_in_portions_and_nothing_beside_them(
     assert all(violation.invariant == "suspects_are_delivered_apart" for violation in violations)
     assert len(violations) == len(details)
     assert all(detail in violation.detail for detail, violation in zip(details, violations, strict=True))
-    # A portion of suspects is never judged by the short check.
+    # A portion of suspects is never decided by the short check.
     assert record_holds(before, record, limits, NOW_MS, 6) is (not violations and not record.is_suspect)
 
 

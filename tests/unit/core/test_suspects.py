@@ -100,7 +100,7 @@ def test_others_pass_over_suspects() -> None:
         (Cause.LOCK_TIMEOUT, ["0..3 AVAILABLE 3!", "4..7 AVAILABLE 2!"]),
     ],
 )
-def test_an_end_without_an_answer_makes_suspects_and_an_answer_clears_them(
+def test_an_end_without_an_acknowledgement_makes_suspects_and_a_release_clears_them(
     cause: AcknowledgeType | Cause, expected: list[str]
 ) -> None:
     limits = SharePartitionLimits()
