@@ -22,7 +22,7 @@ from benchmarks.report import Figure, check_load, print_figures, print_head
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 
 FEW, MANY = 100, 100_000

@@ -16,7 +16,7 @@ from examples.flights.sinks import copies
 from sharegroup.audit.history.group_history import GroupHistory
 from sharegroup.audit.verification.findings import Verification
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.logs.port import Log
 
 LEAST_SHARE_PERCENT = 5

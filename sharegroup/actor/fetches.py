@@ -17,7 +17,7 @@ from sharegroup.actor.suspect_turns import SuspectTurns, Turn
 from sharegroup.core.acquisition import AcquireRequest
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.records import PartitionKey, SharePartitionLimits
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.protocol.messages import changed, constructed
 from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse
 

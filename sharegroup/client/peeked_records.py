@@ -13,7 +13,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.errors import UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, PartitionOffsets
 from sharegroup.state.fold import FoldedGroup, FoldedPartition

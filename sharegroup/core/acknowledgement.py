@@ -12,7 +12,8 @@ from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES, is_suspe
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, Transition
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
 # A lookup in an enumeration takes 60 ns, as long as one in a dictionary.

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from sharegroup.core.offset_ranges import clip, merge, split
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.core.suspects import portion_size
 
 _PAST_ALL_SIZES = 1 << 63

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from sharegroup.core.offset_ranges import OffsetRange
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 
 _SHOWN_RANGES = 5

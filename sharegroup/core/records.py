@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sharegroup.core.cause_rules import is_persisted_by_kafka
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 MAX_SPAN_OFFSETS = 1_000_000
 """Offsets from the SPSO to the last one in flight; a larger window may be in flight as a whole."""

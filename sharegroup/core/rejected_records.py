@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from sharegroup.core.offset_ranges import OffsetRange, RangeMap, clip, gaps
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionRecord, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 
 class RejectedRecords:

@@ -1,4 +1,4 @@
-"""Runs: the one run-length representation of offsets → (state, delivery count, member, deadline).
+"""Maps of runs: the one run-length representation of offsets → (state, delivery count, member, deadline, suspicion).
 
 Neighbouring runs that are equal in everything but their offsets are always merged, so the same content has exactly
 one representation.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
+from sharegroup.core.run import Run
 from sharegroup.core.sorted_keys import SortedKeys
 
 # A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
@@ -20,46 +20,6 @@ _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 
 _PAST_ALL_OFFSETS = 1 << 63
 """Greater than any offset: Kafka's offsets have 63 bits."""
-
-
-class Run(NamedTuple):
-    """Touching offsets that share one state.
-
-    Attributes:
-        first_offset: first offset, inclusive.
-        last_offset: last offset, inclusive.
-        member_id: the member that holds the records; "" unless ACQUIRED.
-        deadline_ms: "locked until" when ACQUIRED, "not before" when AVAILABLE, else 0.
-        is_suspect: the last delivery that was not taken back ended without an acknowledgement of the application. Records
-            that wait for a delivery may be suspects, and those on their next one.
-    """
-
-    first_offset: int
-    last_offset: int
-    state: RecordState
-    delivery_count: int
-    member_id: str = ""
-    deadline_ms: int = 0
-    is_suspect: bool = False
-
-    @property
-    def size(self) -> int:
-        """Number of offsets."""
-        return self.last_offset - self.first_offset + 1
-
-    def cut(self, first_offset: int, last_offset: int) -> Run:
-        """Return the run with other offsets."""
-        return Run(first_offset, last_offset, *self[2:])
-
-    def is_alike(self, other: Run) -> bool:
-        """Return True if the two differ in nothing but their offsets."""
-        return (
-            self.state is other.state
-            and self.delivery_count == other.delivery_count
-            and self.member_id == other.member_id
-            and self.deadline_ms == other.deadline_ms
-            and self.is_suspect is other.is_suspect
-        )
 
 
 class AvailableRuns:

@@ -20,7 +20,8 @@ from sharegroup.core.records import (
     StartOffsetMoved,
     Transition,
 )
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import IllegalTransitionError, StateTableError
 

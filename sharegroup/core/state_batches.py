@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sharegroup.core.offset_ranges import subtract
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 NO_START_OFFSET = -1
 """A start offset that is not known, or not to be changed: it lies below all offsets, so nothing is cut at it."""

@@ -1,9 +1,9 @@
 """Portions of suspects: the search for the record that kills the processes that take it.
 
 A record is a suspect (`Run.is_suspect`) when its last delivery ended without an acknowledgement of the application: it
-may have died of this record, or of one that it held beside it. Kafka counts the delivery against each of them alike, so good
-records are given up with the bad one. Here suspects are delivered apart from all others, in portions that shrink with
-each such end, and on their last delivery one by one. So a record that kills costs as many processes as it has
+may have died of this record, or of one that it held beside it. Kafka counts the delivery against each of them alike, so
+good records are given up with the bad one. Here suspects are delivered apart from all others, in portions that shrink
+with each such end, and on their last delivery one by one. So a record that kills costs as many processes as it has
 deliveries, and is the only one that is given up (docs/differences.md).
 """
 

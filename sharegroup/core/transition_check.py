@@ -1,14 +1,14 @@
 """One answer for all invariants of a transition, for audits of long histories.
 
-The invariants (`core/invariants.py`) name what does not hold, each by itself. Nearly all transitions of a history hold:
-this asks once, and the invariants are asked only where the answer is False.
+The invariants (`core/record_invariants.py`) name what does not hold, each by itself. Nearly all transitions of a
+history hold: this asks once, and the invariants are asked only where the answer is False.
 """
 
 from __future__ import annotations
 
 from sharegroup.core.cause_rules import DELIVERIES
 from sharegroup.core.records import SharePartitionLimits, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.transition_rules import (
     CAUSE_NUMBERS,

@@ -10,7 +10,7 @@ from pydantic import Field
 from sharegroup.core.cause_rules import is_persisted_by_kafka
 from sharegroup.core.record_state import TRANSITIONS, Cause, RecordState
 from sharegroup.core.records import Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.protocol.messages import Message, constructed
 

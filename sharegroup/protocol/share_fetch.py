@@ -10,7 +10,7 @@ from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.protocol.messages import ErrorResponse, Int32, Int64, Message, Name, PartitionIndex, constructed
 
 INITIAL_EPOCH = 0

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.acquisition import AcquireMode
-from sharegroup.core.invariants import check_state
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.core.state_invariants import check_state
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareFetchResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.audit.verification.verify import verify
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import JOIN_EPOCH
 from sharegroup.protocol.internal_messages import UNINITIALIZED_OFFSET, InitializeShareGroupState

@@ -11,7 +11,7 @@ from hypothesis import given
 from sharegroup.audit.kafka_state.kafka_records import to_kafka_record
 from sharegroup.coordinator.share_coordinator_shard import ShareCoordinatorShard, ShareGroupState
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.state_batches import StateBatch, combined, persisted_batches
 from sharegroup.protocol.row_payloads import PartitionSnapshotPayload
 from sharegroup.protocol.rows import RecordType, RunEntry, StateBatchEntry, StateRow

@@ -15,7 +15,7 @@ from sharegroup.audit.history.lineage import LineageRequest, lineage
 from sharegroup.audit.history.points import CommitPoint, PointRequest, RequestPoint, TimePoint, parse_point
 from sharegroup.audit.history.row_source import TableRows
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.errors import (
     ConfigurationError,
     GroupIdNotFoundError,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sharegroup.audit.statistics.record_runs import RecordRuns
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 
 _MOST = 60
 

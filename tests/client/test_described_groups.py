@@ -14,7 +14,7 @@ from sharegroup.client.described_groups import (
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_description import GroupStateName

@@ -13,7 +13,7 @@ from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import GroupNotDrainedError
 from sharegroup.logs.local import LocalLog

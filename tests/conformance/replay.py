@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sharegroup.core.invariants import check_state
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.state_invariants import check_state
 from sharegroup.errors import ApiError, InvalidRequestError, StateTableError
 from tests.conformance import rules
 from tests.conformance.offsets import Content, shown, shown_contents, touching

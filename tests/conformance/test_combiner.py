@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.core.state_batches import StateBatch, combined
 from tests.conformance.quadruples import Quadruple, quadruples, state_batches
 

@@ -6,7 +6,7 @@ import pytest
 
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, row_type, share_partition_row
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 

@@ -21,7 +21,7 @@ from sharegroup.core import acquisition
 from sharegroup.core.acknowledgement import transition_of
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch
 from sharegroup.errors import LogError, StateTableError

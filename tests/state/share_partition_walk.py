@@ -13,7 +13,7 @@ from sharegroup.coordinator.share_coordinator import SnapshotEpochs
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.protocol.rows import StateRow
 from sharegroup.state.fold import FoldedState

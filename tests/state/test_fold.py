@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sharegroup.coordinator.group_state import GroupState
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.api_key import ActorRole
 from sharegroup.protocol.group_records import (

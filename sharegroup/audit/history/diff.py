@@ -24,7 +24,8 @@ from sharegroup.audit.history.state_document import topic_name
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.offset_ranges import RangeMap, gaps
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, UnknownTopicError
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.protocol.rows import RecordType, StateRow

@@ -7,7 +7,8 @@ from typing import Any
 
 from sharegroup.coordinator.group_state import GroupState, Member
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 from sharegroup.state.fold import FoldedGroup, FoldedPartition
 
 

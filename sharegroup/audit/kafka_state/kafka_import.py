@@ -26,7 +26,7 @@ from sharegroup.audit.kafka_state.kafka_history import HistoryRecord, KafkaHisto
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, share_partition_row
 from sharegroup.core.record_state import Cause
 from sharegroup.core.records import StartOffsetMoved, Transition
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import NO_START_OFFSET, StateBatch, combined, persisted_batches
 from sharegroup.protocol.row_payloads import SharePartitionPayload, StateOrigin

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sharegroup.audit.kafka_state.kafka_group_records import GroupRecords
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.state_batches import StateBatch, persisted_batches
 from sharegroup.protocol import share_group_records, share_state_records
 from sharegroup.protocol.row_payloads import PartitionSnapshotPayload

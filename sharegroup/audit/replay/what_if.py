@@ -26,7 +26,7 @@ from sharegroup.config.model import attribute_name
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.errors import ConfigurationError, GroupIdNotFoundError, PointOutsideHistoryError
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Log, LogRecord

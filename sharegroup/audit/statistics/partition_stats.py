@@ -16,7 +16,7 @@ from sharegroup.audit.statistics.record_runs import RecordRuns
 from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, ENDS_OF_DELIVERIES, UNDELIVERED
 from sharegroup.core.offset_ranges import RangeMap
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 
 MEASURED_STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING)

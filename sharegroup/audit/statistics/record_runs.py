@@ -21,7 +21,8 @@ from itertools import chain
 from typing import IO
 
 from sharegroup.core.offset_ranges import merge
-from sharegroup.core.runs import Run, RunMap
+from sharegroup.core.run import Run
+from sharegroup.core.runs import RunMap
 
 RUNS_PER_BLOCK = 4_096
 

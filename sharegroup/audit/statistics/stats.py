@@ -27,7 +27,7 @@ from sharegroup.config.broker import BrokerConfig
 from sharegroup.config.group import effective_group_config
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.logs.port import Log
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 

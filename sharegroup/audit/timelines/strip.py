@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 MAX_SEGMENTS = 120
 """More cannot be distinguished on a screen, or be walked through by keyboard."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from sharegroup.audit.verification.row_columns import Flags, Numbers, RowColumns, UndecidedError
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.transition_rules import (
     NOT_IN_FLIGHT,
     TABLES,

@@ -19,7 +19,7 @@ from sharegroup.config.group import effective_group_config
 from sharegroup.core.invariants import Violation
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionLimits
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 
 class Configuration(NamedTuple):

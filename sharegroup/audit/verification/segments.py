@@ -20,13 +20,15 @@ from sharegroup.audit.verification.group_rows import TableContext
 from sharegroup.audit.verification.limits_in_force import LimitsInForce
 from sharegroup.coordinator.share_coordinator import SnapshotEpochs, persisted_changes, row_type
 from sharegroup.core.cause_rules import ENDS_OF_LOCKS
-from sharegroup.core.invariants import Circumstances, Violation, check_record, check_state
+from sharegroup.core.invariants import Circumstances, Violation
+from sharegroup.core.record_invariants import check_record
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, SharePartitionRecord, StartOffsetMoved, Transition
 from sharegroup.core.rejected_records import RejectedRecords
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.state_batches import StateBatch, persisted_batches
+from sharegroup.core.state_invariants import check_state
 from sharegroup.core.transition_check import record_holds
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry

@@ -9,7 +9,7 @@ from itertools import takewhile
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
 from sharegroup.core.record_state import AcknowledgeType, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 FINISHED = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.records import SharePartitionRecord, StartOffsetMoved
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
 
 _RUN = re.compile(r"(\d+)\.\.(\d+) ([A-Z]+) (\d+)(!)?(?: (\w+))?(?: @(\d+))?")

@@ -20,7 +20,8 @@ from sharegroup.core.cause_rules import (
     CauseRule,
     is_suspect_after,
 )
-from sharegroup.core.invariants import Circumstances, check_record
+from sharegroup.core.invariants import Circumstances
+from sharegroup.core.record_invariants import check_record
 from sharegroup.core.record_state import TRANSITIONS, AcknowledgeType, Cause, RecordState, next_state
 from sharegroup.core.records import SharePartitionLimits, Transition
 from sharegroup.core.transition_check import change_of

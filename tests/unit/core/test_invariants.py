@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 
 from sharegroup.core.cause_rules import is_suspect_after
 from sharegroup.core.due_times import DueTimes
-from sharegroup.core.invariants import (
-    RECORD_INVARIANTS,
-    STATE_INVARIANTS,
-    Circumstances,
-    Violation,
-    check_record,
-    check_state,
-)
+from sharegroup.core.invariants import Circumstances, Violation
+from sharegroup.core.record_invariants import RECORD_INVARIANTS, check_record
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import SharePartitionLimits, StartOffsetMoved, Transition
-from sharegroup.core.runs import AvailableRuns, Run
+from sharegroup.core.run import Run
+from sharegroup.core.runs import AvailableRuns
+from sharegroup.core.state_invariants import STATE_INVARIANTS, check_state
 from sharegroup.core.transition_check import record_holds
 from tests.unit.core.notation import partition, run
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sharegroup.core.offset_ranges import RangeMap, consecutive, gaps, intersect, merge, split, subtract
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 OFFSETS = st.sets(st.integers(0, 30))
 BOUNDS = st.tuples(st.integers(0, 30), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))

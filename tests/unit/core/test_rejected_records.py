@@ -7,7 +7,7 @@ import pytest
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.records import StartOffsetMoved, Transition
 from sharegroup.core.rejected_records import RejectedRecords
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 
 ARCHIVING = RecordState.ARCHIVING
 

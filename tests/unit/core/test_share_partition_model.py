@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.acquisition import AcquireMode, AcquireRequest
-from sharegroup.core.invariants import Circumstances, check_record, check_state
+from sharegroup.core.invariants import Circumstances
 from sharegroup.core.isolation_level import IsolationLevel
+from sharegroup.core.record_invariants import check_record
 from sharegroup.core.record_state import AcknowledgeType, Cause, RecordState
 from sharegroup.core.records import AcknowledgementBatch, SharePartitionLimits, SharePartitionRecord
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.state_invariants import check_state
 from sharegroup.errors import ApiError
 from tests.support.examples import examples
 from tests.unit.core.naive_model import NaiveSharePartition, RefusedError, offset_by_offset

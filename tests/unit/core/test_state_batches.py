@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharegroup.core.record_state import RecordState
-from sharegroup.core.runs import Run
+from sharegroup.core.run import Run
 from sharegroup.core.state_batches import NO_START_OFFSET, StateBatch, combined, persisted_batches
 
 PERSISTED_STATES = [state for state in RecordState if state.is_persisted]

@@ -1,0 +1,163 @@
+"""Invariants of a share-partition between two operations (spec 002, "Invariants & guarantees")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import pairwise
+
+from sharegroup.core.invariants import Violation, shown
+from sharegroup.core.record_state import RecordState
+from sharegroup.core.run import Run
+from sharegroup.core.share_partition import SharePartition
+
+StateInvariant = Callable[[SharePartition], list[Violation]]
+
+STATE_INVARIANTS: dict[str, StateInvariant] = {}
+"""Name → invariant of a share-partition between two operations."""
+
+
+def check_state(share_partition: SharePartition) -> list[Violation]:
+    """Return the violations of a state; the cost grows with all its runs."""
+    return [violation for invariant in STATE_INVARIANTS.values() for violation in invariant(share_partition)]
+
+
+def _state_invariant(details: Callable[[SharePartition], Iterator[str]]) -> StateInvariant:
+    @wraps(details)
+    def invariant(share_partition: SharePartition) -> list[Violation]:
+        return [Violation(details.__name__, detail) for detail in details(share_partition)]
+
+    STATE_INVARIANTS[details.__name__] = invariant
+    return invariant
+
+
+def _first_offset(run: Run) -> int:
+    return run.first_offset
+
+
+@_state_invariant
+def runs_are_contiguous_and_merged(share_partition: SharePartition) -> Iterator[str]:
+    """Check that runs cover every offset from the SPSO without holes or overlaps, and equal neighbours are merged.
+
+    No exceptions.
+    """
+    runs = list(share_partition.runs)
+    if runs and runs[0].first_offset != share_partition.start_offset:
+        yield f"the first run is {shown(runs[0])}, the start offset is {share_partition.start_offset}"
+    yield from (f"{shown(run)} is reversed" for run in runs if run.first_offset > run.last_offset)
+    for run, after in pairwise(runs):
+        if after.first_offset != run.last_offset + 1:
+            yield f"{shown(after)} does not touch {shown(run)} before it"
+        elif run.is_alike(after):
+            yield f"{shown(after)} is not merged with {shown(run)} before it"
+
+
+@_state_invariant
+def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
+    """Check that the delivery-complete, available and locked counts and every index agree with the runs.
+
+    No exceptions.
+    """
+    runs = list(share_partition.runs)
+    held = [run for run in runs if run.state is RecordState.ACQUIRED]
+    available = [run for run in runs if run.state is RecordState.AVAILABLE]
+    suspects = [run for run in runs if run.is_suspect]
+    by_deadline = sorted(held, key=lambda run: (run.deadline_ms, run.first_offset))
+    members = sorted({run.member_id for run in held})
+    last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
+    kept = share_partition.runs
+    counts: list[tuple[str, object, object]] = [
+        ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
+        *(
+            (
+                f"available count of {name}",
+                kept.available_count_below(share_partition.next_offset, are_suspects=are_suspects),
+                sum(run.size for run in kept.available(are_suspects=are_suspects)),
+            )
+            for name, are_suspects in (("suspects", True), ("other records", False))
+        ),
+        ("locked count", kept.locked_count, sum(run.size for run in held)),
+        (
+            "index of available and delayed runs",
+            sorted(
+                [*kept.available(are_suspects=False), *kept.available(are_suspects=True), *kept.delayed()],
+                key=_first_offset,
+            ),
+            available,
+        ),
+        (
+            "index of available suspects",
+            [run for run in kept.available(are_suspects=True) if not run.is_suspect],
+            [],
+        ),
+        *(
+            (
+                f"count of suspects delivered {count} times",
+                kept.suspect_count(count),
+                sum(run.size for run in available if run.is_suspect and run.delivery_count == count),
+            )
+            for count in sorted({run.delivery_count for run in suspects})
+        ),
+        (
+            "index of holders of suspects",
+            [member_id for member_id in members if kept.are_suspects_held_by(member_id)],
+            sorted({run.member_id for run in suspects if run.member_id}),
+        ),
+        ("index of members", kept.member_ids, members),
+        (
+            "index of holders",
+            [kept.held_by(m) for m in members],
+            [[r for r in held if r.member_id == m] for m in members],
+        ),
+        ("index of locks", kept.due(last_deadline_ms), by_deadline),
+    ]
+    yield from (
+        f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in counts if is_kept != counted
+    )
+
+
+@_state_invariant
+def only_acquired_records_have_a_holder(share_partition: SharePartition) -> Iterator[str]:
+    """Check that exactly the ACQUIRED records name a member, and finished records have no deadline.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        if (run.state is RecordState.ACQUIRED) != bool(run.member_id):
+            yield f"{shown(run)} has the holder {run.member_id!r}"
+        if run.state not in (RecordState.ACQUIRED, RecordState.AVAILABLE) and run.deadline_ms:
+            yield f"{shown(run)} has the deadline {run.deadline_ms}"
+
+
+@_state_invariant
+def suspects_can_be_delivered(share_partition: SharePartition) -> Iterator[str]:
+    """Check that suspects are AVAILABLE or ACQUIRED, and were delivered before.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        is_held = run.state is RecordState.ACQUIRED
+        if run.is_suspect and (not (is_held or run.state is RecordState.AVAILABLE) or run.delivery_count < 1 + is_held):
+            yield f"{shown(run)} is a suspect"
+
+
+@_state_invariant
+def held_records_were_delivered(share_partition: SharePartition) -> Iterator[str]:
+    """Check that no delivery count is negative, and that of an ACQUIRED record is at least 1.
+
+    No exceptions.
+    """
+    for run in share_partition.runs:
+        if run.delivery_count < (1 if run.state is RecordState.ACQUIRED else 0):
+            yield f"{shown(run)} was never delivered"
+
+
+@_state_invariant
+def start_offset_is_not_finished(share_partition: SharePartition) -> Iterator[str]:
+    """Check that the record at the SPSO is not in a terminal state: the SPSO has passed all that it can.
+
+    Exception: between a transition and the StartOffsetMoved that follows it. Check after whole operations.
+    """
+    first = next(iter(share_partition.runs), None)
+    if first is not None and first.state.is_terminal:
+        yield f"the start offset {share_partition.start_offset} stands on {shown(first)}"
