@@ -269,7 +269,7 @@ class HeldLocks:
             unknown = gaps(ack.first_offset, ack.last_offset, known)
             parts += [(first, last, _UNKNOWN_ACQUISITION) for first, last in unknown]
             for first, last, number in parts:
-                groups.setdefault(number, []).append(replace(ack, first_offset=first, last_offset=last))
+                groups.setdefault(number, []).append(ack._replace(first_offset=first, last_offset=last))
         return list(groups.values())
 
     def are_held(self, now_ms: int) -> bool:

@@ -18,22 +18,22 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sharegroup.client.acknowledgement_request import acknowledge_error, topics_with
 from sharegroup.client.exchange import Backoff, Request
 from sharegroup.client.held_records import Acquisition, acquired_ranges, remaining_lock_ms, unread
 from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
     PendingAcknowledgements,
-    acknowledge_error,
     by_partition,
     failed,
-    topics_with,
 )
 from sharegroup.client.refusals import FetchCompleted, fetch_completed
 from sharegroup.client.settings import FetchSettings
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.message_portions import MAX_PORTION_BYTES
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -45,8 +45,8 @@ from sharegroup.protocol.share_fetch import (
     next_epoch,
 )
 
-MAX_RANGES_PER_REQUEST = 5_000
-"""Maximum number of acknowledged ranges of one request; 5,000 are about 350 KB. The next request carries the rest."""
+MAX_ACKNOWLEDGEMENT_BYTES = MAX_PORTION_BYTES
+"""Bytes of the acknowledgements of one request, which each topic takes. The next request carries the rest."""
 
 _ABANDONED_KEPT = 64
 
@@ -305,7 +305,7 @@ class MemberSession:
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
         waits = self._waits_for_responses and len(self.pending) > 0
-        stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_RANGES_PER_REQUEST)
+        stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_ACKNOWLEDGEMENT_BYTES)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
     def _fetch(self, max_records: int) -> SessionRequest:
@@ -335,7 +335,7 @@ class MemberSession:
     def _taken(self) -> tuple[Acknowledgement, ...]:
         # The time of the remaining ones, and of new ones, begins with the next request.
         self._pending_since_ms = None
-        return tuple(self.pending.take(MAX_RANGES_PER_REQUEST))
+        return tuple(self.pending.take(MAX_ACKNOWLEDGEMENT_BYTES))
 
     def _refused(self, completed: SessionRequest, error: ApiError, now_ms: int) -> list[Acknowledged]:
         """Begin a new session; the leader applied nothing of this request.

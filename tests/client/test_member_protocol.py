@@ -167,10 +167,11 @@ def _word(body: Message) -> str:
     assert isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest)
     word = "fetch" if isinstance(body, ShareFetchRequest) else "acknowledge"
     texts = [
-        f"{topic.topic_id}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
+        f"{topic.topic_id}:{first}-{last}:{kind.name}"
         for topic in body.topics
         for partition in topic.partitions
         for r in partition.acknowledgement_batches
+        for first, last, kind in r.batch.runs()
     ]
     return " ".join(["close" if body.share_session_epoch == -1 else word, *texts])
 

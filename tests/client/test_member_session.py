@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.client.held_records import Acquisition, HeldRange
-from sharegroup.client.member_session import MAX_RANGES_PER_REQUEST
+from sharegroup.client.member_session import MAX_ACKNOWLEDGEMENT_BYTES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -289,19 +289,34 @@ def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
     assert next_epoch(epoch) == following
 
 
-def test_a_request_carries_a_limited_number_of_ranges() -> None:
+def test_records_of_a_large_poll_that_are_acknowledged_differently_go_with_one_request() -> None:
     driver = Driver(A0)
     driver.sends()
     driver.receives()
-    for offset in range(0, 2 * (MAX_RANGES_PER_REQUEST + 1), 2):
+    for offset in range(100_000):
+        driver.acknowledge(offset, offset, AcknowledgeType.UNREAD if offset % 2 else AcknowledgeType.REJECT)
+    sent = driver.sends()
+    assert sent is not None
+    assert len(sent[4]) == 100_000
+    assert len(results(driver.receives(("a", acknowledged())))) == 100_000
+    assert not driver.session.pending
+
+
+def test_what_a_request_has_no_room_for_goes_with_the_next_ones() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.receives()
+    offsets = range(2**60, 2**60 + 24_000, 2)
+    for offset in offsets:
         driver.acknowledge(offset, offset)
-    first = driver.sends()
-    assert first is not None
-    assert len(first[4]) == MAX_RANGES_PER_REQUEST
-    assert len(results(driver.receives(("a", acknowledged())))) == MAX_RANGES_PER_REQUEST
-    second = driver.sends()
-    assert second is not None
-    assert len(second[4]) == 1
+    requests: list[list[int]] = []
+    while driver.session.unconfirmed_partitions:
+        assert driver.sends() is not None
+        assert driver.last is not None
+        assert len(driver.last.request.body.model_dump_json(exclude_defaults=True)) <= MAX_ACKNOWLEDGEMENT_BYTES
+        requests.append([first for first, _, _ in results(driver.receives(("a", acknowledged())))])
+    assert [offset for sent in requests for offset in sent] == list(offsets)
+    assert len(requests) == 3
 
 
 def test_after_a_takeover_a_fetch_under_way_is_lost_and_the_session_opens_at_once() -> None:
