@@ -359,6 +359,19 @@ class WaitingAcquisitions:
             del self._queue[index]
         return not is_lost
 
+    def withdraw(self, is_withdrawn: Callable[[HeldRange], object]) -> list[HeldRange]:
+        """Remove and return whole ranges."""
+        withdrawn: list[HeldRange] = []
+        waiting, self._queue = self._queue, deque()
+        for acquisition in waiting:
+            kept: list[HeldRange] = []
+            for held in acquisition.ranges:
+                (withdrawn if is_withdrawn(held) else kept).append(held)
+            if kept:
+                is_whole = len(kept) == len(acquisition.ranges)
+                self._queue.append(acquisition if is_whole else replace(acquisition, ranges=tuple(kept)))
+        return withdrawn
+
     def clear(self) -> None:
         """Remove all acquisitions."""
         self._queue.clear()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
-from sharegroup.core.offset_ranges import RangeMap
+from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError
@@ -165,6 +165,13 @@ class PendingAcknowledgements:
         """Add acknowledgements again that were taken; those that were put since then replace them."""
         for ack in old:
             self._runs(ack).fill(ack.first_offset, ack.last_offset, ack.of_record)
+
+    def overlapping(self, key: PartitionKey, first_offset: int, last_offset: int) -> list[OffsetRange]:
+        """Return the parts of a partition's range that have acknowledgements."""
+        groups = [*self._apart.get(key, ())] if self._apart else []
+        if (pending := self._partitions.get(key)) is not None:
+            groups.append(pending)
+        return [(first, last) for each in groups for first, last, _ in each.runs.overlapping(first_offset, last_offset)]
 
     def fits(self, max_bytes: int) -> bool:
         """Return True if `take` would remove everything."""

@@ -319,6 +319,43 @@ def test_what_a_request_has_no_room_for_goes_with_the_next_ones() -> None:
     assert len(requests) == 3
 
 
+def test_records_that_are_acquired_again_before_their_acknowledgements_are_sent_are_not_delivered_again() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.acknowledge(2, 3)
+    driver.acknowledge(8, 20)
+    (acquisition,) = driver.receives(("a", acquired(0, 9)))
+    assert isinstance(acquisition, Acquisition)
+    assert [(held.first_offset, held.last_offset) for held in acquisition.ranges] == [(0, 1), (4, 7)]
+    assert driver.sends() == ("F", 1, [], [], ["a0:2-3:ACCEPT", "a0:8-20:ACCEPT"])
+
+
+def test_records_that_are_acquired_again_before_their_acknowledgements_are_answered_are_not_delivered_again() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    parked = driver.last
+    driver.acknowledge(0, 3)
+    assert driver.sends(wants_records=False) == ("A", 1, [], [], ["a0:0-3:ACCEPT"])
+    driver.acknowledge(2, 5)
+    (acquisition,) = driver.receives(("a", acquired(0, 9)), to=parked)
+    assert isinstance(acquisition, Acquisition)
+    assert [(held.first_offset, held.last_offset) for held in acquisition.ranges] == [(6, 9)]
+
+
+def test_records_of_a_late_response_go_back_without_those_that_are_acknowledged() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    parked = driver.last
+    driver.session.reopen(0)
+    driver.acknowledge(2, 3)
+    assert driver.receives(("a", acquired(0, 4)), to=parked) == []
+    driver.sends(wants_records=False)
+    driver.receives()
+    assert driver.sends(wants_records=False) == (
+        "A", 1, [], [], ["a0:0-1:UNREAD", "a0:2-3:ACCEPT", "a0:4-4:UNREAD"],
+    )  # fmt: skip
+
+
 def test_after_a_takeover_a_fetch_under_way_is_lost_and_the_session_opens_at_once() -> None:
     driver = Driver(A0, A1)
     driver.sends()
