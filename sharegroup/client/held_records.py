@@ -269,7 +269,7 @@ class HeldLocks:
             unknown = gaps(ack.first_offset, ack.last_offset, known)
             parts += [(first, last, _UNKNOWN_ACQUISITION) for first, last in unknown]
             for first, last, number in parts:
-                groups.setdefault(number, []).append(replace(ack, first_offset=first, last_offset=last))
+                groups.setdefault(number, []).append(ack._replace(first_offset=first, last_offset=last))
         return list(groups.values())
 
     def are_held(self, now_ms: int) -> bool:
@@ -358,6 +358,19 @@ class WaitingAcquisitions:
         else:
             del self._queue[index]
         return not is_lost
+
+    def withdraw(self, is_withdrawn: Callable[[HeldRange], object]) -> list[HeldRange]:
+        """Remove and return whole ranges."""
+        withdrawn: list[HeldRange] = []
+        waiting, self._queue = self._queue, deque()
+        for acquisition in waiting:
+            kept: list[HeldRange] = []
+            for held in acquisition.ranges:
+                (withdrawn if is_withdrawn(held) else kept).append(held)
+            if kept:
+                is_whole = len(kept) == len(acquisition.ranges)
+                self._queue.append(acquisition if is_whole else replace(acquisition, ranges=tuple(kept)))
+        return withdrawn
 
     def clear(self) -> None:
         """Remove all acquisitions."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from sharegroup.client.acquired_again import withdraw_acknowledged
 from sharegroup.client.exchange import FollowedProcessor, Request
 from sharegroup.client.held_records import Acquisition, HeldLocks, ReadRange, WaitingAcquisitions, unread
 from sharegroup.client.member_session import MemberSession
@@ -181,14 +182,14 @@ class MemberProtocol:
         """Send acknowledgements with the next request; they replace unsent ones of the same offsets."""
         for acknowledgement in acknowledgements:
             self.session.pending.put(acknowledgement)
+        withdraw_acknowledged(self.waiting, self.session.pending)
         self._linger_until_ms = None
 
     def acknowledge_later(self, acknowledgements: Iterable[Acknowledgement], now_ms: int) -> None:
         """Send acknowledgements with the next fetch, or soon: a separate request would delay that fetch."""
-        if not self.session.pending:
-            self._linger_until_ms = now_ms + _LINGER_MS
-        for acknowledgement in acknowledgements:
-            self.session.pending.put(acknowledgement)
+        until_ms = self._linger_until_ms if self.session.pending else now_ms + _LINGER_MS
+        self.acknowledge(acknowledgements)
+        self._linger_until_ms = until_ms
 
     def may_send(self, now_ms: int) -> bool:
         """Return True if `next_requests` may return a request now."""

@@ -18,22 +18,23 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sharegroup.client.acknowledgement_request import acknowledge_error, topics_with
+from sharegroup.client.acquired_again import unacknowledged
 from sharegroup.client.exchange import Backoff, Request
-from sharegroup.client.held_records import Acquisition, acquired_ranges, remaining_lock_ms, unread
+from sharegroup.client.held_records import Acquisition, HeldRange, acquired_ranges, remaining_lock_ms, unread
 from sharegroup.client.pending_acknowledgements import (
     Acknowledged,
     Acknowledgement,
     PendingAcknowledgements,
-    acknowledge_error,
     by_partition,
     failed,
-    topics_with,
 )
 from sharegroup.client.refusals import FetchCompleted, fetch_completed
 from sharegroup.client.settings import FetchSettings
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.message_portions import MAX_PORTION_BYTES
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -45,8 +46,8 @@ from sharegroup.protocol.share_fetch import (
     next_epoch,
 )
 
-MAX_RANGES_PER_REQUEST = 5_000
-"""Maximum number of acknowledged ranges of one request; 5,000 are about 350 KB. The next request carries the rest."""
+MAX_ACKNOWLEDGEMENT_BYTES = MAX_PORTION_BYTES
+"""Bytes of the acknowledgements of one request, which each topic takes. The next request carries the rest."""
 
 _ABANDONED_KEPT = 64
 
@@ -124,8 +125,12 @@ class MemberSession:
     @property
     def unconfirmed_partitions(self) -> set[PartitionKey]:
         """Partitions with acknowledgements that wait to be sent, or for the response."""
-        sent = {ack.key for outstanding in self._outstanding for ack in outstanding.acknowledgements}
-        return sent.union(self.pending.partitions)
+        return {ack.key for ack in self._sent}.union(self.pending.partitions)
+
+    @property
+    def _sent(self) -> Iterator[Acknowledgement]:
+        """Acknowledgements without a response."""
+        return (ack for outstanding in self._outstanding for ack in outstanding.acknowledgements)
 
     @property
     def can_send(self) -> bool:
@@ -164,7 +169,8 @@ class MemberSession:
 
         None if there is nothing to close, or if the close was sent.
         """
-        if self.is_final_sent or self._keeps_locks or self._epoch == INITIAL_EPOCH:
+        is_needed = self._epoch != INITIAL_EPOCH or self.pending
+        if self.is_final_sent or self._keeps_locks or not is_needed:
             return None
         request = self._acknowledge(FINAL_EPOCH)
         self._outstanding.append(request)
@@ -172,8 +178,7 @@ class MemberSession:
 
     def give_up(self) -> list[Acknowledged]:
         """Close without the leader: unconfirmed acknowledgements have failed."""
-        unconfirmed = [ack for outstanding in self._outstanding for ack in outstanding.acknowledgements]
-        unconfirmed += self.pending
+        unconfirmed = [*self._sent, *self.pending]
         self._outstanding = []
         self.pending = PendingAcknowledgements()
         self.is_closed = True
@@ -261,7 +266,7 @@ class MemberSession:
         if correlation_id not in ids:
             if correlation_id in self._abandoned:
                 self._abandoned.remove(correlation_id)
-                held = acquired_ranges(response, self._topic_names)
+                held = self._acquired(response)
                 self.pending.put_back(unread(held, "the response came after the session was opened again"))
             return []
         position = ids.index(correlation_id)
@@ -305,7 +310,7 @@ class MemberSession:
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
         waits = self._waits_for_responses and len(self.pending) > 0
-        stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_RANGES_PER_REQUEST)
+        stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_ACKNOWLEDGEMENT_BYTES)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
     def _fetch(self, max_records: int) -> SessionRequest:
@@ -332,10 +337,13 @@ class MemberSession:
         body = ShareAcknowledgeRequest(share_session_epoch=epoch, topics=topics_with((), acknowledgements))
         return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body), acknowledgements)
 
+    def _acquired(self, response: ShareFetchResponse) -> tuple[HeldRange, ...]:
+        return unacknowledged(acquired_ranges(response, self._topic_names), self.pending, self._sent)
+
     def _taken(self) -> tuple[Acknowledgement, ...]:
         # The time of the remaining ones, and of new ones, begins with the next request.
         self._pending_since_ms = None
-        return tuple(self.pending.take(MAX_RANGES_PER_REQUEST))
+        return tuple(self.pending.take(MAX_ACKNOWLEDGEMENT_BYTES))
 
     def _refused(self, completed: SessionRequest, error: ApiError, now_ms: int) -> list[Acknowledged]:
         """Begin a new session; the leader applied nothing of this request.
@@ -373,7 +381,7 @@ class MemberSession:
                 is_loading = True
             else:
                 events.append(Acknowledged(tuple(acknowledgements), error))
-        if ranges := acquired_ranges(response, self._topic_names):
+        if ranges := self._acquired(response):
             body = completed.request.body
             requested_count = body.max_records if isinstance(body, ShareFetchRequest) else 0
             timeout_ms = response.acquisition_lock_timeout_ms

@@ -1,24 +1,33 @@
-"""Acknowledgements: of a record and of a range of offsets, those that wait to be sent, and their wire form.
+"""Acknowledgements: of a record and of a range of offsets, and those that wait to be sent.
 
 Waiting acknowledgements are runs of offsets; of two acknowledgements of one offset the later counts. A share-partition
 takes all acknowledgements of a request or none. So those that were refused together can be sent again in groups, each
-with another request.
+with another request. A poll may have an acknowledgement for each record, so they are named tuples, as in the engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
-from sharegroup.core.offset_ranges import RangeMap
+from sharegroup.core.offset_ranges import OffsetRange, RangeMap
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
-from sharegroup.errors import ApiError, UnknownServerError, api_error
-from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, PartitionResponse
+from sharegroup.errors import ApiError
 
 OffsetKey = tuple[str, int, int]
 """Topic name, partition and offset of a record."""
+
+_LONGEST_TYPED_RUN = 10
+"""Offsets of a run that have a type each in a request, as in Kafka's consumers; a longer run is a range of its own."""
+_PARTITION_BYTES = 150
+"""Most bytes of a partition in a request, with its topic and without its ranges."""
+_RANGE_BYTES = 140
+"""Most bytes of a range in a request, without its types and its reason."""
+_BYTES_PER_CHARACTER = 6
+"""Most bytes of a character of a JSON string."""
 
 
 class RecordAcknowledgement(NamedTuple):
@@ -35,8 +44,7 @@ class RecordAcknowledgement(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
+class Acknowledgement(NamedTuple):
     """One type for a range of offsets.
 
     Attributes:
@@ -70,6 +78,17 @@ class Acknowledgement:
     def of_record(self) -> RecordAcknowledgement:
         """The acknowledgement of each of its records."""
         return RecordAcknowledgement(self.acknowledge_type, self.redelivery_delay_ms, self.reason)
+
+    def continues(self, before: Acknowledgement) -> bool:
+        """Return True if a request has this and the one before as one range, with a type for each offset."""
+        return (
+            self.first_offset == before.last_offset + 1
+            and self.last_offset - self.first_offset < _LONGEST_TYPED_RUN
+            and before.last_offset - before.first_offset < _LONGEST_TYPED_RUN
+            and self.reason == before.reason
+            and self.redelivery_delay_ms == before.redelivery_delay_ms
+            and self.key == before.key
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +166,35 @@ class PendingAcknowledgements:
         for ack in old:
             self._runs(ack).fill(ack.first_offset, ack.last_offset, ack.of_record)
 
-    def fits(self, max_runs: int) -> bool:
+    def overlapping(self, key: PartitionKey, first_offset: int, last_offset: int) -> list[OffsetRange]:
+        """Return the parts of a partition's range that have acknowledgements."""
+        groups = [*self._apart.get(key, ())] if self._apart else []
+        if (pending := self._partitions.get(key)) is not None:
+            groups.append(pending)
+        return [(first, last) for each in groups for first, last, _ in each.runs.overlapping(first_offset, last_offset)]
+
+    def fits(self, max_bytes: int) -> bool:
         """Return True if `take` would remove everything."""
         is_alone = all(len(groups) == 1 and key not in self._partitions for key, groups in self._apart.items())
-        return is_alone and len(self) <= max_runs
+        room = _Room(max_bytes)
+        return is_alone and all(map(room.takes, self))
 
-    def take(self, max_runs: int) -> list[Acknowledgement]:
-        """Remove up to `max_runs` runs for one request, partition by partition in the order in which they came.
+    def take(self, max_bytes: int) -> list[Acknowledgement]:
+        """Remove what a request of this size has room for, partition by partition in the order in which they came.
 
         A partition's groups that are sent apart follow its other runs, one with each request.
         """
+        room = _Room(max_bytes)
         taken: list[Acknowledgement] = []
         apart = [key for key in self._apart if key not in self._partitions]
-        while self._partitions and len(taken) < max_runs:
-            key, pending = next(iter(self._partitions.items()))
-            taken += _taken(key, pending, max_runs - len(taken))
-            if not pending.runs:
-                del self._partitions[key]
+        for key, pending in list(self._partitions.items()):
+            taken += _taken(key, pending, room)
+            if pending.runs:
+                return taken
+            del self._partitions[key]
         for key in apart:
             first, *later = self._apart[key]
-            taken += _taken(key, first, max_runs - len(taken))
+            taken += _taken(key, first, room)
             self._keep_apart(key, (first, *later) if first.runs else later)
         return taken
 
@@ -188,8 +216,31 @@ class PendingAcknowledgements:
         return pending.runs
 
 
-def _taken(key: PartitionKey, pending: _PendingPartition, max_runs: int) -> list[Acknowledgement]:
-    return [run_acknowledgement(key, pending.topic, *run) for run in pending.runs.take(max_runs)]
+class _Room:
+    """The bytes that a request still has room for: the sizes are upper bounds by the digits of numbers."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left_bytes = max_bytes
+        self._last: Acknowledgement | None = None
+
+    def takes(self, ack: Acknowledgement) -> bool:
+        """Return True if there is room for one more, and for all before it."""
+        size = ack.last_offset - ack.first_offset + 1
+        self._left_bytes -= (len(str(ack.acknowledge_type.value)) + 1) * (size if size <= _LONGEST_TYPED_RUN else 1)
+        if self._last is None or not ack.continues(self._last):
+            self._left_bytes -= _RANGE_BYTES + _BYTES_PER_CHARACTER * len(ack.reason)
+        if self._last is None or self._last.key != ack.key:
+            self._left_bytes -= _PARTITION_BYTES
+        self._last = ack
+        return self._left_bytes >= 0
+
+
+def _taken(key: PartitionKey, pending: _PendingPartition, room: _Room) -> list[Acknowledgement]:
+    runs = (run_acknowledgement(key, pending.topic, *run) for run in pending.runs)
+    taken = list(takewhile(room.takes, runs))
+    if taken:
+        pending.runs.drop_below(taken[-1].last_offset + 1)
+    return taken
 
 
 def run_acknowledgement(
@@ -211,36 +262,3 @@ def by_partition(acknowledgements: Iterable[Acknowledgement]) -> dict[PartitionK
 def failed(acknowledgements: Iterable[Acknowledgement], error: ApiError) -> list[Acknowledged]:
     """Return one result for each partition: its acknowledgements failed with this error."""
     return [Acknowledged(tuple(of_partition), error) for of_partition in by_partition(acknowledgements).values()]
-
-
-def topics_with(added: Iterable[PartitionKey], acknowledgements: Iterable[Acknowledgement]) -> list[FetchTopic]:
-    """Return the topics of a request: partitions to add to the session, and acknowledgements."""
-    ranges: dict[PartitionKey, list[AcknowledgementRange]] = {key: [] for key in sorted(added)}
-    for ack in acknowledgements:
-        ranges.setdefault(ack.key, []).append(
-            AcknowledgementRange(
-                first_offset=ack.first_offset,
-                last_offset=ack.last_offset,
-                acknowledge_types=[ack.acknowledge_type],
-                reason=ack.reason,
-                redelivery_delay_ms=ack.redelivery_delay_ms,
-            )
-        )
-    topics: dict[str, list[FetchPartition]] = {}
-    for (topic_id, partition), batches in ranges.items():
-        topics.setdefault(topic_id, []).append(
-            FetchPartition(partition_index=partition, acknowledgement_batches=batches)
-        )
-    return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
-
-
-def acknowledge_error(response: PartitionResponse | None) -> ApiError | None:
-    """Return the error of a partition's acknowledgements; None is success."""
-    if response is not None:
-        if response.acknowledge_error_code:
-            return api_error(response.acknowledge_error_code, response.acknowledge_error_message)
-        if response.is_acknowledged:
-            return None
-        if response.error_code:
-            return api_error(response.error_code, response.error_message)
-    return UnknownServerError("The response has no outcome of the acknowledgements.")

@@ -5,8 +5,7 @@ The delay of returned records is an extension of this package, off by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 from sharegroup.core.cause_rules import ACKNOWLEDGE_CAUSE, CAUSE_RULES, is_suspect_after
 from sharegroup.core.offset_ranges import RangeMap
@@ -47,7 +46,7 @@ def planned_transitions(
         if batch.last_offset < start_offset:
             continue
         _check_in_flight(runs, start_offset, batch)
-        for first, last, acknowledge_type in _pieces(batch):
+        for first, last, acknowledge_type in batch.runs():
             for run in runs.overlapping(first, last):
                 _check_held(run, member_id, acknowledged)
                 cause = ACKNOWLEDGE_CAUSE[acknowledge_type]
@@ -132,17 +131,6 @@ def _check_in_flight(runs: RunMap, start_offset: int, batch: AcknowledgementBatc
             f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} ends past the last offset in flight, "
             f"{last_in_flight}."
         )
-
-
-def _pieces(batch: AcknowledgementBatch) -> Iterator[tuple[int, int, AcknowledgeType]]:
-    if len(batch.types) == 1:
-        yield batch.first_offset, batch.last_offset, batch.types[0]
-        return
-    first_offset = batch.first_offset
-    for acknowledge_type, group in groupby(batch.types):
-        size = sum(1 for _ in group)
-        yield first_offset, first_offset + size - 1, acknowledge_type
-        first_offset += size
 
 
 def _check_held(run: Run, member_id: str, acknowledged: RangeMap[None] | None) -> None:

@@ -133,8 +133,11 @@ class RangeMap(Generic[Value]):
 
     def assign(self, first_offset: int, last_offset: int, value: Value) -> None:
         """Set the value of a range, and replace the values of its offsets."""
-        if not self._last_offsets or self._last_offsets[-1] + 1 < first_offset:
-            # Most often ranges come in ascending order.
+        # Most often ranges come in ascending order.
+        if not self._last_offsets or self._last_offsets[-1] < first_offset:
+            if self._last_offsets and self._last_offsets[-1] + 1 == first_offset and self._values[-1] == value:
+                self._last_offsets[-1] = last_offset
+                return
             self._first_offsets.append(first_offset)
             self._last_offsets.append(last_offset)
             self._values.append(value)
@@ -170,12 +173,6 @@ class RangeMap(Generic[Value]):
             (max(self._first_offsets[i], first_offset), min(self._last_offsets[i], last_offset), self._values[i])
             for i in range(start, end)
         ]
-
-    def take(self, max_ranges: int) -> list[tuple[int, int, Value]]:
-        """Remove the first ranges."""
-        taken = list(zip(self._first_offsets[:max_ranges], self._last_offsets, self._values, strict=False))
-        del self._first_offsets[:max_ranges], self._last_offsets[:max_ranges], self._values[:max_ranges]
-        return taken
 
     def _overlap(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """Return the slice of ranges that share an offset with these."""

@@ -5,7 +5,9 @@ Values that each request creates are named tuples, here and in `runs`: a frozen 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from sharegroup.core.cause_rules import is_persisted_by_kafka
@@ -100,6 +102,17 @@ class AcknowledgementBatch(NamedTuple):
     last_offset: int
     types: tuple[AcknowledgeType, ...]
     redelivery_delay_ms: int | None = None
+
+    def runs(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
+        """Yield the parts of one type: first offset, last offset and type."""
+        if len(self.types) == 1:
+            yield self.first_offset, self.last_offset, self.types[0]
+            return
+        first_offset = self.first_offset
+        for acknowledge_type, group in groupby(self.types):
+            size = sum(1 for _ in group)
+            yield first_offset, first_offset + size - 1, acknowledge_type
+            first_offset += size
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,11 +302,14 @@ class RunMap:
 
     def drop_below(self, offset: int) -> None:
         """Drop all offsets below `offset`."""
-        first = self.first_offset
-        if first is not None and first < offset:
-            self._cut_out(first, offset - 1)
-            if not self._firsts:
-                self._last_offset = None
+        dropped = self._firsts.take_below(offset)
+        for first in dropped:
+            run = self._runs[first]
+            self._unindex(run)
+            if run.last_offset >= offset:
+                self._insert(run.cut(offset, run.last_offset))
+        if not self._firsts:
+            self._last_offset = None
 
     def _cut_out(self, first_offset: int, last_offset: int) -> None:
         for whole in self._whole_overlapping(first_offset, last_offset):

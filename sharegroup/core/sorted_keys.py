@@ -67,6 +67,14 @@ class SortedKeys(Generic[_Key]):
         """Remove and return the key at an index."""
         return self._keys.pop(index)
 
+    def take_below(self, key: _Key) -> list[_Key]:
+        """Remove and return the keys below one."""
+        keys = self._keys
+        index = bisect_left(keys, key) if isinstance(keys, list) else keys.bisect_left(key)
+        below = list(keys[:index])
+        del keys[:index]
+        return below
+
     def bisect_right(self, key: _Key) -> int:
         """Return the index after all keys up to this one."""
         keys = self._keys

@@ -1,4 +1,4 @@
-"""The division of long internal messages: each is below the megabyte that a topic takes by default.
+"""The division of long messages to the processor: each is below the megabyte that a topic takes by default.
 
 The processor creates the request topic for larger messages, but an administrator may have created it before, and a
 message that the topic does not take ends each processor again. Sizes are upper bounds by the digits of numbers, not

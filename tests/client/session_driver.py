@@ -46,9 +46,10 @@ class Driver:
         partitions = [(topic.topic_id, p) for topic in body.topics for p in topic.partitions]
         added = [f"{t}{p.partition_index}" for t, p in partitions if not p.acknowledgement_batches]
         texts = [
-            f"{t}{p.partition_index}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
+            f"{t}{p.partition_index}:{first}-{last}:{kind.name}"
             for t, p in partitions
             for r in p.acknowledgement_batches
+            for first, last, kind in r.batch.runs()
         ]
         if not isinstance(body, ShareFetchRequest):
             return "A", body.share_session_epoch, added, [], texts

@@ -11,6 +11,7 @@ from sharegroup.client.exchange import Request
 from sharegroup.client.held_records import Acquisition, HeldRange, ReadRange
 from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.membership import PUSHED_CORRELATION_ID, MemberState
+from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
@@ -167,10 +168,11 @@ def _word(body: Message) -> str:
     assert isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest)
     word = "fetch" if isinstance(body, ShareFetchRequest) else "acknowledge"
     texts = [
-        f"{topic.topic_id}:{r.first_offset}-{r.last_offset}:{r.acknowledge_types[0].name}"
+        f"{topic.topic_id}:{first}-{last}:{kind.name}"
         for topic in body.topics
         for partition in topic.partitions
         for r in partition.acknowledgement_batches
+        for first, last, kind in r.batch.runs()
     ]
     return " ".join(["close" if body.share_session_epoch == -1 else word, *texts])
 
@@ -422,6 +424,38 @@ class TestDelivery:
         assert driver.protocol.next_deadline_ms(driver.now_ms) == driver.now_ms + 50
         driver.now_ms += 50
         assert driver.sends() == ["acknowledge o:0-4:ACCEPT"]
+
+
+class TestRecordsThatAreAcquiredAgainAfterTheirLocksEnded:
+    @pytest.fixture
+    def driver(self) -> Driver:
+        """The application works on the records 0 to 9 of an acquisition; 5 to 14 wait."""
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        assert driver.protocol.take(driver.now_ms) is not None
+        driver.sends()
+        driver.now_ms = LOCK_MS
+        driver.brings("orders", first=5, last=14)
+        return driver
+
+    def test_acknowledgements_of_the_earlier_delivery_are_sent_and_the_rest_goes_back(self, driver: Driver) -> None:
+        driver.protocol.acknowledge([acknowledged(5, 9)])
+        assert driver.protocol.take(driver.now_ms) is None
+        assert driver.sends()[0] == "fetch o:5-9:ACCEPT o:10-14:UNREAD"
+
+    def test_a_return_of_waiting_records_replaces_no_acknowledgement(self, driver: Driver) -> None:
+        driver.protocol.acknowledge_later([acknowledged(5, 9)], driver.now_ms)
+        driver.protocol.return_waiting("the query stops", driver.now_ms)
+        assert driver.sends()[0] == "acknowledge o:5-9:ACCEPT o:10-14:UNREAD"
+
+    def test_other_waiting_records_are_delivered(self, driver: Driver) -> None:
+        driver.protocol.acknowledge([acknowledged(0, 4)])
+        assert offsets(driver.protocol.take(driver.now_ms)) == [("orders", 5, 14)]
+
+
+def acknowledged(first: int, last: int) -> Acknowledgement:
+    return Acknowledgement("o", 0, first, last, AcknowledgeType.ACCEPT, topic="orders")
 
 
 def test_acknowledgements_ride_on_the_fetch_that_taking_makes_room_for() -> None:

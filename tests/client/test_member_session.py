@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.client.held_records import Acquisition, HeldRange
-from sharegroup.client.member_session import MAX_RANGES_PER_REQUEST
+from sharegroup.client.member_session import MAX_ACKNOWLEDGEMENT_BYTES
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -289,19 +289,71 @@ def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
     assert next_epoch(epoch) == following
 
 
-def test_a_request_carries_a_limited_number_of_ranges() -> None:
+def test_records_of_a_large_poll_that_are_acknowledged_differently_go_with_one_request() -> None:
     driver = Driver(A0)
     driver.sends()
     driver.receives()
-    for offset in range(0, 2 * (MAX_RANGES_PER_REQUEST + 1), 2):
+    for offset in range(100_000):
+        driver.acknowledge(offset, offset, AcknowledgeType.UNREAD if offset % 2 else AcknowledgeType.REJECT)
+    sent = driver.sends()
+    assert sent is not None
+    assert len(sent[4]) == 100_000
+    assert len(results(driver.receives(("a", acknowledged())))) == 100_000
+    assert not driver.session.pending
+
+
+def test_what_a_request_has_no_room_for_goes_with_the_next_ones() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.receives()
+    offsets = range(2**60, 2**60 + 24_000, 2)
+    for offset in offsets:
         driver.acknowledge(offset, offset)
-    first = driver.sends()
-    assert first is not None
-    assert len(first[4]) == MAX_RANGES_PER_REQUEST
-    assert len(results(driver.receives(("a", acknowledged())))) == MAX_RANGES_PER_REQUEST
-    second = driver.sends()
-    assert second is not None
-    assert len(second[4]) == 1
+    requests: list[list[int]] = []
+    while driver.session.unconfirmed_partitions:
+        assert driver.sends() is not None
+        assert driver.last is not None
+        assert len(driver.last.request.body.model_dump_json(exclude_defaults=True)) <= MAX_ACKNOWLEDGEMENT_BYTES
+        requests.append([first for first, _, _ in results(driver.receives(("a", acknowledged())))])
+    assert [offset for sent in requests for offset in sent] == list(offsets)
+    assert len(requests) == 3
+
+
+def test_records_that_are_acquired_again_before_their_acknowledgements_are_sent_are_not_delivered_again() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    driver.acknowledge(2, 3)
+    driver.acknowledge(8, 20)
+    (acquisition,) = driver.receives(("a", acquired(0, 9)))
+    assert isinstance(acquisition, Acquisition)
+    assert [(held.first_offset, held.last_offset) for held in acquisition.ranges] == [(0, 1), (4, 7)]
+    assert driver.sends() == ("F", 1, [], [], ["a0:2-3:ACCEPT", "a0:8-20:ACCEPT"])
+
+
+def test_records_that_are_acquired_again_before_their_acknowledgements_are_answered_are_not_delivered_again() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    parked = driver.last
+    driver.acknowledge(0, 3)
+    assert driver.sends(wants_records=False) == ("A", 1, [], [], ["a0:0-3:ACCEPT"])
+    driver.acknowledge(2, 5)
+    (acquisition,) = driver.receives(("a", acquired(0, 9)), to=parked)
+    assert isinstance(acquisition, Acquisition)
+    assert [(held.first_offset, held.last_offset) for held in acquisition.ranges] == [(6, 9)]
+
+
+def test_records_of_a_late_response_go_back_without_those_that_are_acknowledged() -> None:
+    driver = Driver(A0)
+    driver.sends()
+    parked = driver.last
+    driver.session.reopen(0)
+    driver.acknowledge(2, 3)
+    assert driver.receives(("a", acquired(0, 4)), to=parked) == []
+    driver.sends(wants_records=False)
+    driver.receives()
+    assert driver.sends(wants_records=False) == (
+        "A", 1, [], [], ["a0:0-1:UNREAD", "a0:2-3:ACCEPT", "a0:4-4:UNREAD"],
+    )  # fmt: skip
 
 
 def test_after_a_takeover_a_fetch_under_way_is_lost_and_the_session_opens_at_once() -> None:

@@ -164,6 +164,18 @@ class TestClose:
         assert driver.session.last_request() is None
         assert results(driver.session.give_up()) == [(0, 4, RequestTimedOutError), (5, 9, RequestTimedOutError)]
 
+    def test_who_cannot_wait_sends_acknowledgements_although_the_session_is_lost(self) -> None:
+        driver = Driver(A0)
+        driver.sends()
+        driver.receives(("a", acquired(0, 9)))
+        driver.session.reopen(0)
+        driver.acknowledge(0, 4)
+        driver.session.close()
+        last = driver.session.last_request()
+        assert last is not None
+        assert last.is_final
+        assert [(ack.first_offset, ack.last_offset) for ack in last.acknowledgements] == [(0, 4)]
+
     def test_who_cannot_wait_has_nothing_to_close_before_there_is_a_session(self) -> None:
         driver = Driver(A0)
         driver.session.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 
 import confluent_kafka
@@ -11,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.client.acknowledgement_request import topics_with
 from sharegroup.client.delivered import DeliveredRecords
 from sharegroup.client.held_records import HeldRange, ReadRange, offset_of
 from sharegroup.client.pending_acknowledgements import Acknowledgement, PendingAcknowledgements, RecordAcknowledgement
 from sharegroup.core.record_state import AcknowledgeType
+from sharegroup.protocol.share_fetch import MAX_REDELIVERY_DELAY_MS, ShareAcknowledgeRequest
 
 ACCEPT, RELEASE, REJECT, GAP = (
     AcknowledgeType.ACCEPT,
@@ -22,6 +23,20 @@ ACCEPT, RELEASE, REJECT, GAP = (
     AcknowledgeType.REJECT,
     AcknowledgeType.GAP,
 )
+
+
+acknowledgements = st.builds(
+    lambda first, size, kind, partition, reason, delay_ms: Acknowledgement(
+        "topic-id", partition, first, first + size, kind, reason, "", delay_ms
+    ),
+    st.one_of(st.integers(0, 60), st.integers(2**62, 2**62 + 60)),
+    st.one_of(st.integers(0, 2), st.integers(0, 20)),
+    st.sampled_from([ACCEPT, RELEASE, REJECT, GAP, AcknowledgeType.UNREAD]),
+    st.integers(0, 1),
+    st.one_of(st.just(""), st.text(max_size=50)),
+    st.one_of(st.none(), st.integers(0, MAX_REDELIVERY_DELAY_MS)),
+)
+"""Acknowledgements of any form; many of them continue each other."""
 
 
 def run(first: int, last: int, kind: AcknowledgeType = ACCEPT, partition: int = 0, reason: str = "") -> Acknowledgement:
@@ -67,11 +82,49 @@ def test_what_is_too_much_for_one_request_stays() -> None:
     everything = [run(0, 0), run(2, 2), run(0, 0, partition=1), run(2, 2, partition=1)]
     for acknowledgement in everything:
         pending.put(acknowledgement)
-    assert pending.take(3) == everything[:3]
+    assert pending.take(800) == everything[:3]
     assert list(pending) == everything[3:]
     assert list(pending.partitions) == [("topic-id", 1)]
-    assert pending.take(3) == everything[3:]
+    assert pending.take(800) == everything[3:]
     assert not pending
+
+
+@given(st.lists(acknowledgements, max_size=30), st.integers(2_000, 4_000))
+def test_requests_have_all_acknowledgements_in_order_and_no_more_bytes_than_wanted(
+    put: list[Acknowledgement], max_bytes: int
+) -> None:
+    pending = PendingAcknowledgements()
+    for acknowledgement in put:
+        pending.put(acknowledgement)
+    everything = list(pending)
+    sent: list[Acknowledgement] = []
+    while pending:
+        fits = pending.fits(max_bytes)
+        taken = pending.take(max_bytes)
+        assert taken
+        assert fits is not bool(pending)
+        request = ShareAcknowledgeRequest(share_session_epoch=1, topics=topics_with((), taken))
+        assert len(request.model_dump_json(exclude={"share_session_epoch"}, exclude_defaults=True)) <= max_bytes
+        assert received(request) == by_offset(taken)
+        sent += taken
+    assert sent == everything
+
+
+def received(request: ShareAcknowledgeRequest) -> dict[tuple[int, int], RecordAcknowledgement]:
+    """Partition and offset → its acknowledgement, as the leader reads them."""
+    return {
+        (partition.partition_index, offset): RecordAcknowledgement(kind, each.redelivery_delay_ms, each.reason)
+        for topic in request.topics
+        for partition in topic.partitions
+        for each in partition.acknowledgement_batches
+        for first, last, kind in each.batch.runs()
+        for offset in range(first, last + 1)
+    }
+
+
+def by_offset(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int], RecordAcknowledgement]:
+    """Partition and offset → its acknowledgement."""
+    return {(each.partition, offset): each.of_record for each in acknowledgements for offset in each.offsets}
 
 
 def test_groups_that_are_sent_apart_share_no_request_with_others_of_their_partition() -> None:
@@ -82,12 +135,12 @@ def test_groups_that_are_sent_apart_share_no_request_with_others_of_their_partit
     pending.put(run(10, 19))
     pending.put(other)
     assert pending.partitions == {("topic-id", 0), ("topic-id", 1)}
-    assert (len(pending), pending.fits(100)) == (5, False)
-    assert pending.take(100) == [run(10, 19), other]
-    assert pending.take(100) == [run(0, 4)]
-    assert (pending.fits(2), pending.fits(1)) == (True, False)
-    assert pending.take(1) == [run(5, 9)]
-    assert pending.take(1) == [run(20, 29)]
+    assert (len(pending), pending.fits(10_000)) == (5, False)
+    assert pending.take(10_000) == [run(10, 19), other]
+    assert pending.take(10_000) == [run(0, 4)]
+    assert (pending.fits(500), pending.fits(400)) == (True, False)
+    assert pending.take(400) == [run(5, 9)]
+    assert pending.take(400) == [run(20, 29)]
     assert not pending
     assert not pending.partitions
 
@@ -134,7 +187,7 @@ def test_runs_say_what_a_dict_would(words: list[tuple[bool, int, int, Acknowledg
 
 def continues(before: Acknowledgement, after: Acknowledgement) -> bool:
     """Return True if the two should have been one run."""
-    return replace(before, first_offset=after.first_offset, last_offset=after.last_offset) == after and (
+    return before._replace(first_offset=after.first_offset, last_offset=after.last_offset) == after and (
         before.last_offset + 1 == after.first_offset
     )
 

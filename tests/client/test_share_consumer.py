@@ -18,6 +18,7 @@ from sharegroup.client.kafka_exceptions import (
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
+from sharegroup.logs.port import NewRecord
 from tests.client.consumers import CL_1, ERRONEOUS_STATE, INVALID_ARGUMENT, Callback, Consume, got, member_of
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
@@ -328,3 +329,45 @@ def test_a_commit_without_a_response_times_out_and_the_callback_hears_of_it_late
     assert consumer.commit_sync() == {}
     assert callback.offsets == [list(range(120))]
     assert callback.reports[0][1] is None
+
+
+def test_what_a_commit_that_timed_out_did_not_send_is_sent_without_another_call(
+    log: LocalLog, consume: Consume, processor: ProcessorPeer
+) -> None:
+    # Of records apart from each other, 6,000 do not fit into one request.
+    log.create_topic("apart", 6)
+    for partition in range(6):
+        log.append("apart", partition, [NewRecord(None, b"v")] * 2_000)
+    callback = Callback()
+    consumer = consume("apart", mode="explicit", max_poll_records=12_000)
+    consumer.set_acknowledgement_commit_callback(callback)
+    polled = consumer.poll(DEADLINE_S)
+    assert len(polled) == 12_000
+    accepted = [message for message in polled if (message.offset() or 0) % 2]
+    for message in accepted:
+        consumer.acknowledge(message)
+    with processor.stalled():
+        outcome = consumer.commit_sync(0.05)
+        assert [late.args[0].code() for late in outcome.values() if late is not None] == [KafkaError._TIMED_OUT] * 6
+        eventually(lambda: acknowledged_counts(processor), "the first request")
+        assert len(acknowledged_counts(processor)) == 1
+    eventually(lambda: sum(acknowledged_counts(processor)) == len(accepted), "the other request")
+    assert len(acknowledged_counts(processor)) == 2
+    assert consumer.commit_sync(DEADLINE_S) == {}
+    assert {exception for _, exception in callback.reports} == {None}
+    confirmed = [(key.partition, offset) for report, _ in callback.reports for key in report for offset in report[key]]
+    assert sorted(confirmed) == sorted((message.partition(), message.offset()) for message in accepted)
+
+
+def acknowledged_counts(processor: ProcessorPeer) -> list[int]:
+    """How many records each request acknowledges, without requests that acknowledge none."""
+    counts = [
+        sum(
+            batch["last_offset"] - batch["first_offset"] + 1
+            for topic in sent.body.get("topics", [])
+            for partition in topic["partitions"]
+            for batch in partition.get("acknowledgement_batches", [])
+        )
+        for sent in processor.requests
+    ]
+    return [count for count in counts if count]

@@ -236,10 +236,10 @@ def _has_records(response: ResponseEnvelope) -> bool:
 
 def _acknowledge_types(topic: str, partition: FetchPartition) -> dict[RecordKey, AcknowledgeType]:
     types: dict[RecordKey, AcknowledgeType] = {}
-    for batch in partition.acknowledgement_batches:
-        for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
-            kind = batch.acknowledge_types[index if len(batch.acknowledge_types) > 1 else 0]
-            types[RecordKey(topic, partition.partition_index, offset)] = kind
+    for acknowledged in partition.acknowledgement_batches:
+        for first, last, kind in acknowledged.batch.runs():
+            for offset in range(first, last + 1):
+                types[RecordKey(topic, partition.partition_index, offset)] = kind
     return types
 
 

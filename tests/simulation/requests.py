@@ -110,11 +110,11 @@ class Requests:
             self._requests[key].copies.append(copy)
             return
         acknowledgements = [
-            (topic.topic_id, partition.partition_index, batch.first_offset, batch.last_offset, kind)
+            (topic.topic_id, partition.partition_index, first, last, kind)
             for topic in body.topics
             for partition in topic.partitions
-            for batch in partition.acknowledgement_batches
-            for kind in batch.acknowledge_types
+            for acknowledged in partition.acknowledgement_batches
+            for first, last, kind in acknowledged.batch.runs()
         ]
         is_final = body.share_session_epoch == FINAL_EPOCH
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)

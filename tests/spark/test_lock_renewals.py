@@ -55,7 +55,7 @@ class Sent(PendingAcknowledgements):
             self.put(acknowledgement)
 
     def take_all(self) -> list[tuple[int, int, AcknowledgeType]]:
-        return [(ack.first_offset, ack.last_offset, ack.acknowledge_type) for ack in self.take(1_000)]
+        return [(ack.first_offset, ack.last_offset, ack.acknowledge_type) for ack in self.take(100_000)]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_of_a_run_of_renewals_the_refusal_concerns_all_records() -> None:
     first = renewals.begin(acquired(held(0, 9)), "tag-1", NOW_MS)
     second = renewals.begin(acquired(held(10, 19), held(30, 39)), "tag-2", NOW_MS)
     renewals.renew(NOW_MS + HALF_MS)
-    run, other = sent.take(10)
+    run, other = sent.take(100_000)
     assert (run.first_offset, run.last_offset) == (0, 19)
     renewals.settle(
         [Acknowledged((run,), InvalidRecordStateError("The lock has ended.")), Acknowledged((other,), None)]

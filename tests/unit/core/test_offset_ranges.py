@@ -88,13 +88,3 @@ def test_it_holds_what_a_dictionary_would(changes: list[tuple[str, int, int, str
     assert {offset: value for low, high, value in within for offset in range(low, high + 1)} == {
         offset: value for offset, value in model.items() if first <= offset <= first + size
     }
-
-
-@given(changes, st.integers(0, 5))
-def test_the_first_ranges_can_be_taken(changes: list[tuple[str, int, int, str]], count: int) -> None:
-    ranges: RangeMap[str] = RangeMap()
-    for _, start, length, value in changes:
-        ranges.assign(start, start + length, value)
-    before = list(ranges)
-    assert ranges.take(count) == before[:count]
-    assert list(ranges) == before[count:]

@@ -19,3 +19,13 @@ def test_keys_stay_sorted_whatever_replaces_removes_and_adds_them(count: int) ->
     assert keys.bisect_right(7) == expected.index(7) + 1
     keys.remove(7)
     assert 7 not in list(keys)
+
+
+@pytest.mark.parametrize("count", [3, 1_000], ids=lambda count: f"{count} keys")
+def test_keys_below_one_are_taken(count: int) -> None:
+    keys = SortedKeys(list(range(0, 10 * count, 10)))
+    assert keys.take_below(0) == []
+    assert keys.take_below(11) == [0, 10]
+    assert list(keys) == list(range(20, 10 * count, 10))
+    assert keys.take_below(10 * count) == list(range(20, 10 * count, 10))
+    assert len(keys) == 0
