@@ -16,8 +16,8 @@ record log are not stored there: messages bring them again.
 `finish` ends the cut; new locks run from its time:
 
 1. The fetches that wait are served together (`fetches.py`), so that the available records are divided fairly.
-2. New holders of records are watched for silence, and the record log for the fetches that still wait
-   (`log_watches.py`).
+2. The silence of new holders of records counts from their next sign of life on. The record log is watched for the
+   fetches that still wait (`log_watches.py`).
 3. Each share-partition that changed makes one row (`led_partition.py`). Rows of states that ended in the cut and of
    the group's status come first, with the offset of their own message.
 4. Rows, responses, messages, dead-letter records, watches and the next wake-up are the effects.
@@ -53,7 +53,6 @@ from sharegroup.core.record_state import Cause
 from sharegroup.core.records import PartitionKey, SharePartitionLimits, Transition
 from sharegroup.protocol.api_key import INTERNAL_KEYS, ActorRole, ApiKey
 from sharegroup.protocol.group_description import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
-from sharegroup.protocol.group_messages import JOIN_EPOCH, ShareGroupHeartbeatRequest
 from sharegroup.protocol.internal_messages import (
     DeleteShareGroupState,
     DlqStatusChanged,
@@ -77,7 +76,6 @@ class Leader:
     Args:
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
-        may_return: members whose locks end by time only.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
         paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.
     """
@@ -88,7 +86,6 @@ class Leader:
         overrides: Mapping[str, str],
         partitions: Iterable[LedPartition] = (),
         last_requests: Mapping[str, LastRequest] | None = None,
-        may_return: Iterable[str] = (),
         dead_letter_failure: str = "",
         paused_at_offset: int | None = None,
     ) -> None:
@@ -104,7 +101,7 @@ class Leader:
         self._last_requests = LastRequests(last_requests or {}, 2 * session_limit)
         self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests, context.leader_epoch)
         self._fetches = FetchService(self._sessions, self._partitions, self._offsets)
-        self._silence = MemberSilence(self._config.share_member_silence_ms, may_return, 2 * session_limit)
+        self._silence = MemberSilence(self._config.share_member_silence_ms)
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
         self._effects: list[Effect] = []
@@ -120,8 +117,8 @@ class Leader:
             ApiKey.DLQ_WRITTEN: lambda message: finish_written(message, self._partitions, self._limits),
             ApiKey.DLQ_STATUS_CHANGED: self._dlq_status_changed,
             ApiKey.TICK: self._tick,
-            ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
-            ApiKey.MEMBER_ALIVE: lambda _: None,
+            ApiKey.SHARE_GROUP_HEARTBEAT: lambda _: None,
+            ApiKey.MEMBER_ALIVE: self._member_alive,
             ApiKey.MEMBER_ENDED: self._member_ended,
             ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
@@ -151,7 +148,7 @@ class Leader:
         for session, body in served:
             self._requests.respond_to_fetch(session, body, time.lock_start_ms)
         # 2. Watches, of holders and of the log.
-        self._silence.watch(self._partitions.take_new_holders(), time.lock_start_ms)
+        self._silence.forget(self._partitions.take_new_holders())
         self._watches.settle(new_fetches, self._isolation_level)
         # 3. Rows.
         rows = [
@@ -283,7 +280,7 @@ class Leader:
         before = self._config
         self._configure(body.overrides)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
-        self._silence.change(self._config.share_member_silence_ms, sorted(self._partitions.holders), message.time_ms)
+        self._silence.change(self._config.share_member_silence_ms, message.time_ms)
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
             self._watches.reset()
@@ -333,14 +330,11 @@ class Leader:
             for member_id in self._silence.take_silent(message.time_ms, self._partitions.holders):
                 self._release(member_id, message, Cause.MEMBER_SILENT)
 
-    def _heartbeat(self, message: LoggedRequest) -> None:
-        """Record if a joining member may return after any time; the coordinator handles all else."""
-        member_epoch = message.envelope.body.get("member_epoch")
-        if isinstance(member_epoch, int) and member_epoch != JOIN_EPOCH:
-            return
-        body = parsed(ShareGroupHeartbeatRequest, message.envelope.body)
-        if body.member_epoch == JOIN_EPOCH:
-            self._silence.record_join(message.envelope.member_id, may_return=body.may_return)
+    def _member_alive(self, message: LoggedRequest) -> None:
+        """Count the silence of a member from now on: another process gives its signs of life."""
+        member_id = message.envelope.member_id
+        if member_id in self._partitions.holders:
+            self._silence.watch(member_id, message.time_ms)
 
     def _member_ended(self, message: LoggedRequest) -> None:
         member_id = parsed(MemberEnded, message.envelope.body).member_id

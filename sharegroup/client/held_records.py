@@ -231,7 +231,7 @@ _UNKNOWN_ACQUISITION = 0
 
 
 class HeldLocks:
-    """The records that are locked to the member: it sends signs of life while there are some."""
+    """The records that are locked to the member: it needs signs of life while there are some."""
 
     def __init__(self) -> None:
         self._held: dict[PartitionKey, RangeMap[int]] = {}

@@ -60,7 +60,6 @@ class Membership:
 
     Args:
         request_timeout_ms: time after which a heartbeat without a response is sent again.
-        may_return: True if the member may return after any time.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Membership:
         request_timeout_ms: int,
         correlation_ids: Iterator[int],
         client_host: str = "",
-        may_return: bool = False,
     ) -> None:
         self.state = MemberState.OUTSIDE
         self.epoch = JOIN_EPOCH
@@ -81,7 +79,6 @@ class Membership:
         self._rack_id = rack_id
         self._client_host = client_host
         self._request_timeout_ms = request_timeout_ms
-        self._may_return = may_return
         self._correlation_ids = correlation_ids
         self._topics: tuple[str, ...] = ()
         self._topics_of_coordinator: tuple[str, ...] = ()
@@ -175,7 +172,6 @@ class Membership:
                 rack_id=self._rack_id,
                 client_host=self._client_host,
                 subscribed_topic_names=topics,
-                may_return=self._may_return,
             )
         changed = topics if self._topics != self._topics_of_coordinator else None
         return ShareGroupHeartbeatRequest(member_epoch=self.epoch, subscribed_topic_names=changed)

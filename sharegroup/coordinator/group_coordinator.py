@@ -305,9 +305,8 @@ class GroupCoordinator:
         if request.subscribed_topic_names is not None:
             topics = tuple(sorted(set(request.subscribed_topic_names)))
         rack_id = member.rack_id if request.rack_id is None else request.rack_id
-        may_return = request.may_return if request.member_epoch == JOIN_EPOCH else member.may_return
-        before = (member.subscribed_topic_names, member.rack_id, member.may_return)
-        if member.member_id in self.state.members and (topics, rack_id, may_return) == before:
+        before = (member.subscribed_topic_names, member.rack_id)
+        if member.member_id in self.state.members and (topics, rack_id) == before:
             return []
         record = ShareGroupMemberMetadata(
             member_id=member.member_id,
@@ -315,7 +314,6 @@ class GroupCoordinator:
             client_host=member.client_host if request.client_host is None else request.client_host,
             rack_id=rack_id,
             subscribed_topic_names=list(topics),
-            may_return=may_return,
         )
         return self._applied_with_new_epoch([record])
 

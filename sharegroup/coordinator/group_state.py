@@ -46,7 +46,6 @@ class Member:
         member_epoch: epoch of its assignment; 0 until it has one.
         previous_member_epoch: the epoch before, still accepted in heartbeats.
         client_host: host that the client runs on, "" when unknown.
-        may_return: True if its locks end by time only, however long it is silent.
     """
 
     member_id: str
@@ -57,7 +56,6 @@ class Member:
     previous_member_epoch: int = 0
     assignment: Assignment = field(default_factory=dict)
     client_host: str = ""
-    may_return: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -250,7 +248,6 @@ class GroupState:
             known.previous_member_epoch if known else 0,
             known.assignment if known else {},
             record.client_host,
-            record.may_return,
         )
 
     def _apply_assignment(self, record: ShareGroupCurrentMemberAssignment) -> None:
@@ -271,7 +268,6 @@ def member_record(member: Member) -> ShareGroupMemberMetadata:
         client_host=member.client_host,
         rack_id=member.rack_id,
         subscribed_topic_names=list(member.subscribed_topic_names),
-        may_return=member.may_return,
     )
 
 

@@ -26,7 +26,6 @@ class ShareGroupMemberMetadata(Message):
     client_host: str = Field(default="", description="Host that the client runs on; empty when unknown.")
     rack_id: str = Field(default="", description="Rack of the member; empty when unknown.")
     subscribed_topic_names: list[str] = Field(description="Topics, sorted.")
-    may_return: bool = Field(default=False, description="Its locks end by time only, however long it is silent.")
 
 
 class ShareGroupMemberRemoved(Message):

@@ -255,6 +255,8 @@ class Schedule:
             self._network,
             fetch,
             self._applications[group_id],
+            # Some processes cannot start another one.
+            has_helper=self._world.happens(0.8),
         )
         self._members.append(member)
         self._world.trace(member.member_id, "joins", group_id, topics)
