@@ -223,6 +223,7 @@ class MemberProtocol:
     def next_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return all requests to send now."""
         # 1. Give up what the application is too slow for.
+        self._locks.expire(now_ms)
         self._lapse_if_due(now_ms)
         self._return_stale(now_ms)
         self._return_idle(now_ms)

@@ -160,7 +160,7 @@ class HelperProcess:
 
     def _write(self, line: bytes) -> None:
         """Write a line to the pipe; a helper that does not read it is killed, and `_watch` starts another one."""
-        if self._process is None or self._process.stdin is None or self._process.stdin.closed:
+        if self._process is None or self._process.stdin is None:
             return
         descriptor = self._process.stdin.fileno()
         is_writable = select.poll()
@@ -172,8 +172,8 @@ class HelperProcess:
                     return
                 with suppress(BlockingIOError):
                     line = line[os.write(descriptor, line) :]
-        except BrokenPipeError:
-            # It has ended; `_watch` knows.
+        except OSError:
+            # It has ended, as `_watch` will see; or the application has closed all files.
             return
 
     def _end(self) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -16,9 +16,10 @@ from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
+from tests.kafka.access import logged_in
 from tests.kafka.site import KafkaSite
 from tests.support import leash, processes
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import USERS, KafkaBroker
 
 pytestmark = pytest.mark.slow
 
@@ -65,13 +66,24 @@ def site(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @contextmanager
 def member_of(
-    site: KafkaSite, group_id: str, topic: str, work: str = _HOLD, before: str = ""
+    site: KafkaSite,
+    group_id: str,
+    topic: str,
+    work: str = _HOLD,
+    before: str = "",
+    login: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a process with a member that polls records, and then does this work."""
+    """Run a process with a member that polls records, and then does this work.
+
+    Args:
+        before: what it does before it has a member.
+        login: its configuration of the cluster, where that is not the site's.
+    """
     command = [sys.executable, "-c", _MEMBER.format(work=work, before=before)]
     process = leash.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    process.stdin.write(json.dumps([{**site.settings.channel_properties, "group.id": group_id}, topic]) + "\n")
+    config = {**site.settings.channel_properties, **(login or {}), "group.id": group_id}
+    process.stdin.write(json.dumps([config, topic]) + "\n")
     process.stdin.flush()
     try:
         yield process
@@ -133,6 +145,15 @@ def test_the_records_of_a_killed_process_come_back_at_once(
         site.until(lambda: not processes.is_running(helper), "the helper has ended")
     with site.consumer(group_id, topic) as consumer:
         assert len(site.poll(consumer, 1)) == 1
+
+
+def test_a_helper_logs_in_as_its_member_does(site: KafkaSite, broker: KafkaBroker) -> None:
+    topic, group_id = site.new_topic(record_count=1), site.new_group(**LONG_LOCK)
+    login = logged_in(broker, "admin", USERS["admin"]).client_properties()
+    with member_of(site, group_id, topic, login=login) as member:
+        assert line_of(member) == "held"
+        member.kill()
+        await_return(site, group_id, Cause.MEMBER_ENDED)
 
 
 def test_the_records_of_a_process_that_ends_without_a_close_come_back_at_once(site: KafkaSite) -> None:

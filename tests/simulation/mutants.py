@@ -276,7 +276,7 @@ def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:
     watch = MemberSilence.watch
 
     def watch_briefly(silence: MemberSilence, member_id: str, now_ms: int) -> None:
-        silence._silence_ms = min(silence._silence_ms, 1_100)
+        silence._silence_ms = min(silence._silence_ms, 500)
         watch(silence, member_id, now_ms)
 
     patch.setattr(MemberSilence, "watch", watch_briefly)
