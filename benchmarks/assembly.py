@@ -77,10 +77,10 @@ def assemble(channel: Channel, population: Population) -> Members:
 def start_at_earliest(channel: Channel, group_ids: Sequence[str]) -> None:
     """Let the groups begin at the start of their topics, and lock records for as long as a group may.
 
-    A member of a low load holds its records until its next request is due, and gives no sign of life meanwhile.
+    A member of a low load holds its records until its next request is due.
     """
-    settings = {"share.record.lock.duration.ms": "60000", "share.member.silence.ms": "0"}
-    body = AlterGroupConfigRequest(set={"share.auto.offset.reset": "earliest", **settings})
+    settings = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
+    body = AlterGroupConfigRequest(set=settings)
     administrator = channel.new_member_id()
     requests = [
         NewRequest(channel.next_correlation_id(), group_id, administrator, ApiKey.INCREMENTAL_ALTER_CONFIGS, body)

@@ -127,7 +127,6 @@ def measured(site: Site, topic: str, record_locks: int, work: Work) -> float:
                 "share.auto.offset.reset": "earliest",
                 "share.partition.max.record.locks": str(record_locks),
                 "share.record.lock.duration.ms": "60000",
-                "share.member.silence.ms": "0",
             },
         )
     context = multiprocessing.get_context("spawn")

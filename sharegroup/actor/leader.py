@@ -16,8 +16,8 @@ record log are not stored there: messages bring them again.
 `finish` ends the cut; new locks run from its time:
 
 1. The fetches that wait are served together (`fetches.py`), so that the available records are divided fairly.
-2. New holders of records are watched for silence, and the record log for the fetches that still wait
-   (`log_watches.py`).
+2. The silence of new holders of records counts from their next sign of life on. The record log is watched for the
+   fetches that still wait (`log_watches.py`).
 3. Each share-partition that changed makes one row (`led_partition.py`). Rows of states that ended in the cut and of
    the group's status come first, with the offset of their own message.
 4. Rows, responses, messages, dead-letter records, watches and the next wake-up are the effects.
@@ -78,7 +78,6 @@ class Leader:
     Args:
         overrides: the group's own configuration.
         partitions: share-partitions that have their state.
-        may_return: members whose locks end by time only.
         process_names: member → host and process id.
         dead_letter_failure: why the group's dead-letter records cannot be written; "" when they can.
         paused_at_offset: the message, or a later one, after which no record is acquired; None while it is not paused.
@@ -90,7 +89,6 @@ class Leader:
         overrides: Mapping[str, str],
         partitions: Iterable[LedPartition] = (),
         last_requests: Mapping[str, LastRequest] | None = None,
-        may_return: Iterable[str] = (),
         process_names: Mapping[str, str] | None = None,
         dead_letter_failure: str = "",
         paused_at_offset: int | None = None,
@@ -108,7 +106,7 @@ class Leader:
         self._last_requests = LastRequests(last_requests or {}, 2 * session_limit)
         self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests, context.leader_epoch)
         self._fetches = FetchService(self._sessions, self._partitions, self._holders, self._offsets)
-        self._silence = MemberSilence(self._config.share_member_silence_ms, may_return, 2 * session_limit)
+        self._silence = MemberSilence(self._config.share_member_silence_ms)
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
         self._effects: list[Effect] = []
@@ -125,7 +123,7 @@ class Leader:
             ApiKey.DLQ_STATUS_CHANGED: self._dlq_status_changed,
             ApiKey.TICK: self._tick,
             ApiKey.SHARE_GROUP_HEARTBEAT: self._heartbeat,
-            ApiKey.MEMBER_ALIVE: lambda _: None,
+            ApiKey.MEMBER_ALIVE: self._member_alive,
             ApiKey.MEMBER_ENDED: self._member_ended,
             ApiKey.PAUSE_SHARE_GROUP: self._pause,
             ApiKey.RESUME_SHARE_GROUP: self._resume,
@@ -155,7 +153,7 @@ class Leader:
         for session, body in served:
             self._requests.respond_to_fetch(session, body, time.lock_start_ms)
         # 2. Watches, of holders and of the log.
-        self._silence.watch(self._holders.take_new(), time.lock_start_ms)
+        self._silence.forget(self._holders.take_new())
         self._watches.settle(new_fetches, self._isolation_level)
         # 3. Rows.
         rows = [
@@ -287,7 +285,7 @@ class Leader:
         before = self._config
         self._configure(body.overrides)
         self._sessions.change_timeout(self._config.share_session_timeout_ms)
-        self._silence.change(self._config.share_member_silence_ms, sorted(self._holders.member_ids), message.time_ms)
+        self._silence.change(self._config.share_member_silence_ms, message.time_ms)
         self._partitions.changed.update(self._partitions)
         if before.share_isolation_level != self._config.share_isolation_level:
             self._watches.reset()
@@ -338,16 +336,21 @@ class Leader:
                 self._release(member_id, message, Cause.MEMBER_SILENT)
 
     def _heartbeat(self, message: LoggedRequest) -> None:
-        """Record a joining member's process, and if it may return after any time; the coordinator handles all else."""
-        member_epoch = message.envelope.body.get("member_epoch")
+        """Record the process of a member that joins or leaves; the coordinator handles all else."""
+        member_id, member_epoch = message.envelope.member_id, message.envelope.body.get("member_epoch")
         if member_epoch == LEAVE_EPOCH:
-            self._holders.forget(message.envelope.member_id)
+            self._holders.forget(member_id)
         if isinstance(member_epoch, int) and member_epoch != JOIN_EPOCH:
             return
         body = parsed(ShareGroupHeartbeatRequest, message.envelope.body)
         if body.member_epoch == JOIN_EPOCH:
-            self._silence.record_join(message.envelope.member_id, may_return=body.may_return)
-            self._holders.record_join(message.envelope.member_id, body.client_process)
+            self._holders.record_join(member_id, body.client_process)
+
+    def _member_alive(self, message: LoggedRequest) -> None:
+        """Count the silence of a member from now on: another process gives its signs of life."""
+        member_id = message.envelope.member_id
+        if member_id in self._holders.member_ids:
+            self._silence.watch(member_id, message.time_ms)
 
     def _member_ended(self, message: LoggedRequest) -> None:
         member_id = parsed(MemberEnded, message.envelope.body).member_id

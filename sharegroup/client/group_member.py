@@ -59,8 +59,9 @@ class GroupMember:
         self._log = log
         self._channel = ProcessorChannel(log, settings.group_id, self.member_id, settings.client_id, settings.topics)
         try:
-            # The end of its process does not end a member that may return.
+            # Neither its process's end nor its silence ends a member that may return.
             self._lock = None if settings.may_return else log.lock_member(settings.group_id, self.member_id)
+            self._helper = None if settings.may_return else log.help_member(self._channel.life_signs)
         except BaseException:
             self._channel.close()
             raise
@@ -263,6 +264,7 @@ class GroupMember:
             is_last = bool(self._last_requests)
             requests = self._last_requests or self._due_requests()
             self._measurements.sent(requests, time.monotonic())
+            self._inform_helper(has_sent=bool(requests))
         if not requests:
             return
         try:
@@ -297,6 +299,10 @@ class GroupMember:
         if is_sooner or self._protocol.may_send(now_ms):
             self._due.notify()
 
+    def _inform_helper(self, has_sent: bool) -> None:
+        if self._helper is not None:
+            self._helper.note(holds_records=self._protocol.holds_records(monotonic_ms()), has_sent=has_sent)
+
     def _receive_step(self) -> None:
         try:
             responses = self._channel.receive(_RECEIVE_MS)
@@ -314,6 +320,8 @@ class GroupMember:
                     _logger.warning("A response to member %s is not readable: %s", self.member_id, error)
             # The sender does so more often, unless the log is away.
             self._protocol.expire(monotonic_ms())
+            # The application may keep the interpreter busy with the first record that it gets.
+            self._inform_helper(has_sent=False)
             self._is_done = self._is_done or self._protocol.is_done
             if responses or self._protocol.has_results:
                 self._due.notify()
@@ -365,6 +373,8 @@ class GroupMember:
         self._channel.close()
         if self._lock is not None:
             self._lock.close()
+        if self._helper is not None:
+            self._helper.close()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -231,7 +231,7 @@ _UNKNOWN_ACQUISITION = 0
 
 
 class HeldLocks:
-    """The records that are locked to the member: it sends signs of life while there are some."""
+    """The records that are locked to the member: it needs signs of life while there are some."""
 
     def __init__(self) -> None:
         self._held: dict[PartitionKey, RangeMap[int]] = {}
@@ -272,12 +272,15 @@ class HeldLocks:
                 groups.setdefault(number, []).append(ack._replace(first_offset=first, last_offset=last))
         return list(groups.values())
 
-    def are_held(self, now_ms: int) -> bool:
-        """Return True while a record is locked to the member."""
+    def expire(self, now_ms: int) -> None:
+        """Forget records whose locks have ended without an acknowledgement."""
         self._seen_ms = now_ms
         if now_ms >= self._until_ms:
-            # Acquisitions whose locks ended were never acknowledged.
             self._held.clear()
+
+    def are_held(self, now_ms: int) -> bool:
+        """Return True while a record is locked to the member."""
+        self.expire(now_ms)
         return bool(self._held)
 
     def _release(self, acknowledgement: Acknowledgement) -> None:

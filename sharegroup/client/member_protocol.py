@@ -23,14 +23,12 @@ from sharegroup.client.settings import MemberSettings
 from sharegroup.errors import InvalidRecordStateError, InvalidRequestError
 from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.group_messages import MemberAlive, ShareGroupHeartbeatResponse
+from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
 from sharegroup.protocol.share_fetch import ShareFetchResponse
 
 _LINGER_MS = 50
 """Time for which acknowledgements wait for a fetch, while records wait for the application."""
-ALIVE_INTERVAL_MS = 1_000
-"""Interval of requests of a member that holds records; `share.member.silence.ms` is several times as long."""
 
 _logger = logging.getLogger(__name__)
 
@@ -77,7 +75,6 @@ class MemberProtocol:
             self._correlation_ids,
             settings.client_host,
             settings.client_process,
-            settings.may_return,
         )
         self.session = MemberSession(settings.fetch, self._correlation_ids, self.membership.topic_names)
         self.pace = Pace(settings.fetch)
@@ -86,7 +83,6 @@ class MemberProtocol:
         self._subscription: tuple[str, ...] = ()
         self._acquisition_count = 0
         self._locks = HeldLocks()
-        self._sent_ms = now_ms
         self._results: list[Acknowledged] = []
         self._processor = FollowedProcessor()
         self._response_count = 0
@@ -113,6 +109,10 @@ class MemberProtocol:
         member = self.membership
         is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
         return Standing(is_stable, member.epoch, count, self._response_count, self._empty_fetch_count)
+
+    def holds_records(self, now_ms: int) -> bool:
+        """Return True while a record is locked to the member, be it delivered or not."""
+        return self._locks.are_held(now_ms)
 
     def subscribe(self, topics: Iterable[str], now_ms: int) -> None:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
@@ -225,6 +225,7 @@ class MemberProtocol:
     def next_requests(self, now_ms: int) -> list[Request[Message]]:
         """Return all requests to send now."""
         # 1. Give up what the application is too slow for.
+        self._locks.expire(now_ms)
         self._lapse_if_due(now_ms)
         self._return_stale(now_ms)
         self._return_idle(now_ms)
@@ -235,15 +236,11 @@ class MemberProtocol:
         is_urgent = not self._lingers(now_ms)
         while (sent := self.session.next_request(now_ms, max_records, is_urgent)) is not None:
             requests.append(sent.request)
-        # 3. Send heartbeats, and show that the member lives while it holds records.
+        # 3. Send heartbeats.
         if self._is_closing and self.session.is_final_sent:
             self.membership.leave()
         while (heartbeat := self.membership.next_request(now_ms)) is not None:
             requests.append(heartbeat)
-        if not requests and self._alive_at_ms(now_ms) == now_ms:
-            requests.append(Request(next(self._correlation_ids), ApiKey.MEMBER_ALIVE, MemberAlive()))
-        if requests:
-            self._sent_ms = now_ms
         return requests
 
     def send_failed(self, now_ms: int) -> None:
@@ -257,7 +254,7 @@ class MemberProtocol:
         if self.waiting:
             deadlines.append(max(self.waiting.stale_at_ms, now_ms))
             deadlines += [self._idle_at_ms, self._linger_until_ms if self.session.pending else None]
-        deadlines += [self._lapse_at_ms, self._alive_at_ms(now_ms)]
+        deadlines.append(self._lapse_at_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def receive(self, envelope: ResponseEnvelope, now_ms: int) -> None:
@@ -349,12 +346,6 @@ class MemberProtocol:
     def _readmit(self, now_ms: int) -> None:
         for acquisition in self.waiting.take_all(now_ms):
             self._admit(acquisition)
-
-    def _alive_at_ms(self, now_ms: int) -> int | None:
-        """Return the time of the next MemberAlive, now at the earliest; None while the member holds no records."""
-        if self._settings.may_return or not self._locks.are_held(now_ms):
-            return None
-        return max(self._sent_ms + ALIVE_INTERVAL_MS, now_ms)
 
     @property
     def _wants_records(self) -> bool:

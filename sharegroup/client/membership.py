@@ -60,7 +60,6 @@ class Membership:
 
     Args:
         request_timeout_ms: time after which a heartbeat without a response is sent again.
-        may_return: True if the member may return after any time.
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Membership:
         correlation_ids: Iterator[int],
         client_host: str = "",
         client_process: str = "",
-        may_return: bool = False,
     ) -> None:
         self.state = MemberState.OUTSIDE
         self.epoch = JOIN_EPOCH
@@ -83,7 +81,6 @@ class Membership:
         self._client_host = client_host
         self._client_process = client_process
         self._request_timeout_ms = request_timeout_ms
-        self._may_return = may_return
         self._correlation_ids = correlation_ids
         self._topics: tuple[str, ...] = ()
         self._topics_of_coordinator: tuple[str, ...] = ()
@@ -178,7 +175,6 @@ class Membership:
                 client_host=self._client_host,
                 client_process=self._client_process,
                 subscribed_topic_names=topics,
-                may_return=self._may_return,
             )
         changed = topics if self._topics != self._topics_of_coordinator else None
         return ShareGroupHeartbeatRequest(member_epoch=self.epoch, subscribed_topic_names=changed)

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from sharegroup.client.exchange import Request
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.errors import InvalidRequestError, LogError, LogUnavailableError, UnknownTopicError
+from sharegroup.logs.life_signs import LifeSigns
 from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
+from sharegroup.protocol.group_messages import MemberAlive
+from sharegroup.protocol.internal_messages import MemberEnded
 from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
 
 _RECORDS_PER_RECEIVE = 1_000
@@ -88,6 +91,17 @@ class ProcessorChannel:
             self._log.append(self._request_topic, to_partition, records, may_repeat=True)
         except UnknownTopicError as error:
             raise _topic_gone(self._request_topic) from error
+
+    @property
+    def life_signs(self) -> LifeSigns:
+        """The messages by which another process speaks for the member."""
+        alive = request(
+            ApiKey.MEMBER_ALIVE, self._group_id, MemberAlive(), member_id=self._member_id, client_id=self._client_id
+        )
+        ended = request(ApiKey.MEMBER_ENDED, self._group_id, MemberEnded(member_id=self._member_id))
+        return LifeSigns(
+            self._request_topic, self._request_partition, self._group_id.encode(), alive.encoded(), ended.encoded()
+        )
 
     def receive(self, timeout_ms: int) -> list[ResponseEnvelope]:
         """Return the next responses of its group to this member, and announcements of processors.

@@ -162,8 +162,8 @@ class BrokerConfig(Config):
     )
     group_share_member_silence_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
         default=5_000,
-        description="Time after which members that hold records and say nothing lose their locks, of groups that do "
-        "not set theirs, in ms; 0: only the locks' time counts, as in Kafka.",
+        description="Time after which members of a Kafka log that hold records and give no sign of life lose their "
+        "locks, of groups that do not set theirs, in ms; 0: only the locks' time counts, as in Kafka.",
     )
     group_share_max_share_sessions: Annotated[Int, Field(ge=1)] = Field(
         default=2_000, description="Share sessions that one group may have open."

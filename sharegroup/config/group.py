@@ -111,8 +111,9 @@ class GroupConfig(Config):
     )
     share_member_silence_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
         default=5_000,
-        description="Time after which a member that holds records and says nothing loses its locks, in ms. Members "
-        "that hold records say so every second. 0: only the locks' time counts, as in Kafka.",
+        description="Time after which a member of a Kafka log that holds records and gives no sign of life loses its "
+        "locks, in ms. A helper process gives the signs, every second, so that a busy interpreter silences no member. "
+        "0: only the locks' time counts, as in Kafka; so it is on the embedded log, and for members without a helper.",
     )
     share_redelivery_backoff_ms: Annotated[Int, Field(ge=0, le=604_800_000)] = Field(
         default=0,

@@ -305,11 +305,9 @@ class GroupCoordinator:
         if request.subscribed_topic_names is not None:
             topics = tuple(sorted(set(request.subscribed_topic_names)))
         rack_id = member.rack_id if request.rack_id is None else request.rack_id
-        may_return, process = member.may_return, member.client_process
-        if request.member_epoch == JOIN_EPOCH:
-            may_return, process = request.may_return, request.client_process
-        before = (member.subscribed_topic_names, member.rack_id, member.may_return, member.client_process)
-        if member.member_id in self.state.members and (topics, rack_id, may_return, process) == before:
+        process = request.client_process if request.member_epoch == JOIN_EPOCH else member.client_process
+        before = (member.subscribed_topic_names, member.rack_id, member.client_process)
+        if member.member_id in self.state.members and (topics, rack_id, process) == before:
             return []
         record = ShareGroupMemberMetadata(
             member_id=member.member_id,
@@ -318,7 +316,6 @@ class GroupCoordinator:
             client_process=process,
             rack_id=rack_id,
             subscribed_topic_names=list(topics),
-            may_return=may_return,
         )
         return self._applied_with_new_epoch([record])
 

@@ -47,7 +47,6 @@ class Member:
         previous_member_epoch: the epoch before, still accepted in heartbeats.
         client_host: host that the client runs on, "" when unknown.
         client_process: host and process id of the client, "" when unknown.
-        may_return: True if its locks end by time only, however long it is silent.
     """
 
     member_id: str
@@ -59,7 +58,6 @@ class Member:
     assignment: Assignment = field(default_factory=dict)
     client_host: str = ""
     client_process: str = ""
-    may_return: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -253,7 +251,6 @@ class GroupState:
             known.assignment if known else {},
             record.client_host,
             record.client_process,
-            record.may_return,
         )
 
     def _apply_assignment(self, record: ShareGroupCurrentMemberAssignment) -> None:
@@ -275,7 +272,6 @@ def member_record(member: Member) -> ShareGroupMemberMetadata:
         client_process=member.client_process,
         rack_id=member.rack_id,
         subscribed_topic_names=list(member.subscribed_topic_names),
-        may_return=member.may_return,
     )
 
 

@@ -67,6 +67,13 @@ _READER: Mapping[str, object] = {
     # A broker that does not respond is asked again and again until its connection ends: after a minute by default.
     "socket.timeout.ms": 3_000,
 }
+_HELPER: Mapping[str, object] = {
+    "linger.ms": 0,
+    # A sign of life that is late shows nothing.
+    "message.timeout.ms": 10_000,
+    # Nobody reads what the helper process writes.
+    "log_level": 0,
+}
 
 
 class KafkaClients:
@@ -101,6 +108,10 @@ class KafkaClients:
     def producer(self, connection: Connection, settings: Mapping[str, object]) -> Producer:
         """Return a new producer."""
         return self._made(lambda merged: Producer(merged, logger=_client_logger), connection, settings)
+
+    def helper_settings(self) -> dict[str, object]:
+        """Return the configuration of a producer in another process; it holds secrets."""
+        return {**_COMMON, **_HELPER, **self._config.client_properties()}
 
     def deadline(self) -> float:
         """Return the deadline of an operation that begins now, in seconds of the monotonic clock."""

@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
+from sharegroup.logs.helper_process import KafkaMemberHelper
 from sharegroup.logs.kafka_appender import Batch, KafkaAppender
 from sharegroup.logs.kafka_clients import ClientPool, KafkaClients
 from sharegroup.logs.kafka_end_watch import KafkaEndWatch
@@ -20,8 +21,16 @@ from sharegroup.logs.kafka_follower import KafkaFollower
 from sharegroup.logs.kafka_messages import MessageReader
 from sharegroup.logs.kafka_reader import Limits, OffsetsDeletedError, RangeReader, TopicIdPartition
 from sharegroup.logs.kafka_topics import KafkaTopics, KnownTopics
+from sharegroup.logs.life_signs import LifeSigns
 from sharegroup.logs.log_clock import LogClock
-from sharegroup.logs.port import LogRecord, NewRecord, OffsetSpan, PartitionOffsets, TopicDescription, TopicIdentity
+from sharegroup.logs.port import (
+    LogRecord,
+    NewRecord,
+    OffsetSpan,
+    PartitionOffsets,
+    TopicDescription,
+    TopicIdentity,
+)
 
 
 class KafkaLog:
@@ -177,6 +186,10 @@ class KafkaLog:
 
     def lock_member(self, group_id: str, member_id: str) -> None:
         """Return None: Kafka does not report the end of a process."""
+
+    def help_member(self, signs: LifeSigns) -> KafkaMemberHelper:
+        """Let another process speak for a member; see `Log.help_member`."""
+        return KafkaMemberHelper(signs, self._clients.helper_settings())
 
     def member_locks(self) -> None:
         """Return None: members have no locks in Kafka."""

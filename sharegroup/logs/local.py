@@ -19,6 +19,7 @@ from sharegroup.errors import (
     ShareGroupError,
     TopicExistsError,
 )
+from sharegroup.logs.life_signs import LifeSigns
 from sharegroup.logs.local_deletion import RetentionSchedule, delete_below, delete_topic_records, retained_offset
 from sharegroup.logs.local_end_watch import LocalEndWatch
 from sharegroup.logs.local_file import LocalFile
@@ -339,6 +340,9 @@ class LocalLog:
     def lock_member(self, group_id: str, member_id: str) -> MemberLock:
         """Hold a lock that ends with this process; see `Log.lock_member`."""
         return LocalMemberLock(members_folder(self.path), group_id, member_id)
+
+    def help_member(self, signs: LifeSigns) -> None:
+        """Return None: the lock of a member shows the end of its process."""
 
     def member_locks(self) -> MemberLocks:
         """Return the locks of all members; see `Log.member_locks`."""

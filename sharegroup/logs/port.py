@@ -16,6 +16,7 @@ import confluent_kafka
 
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import ShareGroupError
+from sharegroup.logs.life_signs import LifeSigns, MemberHelper
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in their order; a key may occur more than once."""
@@ -359,6 +360,10 @@ class Log(Protocol):
         Raises:
             LogUnavailableError: the lock cannot be taken.
         """
+        ...
+
+    def help_member(self, signs: LifeSigns) -> MemberHelper | None:
+        """Let another process speak for a member; None where `lock_member` shows the end of its process."""
         ...
 
     def member_locks(self) -> MemberLocks | None:

@@ -356,20 +356,12 @@ class Groups:
 def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:
     """Return the leader of a group from its rows: with its locks, without sessions and known offsets."""
     partitions = [_led(partition) for partition in group.partitions.values()]
-    members = group.metadata.members
-    holders = {member_id for led in partitions for member_id in led.share_partition.runs.member_ids}
-    # Who left with locks may return, too.
-    may_return = [
-        *sorted(holders - members.keys()),
-        *(member_id for member_id in members if members[member_id].may_return),
-    ]
     return Leader(
         context,
         group.metadata.config_overrides,
         partitions,
         group.last_requests,
-        may_return,
-        {member_id: member.client_process for member_id, member in members.items()},
+        {member_id: member.client_process for member_id, member in group.metadata.members.items()},
         group.dead_letter_failure,
         paused_at_offset=None if group.metadata.pause is None else group.request_offset,
     )

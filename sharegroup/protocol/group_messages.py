@@ -39,17 +39,12 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[Name] | None = Field(
         default=None, max_length=MAX_SUBSCRIBED_TOPICS, description="Topics; None is unchanged."
     )
-    may_return: bool = Field(
-        default=False,
-        description="The member has a checkpoint and may come back after any time: its locks end by time only. Counts "
-        "when it joins.",
-    )
 
 
 class MemberAlive(Message):
     """Sign of life of a member that holds records and sends no other request; it gets no response.
 
-    Any other request of the member has the same effect.
+    The helper process of the member's process sends it. From the first one on, the silence of the member counts.
     """
 
 

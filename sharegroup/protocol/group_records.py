@@ -27,7 +27,6 @@ class ShareGroupMemberMetadata(Message):
     client_process: str = Field(default="", description="Host and process id of the client; empty when unknown.")
     rack_id: str = Field(default="", description="Rack of the member; empty when unknown.")
     subscribed_topic_names: list[str] = Field(description="Topics, sorted.")
-    may_return: bool = Field(default=False, description="Its locks end by time only, however long it is silent.")
 
 
 class ShareGroupMemberRemoved(Message):

@@ -13,7 +13,7 @@ missed:
 | LogOffsets | the watcher: both actors begin with watches of their own |
 | Tick | the processor sends one to every known group; timers send the later ones |
 | DlqWritten, DlqStatusChanged | the dead-letter writer; they report outside events, so older ones count, too |
-| MemberEnded | the watch of member processes; it reports an outside event, so an older one counts, too |
+| MemberEnded | the watch of member processes, or a helper; it reports an outside event, so an older one counts, too |
 | ProcessorStarted | every processor announces itself |
 """
 
@@ -153,9 +153,10 @@ class DlqStatusChanged(Message):
 
 
 class MemberEnded(Message):
-    """End of a member's process on this machine: the member's records are released at once.
+    """End of a member's process: the member's records are released at once.
 
-    The embedded log detects it by a lock of the operating system, which ends with the process.
+    The processor of an embedded log detects it by a lock of the operating system, which ends with the process. In Kafka
+    the helper process of the member's process reports it, without a leader epoch.
     """
 
     member_id: Name = Field(description="Member.")

@@ -113,9 +113,7 @@ class Group:
         topics: Mapping[str, tuple[str, Sequence[LogPartition]]] | None = None,
     ) -> None:
         self.group_id = group_id
-        # Most tests let members say nothing for long.
-        broker = (broker or BrokerConfig()).model_copy(update={"group_share_member_silence_ms": 0})
-        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker)
+        self.context = ActorContext(group_id, request_partition=0, leader_epoch=1, broker=broker or BrokerConfig())
         self.now_ms = START_MS
         self.topics: dict[str, tuple[str, list[LogPartition]]] = {
             name: (topic_id, list(partitions)) for name, (topic_id, partitions) in (topics or {}).items()

@@ -7,7 +7,7 @@ import pytest
 from sharegroup.core.record_state import AcknowledgeType, Cause
 from sharegroup.errors import InvalidRecordStateError
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.group_messages import JOIN_EPOCH, MemberAlive, ShareGroupHeartbeatRequest
+from sharegroup.protocol.group_messages import MemberAlive
 from sharegroup.protocol.internal_messages import MemberEnded
 from tests.actor.group_harness import Group, Member, group_with, joined
 
@@ -30,19 +30,34 @@ def causes(group: Group) -> list[Cause]:
     return [entry.cause for row in group.rows for entry in row.transitions]
 
 
+def give_sign(member: Member) -> None:
+    member.send(ApiKey.MEMBER_ALIVE, MemberAlive())
+
+
 def advance(group: Group, duration_ms: int, *alive: Member) -> None:
-    """Let time pass second by second, in each of which some members say that they are there."""
+    """Let time pass second by second, in each of which the helpers of some members give a sign of life."""
     for _ in range(duration_ms // 1_000):
         for member in alive:
-            member.send(ApiKey.MEMBER_ALIVE, MemberAlive())
+            give_sign(member)
         group.settle()
         group.advance(1_000)
 
 
-def test_a_member_that_says_nothing_loses_its_locks_after_the_time(group: Group) -> None:
+def test_a_member_without_signs_of_life_keeps_its_locks_until_their_time(group: Group) -> None:
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=10)
+    advance(group, 50_000)
+    assert holders(group) == {"anna"}
+    advance(group, 11_000)
+    assert holders(group) == set()
+    assert set(causes(group)) == {Cause.ACQUIRE, Cause.LOCK_TIMEOUT}
+
+
+def test_a_member_whose_signs_of_life_end_loses_its_locks_after_the_time(group: Group) -> None:
     anna, ben = joined(group, "anna", "ben")
     anna.fetch(max_records=10)
-    advance(group, 4_000)
+    advance(group, 20_000, anna)
+    advance(group, 3_000)
     assert holders(group) == {"anna"}
     advance(group, 2_000)
     assert holders(group) == set()
@@ -52,10 +67,47 @@ def test_a_member_that_says_nothing_loses_its_locks_after_the_time(group: Group)
     assert late.acknowledge_errors == {ORDERS_0: InvalidRecordStateError.code}
 
 
+def test_one_sign_of_life_is_enough(group: Group) -> None:
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=10)
+    advance(group, 20_000)
+    give_sign(anna)
+    advance(group, 6_000)
+    assert causes(group)[-1] is Cause.MEMBER_SILENT
+
+
+def test_a_sign_of_life_counts_for_the_records_that_are_held_then(group: Group) -> None:
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=2)
+    advance(group, 2_000, anna)
+    anna.acknowledge({ORDERS_0: [(0, 1, ACCEPT)]})
+    give_sign(anna)
+    advance(group, 1_000)
+    anna.fetch(max_records=2)
+    advance(group, 20_000)
+    assert holders(group) == {"anna"}
+
+
+def test_records_that_a_parked_fetch_brings_need_a_sign_of_life_of_their_own(group: Group) -> None:
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=20)
+    advance(group, 2_000, anna)
+    anna.acknowledge({ORDERS_0: [(0, 19, ACCEPT)]})
+    waiting = anna.send_fetch([], max_records=20, max_wait_ms=15_000)
+    group.settle()
+    advance(group, 2_000)
+    group.grow("orders", 0, 5)
+    group.settle()
+    assert anna.fetched(waiting).acquired == {ORDERS_0: [(20, 24, 1)]}
+    advance(group, 20_000)
+    assert holders(group) == {"anna"}
+
+
 def test_each_message_of_a_member_restarts_its_time(group: Group) -> None:
     anna, ben, cleo = joined(group, "anna", "ben", "cleo")
     for member in (anna, ben, cleo):
         member.fetch(max_records=2)
+        give_sign(member)
     for _ in range(10):
         ben.heartbeat()
         advance(group, 3_000, anna)
@@ -73,6 +125,7 @@ def test_locks_end_by_time_however_alive_a_member_is(group: Group) -> None:
 def test_silence_of_a_log_that_was_away_does_not_count(group: Group) -> None:
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=10)
+    give_sign(anna)
     advance(group, 3_000)
     group.now_ms += 30_000
     group.append_tick()
@@ -83,11 +136,14 @@ def test_silence_of_a_log_that_was_away_does_not_count(group: Group) -> None:
     assert holders(group) == set()
 
 
-def test_silence_starts_again_with_a_takeover(group: Group) -> None:
+def test_silence_starts_again_with_the_first_sign_of_life_after_a_takeover(group: Group) -> None:
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=10)
+    give_sign(anna)
     advance(group, 4_000)
     group.restart()
+    advance(group, 10_000)
+    give_sign(anna)
     advance(group, 4_000)
     assert holders(group) == {"anna"}
     advance(group, 2_000)
@@ -97,49 +153,38 @@ def test_silence_starts_again_with_a_takeover(group: Group) -> None:
 def test_members_that_hold_nothing_may_be_silent_and_cause_no_ticks(group: Group) -> None:
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=2)
+    give_sign(anna)
     anna.acknowledge({ORDERS_0: [(0, 1, ACCEPT)]})
+    give_sign(anna)
     advance(group, 6_000)
     message_count = len(group.log)
     advance(group, 20_000)
     assert len(group.log) - message_count <= 4, "the session's heartbeats and its end"
 
 
-def test_a_member_that_may_return_keeps_its_locks_until_their_time(group: Group) -> None:
-    (source,) = joined(group, "source")
-    join = ShareGroupHeartbeatRequest(member_epoch=JOIN_EPOCH, subscribed_topic_names=["orders"], may_return=True)
-    source.send(ApiKey.SHARE_GROUP_HEARTBEAT, join)
-    group.settle()
-    source.fetch(max_records=10)
-    advance(group, 20_000)
-    assert holders(group) == {"source"}
-    group.restart()
-    advance(group, 20_000)
-    assert holders(group) == {"source"}
-    advance(group, 25_000)
-    assert causes(group)[-1] is Cause.LOCK_TIMEOUT
-
-
-def test_a_member_that_left_with_its_locks_keeps_them_after_a_restart(group: Group) -> None:
-    (source,) = joined(group, "source")
-    join = ShareGroupHeartbeatRequest(member_epoch=JOIN_EPOCH, subscribed_topic_names=["orders"], may_return=True)
-    source.send(ApiKey.SHARE_GROUP_HEARTBEAT, join)
-    group.settle()
-    source.fetch(max_records=10)
-    source.leave()
-    group.restart()
-    advance(group, 20_000)
-    assert holders(group) == {"source"}
-    advance(group, 45_000)
-    assert causes(group)[-1] is Cause.LOCK_TIMEOUT
-
-
-def test_0_counts_no_silence_and_a_change_counts_at_once(group: Group) -> None:
+def test_0_counts_no_silence_and_a_change_counts_from_the_next_sign_of_life(group: Group) -> None:
     group.alter_config(share_member_silence_ms="0")
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=10)
+    give_sign(anna)
     advance(group, 20_000)
     assert holders(group) == {"anna"}
     group.alter_config(share_member_silence_ms="2000")
+    advance(group, 4_000)
+    assert holders(group) == {"anna"}
+    give_sign(anna)
+    advance(group, 4_000)
+    assert causes(group)[-1] is Cause.MEMBER_SILENT
+
+
+def test_a_changed_time_counts_for_a_silence_that_has_begun(group: Group) -> None:
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=10)
+    give_sign(anna)
+    advance(group, 3_000)
+    group.alter_config(share_member_silence_ms="10000")
+    advance(group, 8_000)
+    assert holders(group) == {"anna"}
     advance(group, 4_000)
     assert causes(group)[-1] is Cause.MEMBER_SILENT
 
@@ -147,6 +192,7 @@ def test_0_counts_no_silence_and_a_change_counts_at_once(group: Group) -> None:
 def test_the_fetch_that_a_silent_member_left_does_not_take_the_records_again(group: Group) -> None:
     (anna,) = joined(group, "anna")
     anna.fetch(max_records=20)
+    give_sign(anna)
     waiting = anna.send_fetch([], max_records=20)
     group.settle()
     advance(group, 6_000)

@@ -26,7 +26,6 @@ from sharegroup.errors import (
 )
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import (
-    MemberAlive,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     TopicPartitions,
@@ -163,8 +162,6 @@ def read(held: HeldRange) -> ReadRange:
 def _word(body: Message) -> str:
     if isinstance(body, ShareGroupHeartbeatRequest):
         return {0: "join", -1: "leave"}.get(body.member_epoch, "heartbeat")
-    if isinstance(body, MemberAlive):
-        return "alive"
     assert isinstance(body, ShareFetchRequest | ShareAcknowledgeRequest)
     word = "fetch" if isinstance(body, ShareFetchRequest) else "acknowledge"
     texts = [
@@ -359,7 +356,7 @@ class TestAnApplicationThatPollsNoMore:
         driver.sends()
         driver.brings("orders")
         driver.now_ms = 4_000
-        assert driver.sends() == ["alive"]
+        assert driver.sends() == []
 
 
 class TestDelivery:
@@ -494,25 +491,22 @@ def test_a_batch_that_waits_for_half_of_its_lock_goes_back_and_nothing_is_fetche
     assert driver.sends() == ["fetch"]
 
 
-class TestSignsOfLife:
-    def test_a_member_that_holds_records_says_every_second_that_it_is_there(self) -> None:
+class TestHeldRecords:
+    """A member needs signs of life while records are locked to it."""
+
+    def test_records_are_held_from_the_response_to_that_of_their_acknowledgement(self) -> None:
         driver = Driver().subscribed("orders")
-        assert driver.sends() == ["fetch"]
-        driver.now_ms = 2_000
-        assert driver.sends() == [], "it holds nothing yet"
+        driver.sends()
+        assert not driver.protocol.holds_records(driver.now_ms)
         driver.brings("orders")
-        words = []
-        for now_ms in range(2_000, 4_500, 500):
-            driver.now_ms = now_ms
-            words.append(driver.sends())
-        assert words == [["alive"], [], ["alive"], [], ["alive"]]
+        assert driver.protocol.holds_records(driver.now_ms), "they wait for the application"
         taken = driver.protocol.take(driver.now_ms)
         assert taken is not None
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in taken.ranges])
         driver.sends()
+        assert driver.protocol.holds_records(driver.now_ms)
         driver.responds(ApiKey.SHARE_FETCH, ACCEPTED)
-        driver.now_ms = 6_000
-        assert "alive" not in driver.sends()
+        assert not driver.protocol.holds_records(driver.now_ms)
 
     @pytest.mark.parametrize("sends_at_the_end", [True, False])
     def test_records_whose_locks_ended_do_not_hide_those_that_came_with_the_refusal(
@@ -526,12 +520,11 @@ class TestSignsOfLife:
         driver.now_ms = LOCK_MS + 1
         if sends_at_the_end:
             driver.sends()
+            assert not driver.protocol.holds_records(driver.now_ms)
         driver.protocol.acknowledge([held.acknowledgement(AcknowledgeType.ACCEPT) for held in late.ranges])
         driver.sends()
         driver.refuses(first=10, last=19)
-        driver.sends()
-        driver.now_ms += 1_500
-        assert driver.sends() == ["alive"]
+        assert driver.protocol.holds_records(driver.now_ms)
 
     def test_a_refused_renewal_leaves_the_lock_to_its_end(self) -> None:
         driver = Driver().subscribed("orders")
@@ -543,17 +536,8 @@ class TestSignsOfLife:
         driver.sends()
         driver.refuses()
         driver.sends()
-        driver.now_ms += 1_500
-        assert driver.sends() == ["alive"]
-        driver.now_ms = LOCK_MS + 1
-        assert "alive" not in driver.sends()
-
-    def test_a_member_that_may_return_says_nothing(self) -> None:
-        driver = Driver(settings=replace(SETTINGS, may_return=True)).subscribed("orders")
-        driver.sends()
-        driver.brings("orders")
-        driver.now_ms = 4_000
-        assert driver.sends() == []
+        assert driver.protocol.holds_records(LOCK_MS - 1)
+        assert not driver.protocol.holds_records(LOCK_MS + 1)
 
 
 def test_what_is_not_subscribed_any_more_goes_back_unread() -> None:

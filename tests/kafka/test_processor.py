@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -308,20 +305,3 @@ def test_the_oldest_version(spark: SparkSession, new_site: NewSite, kafka_3_9_2:
         assert len(polled) + len(worked) == 100
         assert site.is_drained(group_id, topic)
     assert verify(site.rows(), BROKER).findings == []
-
-
-@pytest.mark.long("a silence of 5 s")
-def test_the_records_of_a_killed_member_come_back_by_its_silence(site: KafkaSite) -> None:
-    topic = site.new_topic(record_count=10)
-    group_id = site.new_group(share_record_lock_duration_ms="60000")
-    config = {**site.settings.channel_properties, "group.id": group_id}
-    program = [sys.executable, "-m", "tests.kafka.side_by_side.doomed_member", "sharegroup:ShareConsumer"]
-    with subprocess.Popen([*program, json.dumps(config), topic, "60"], stdout=subprocess.PIPE, text=True) as member:
-        assert member.stdout is not None
-        assert json.loads(member.stdout.readline())
-        member.kill()
-    with site.consumer(group_id, topic) as consumer:
-        assert len(site.poll(consumer, 10)) == 10
-    causes = {entry.cause for row in site.rows(group_id) for entry in row.transitions}
-    assert Cause.MEMBER_SILENT in causes
-    assert Cause.LOCK_TIMEOUT not in causes

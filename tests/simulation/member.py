@@ -18,6 +18,7 @@ from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
 from sharegroup.protocol.messages import Message, decoded_response, request
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH
+from tests.simulation.helper import SimulatedHelper
 from tests.simulation.ledger import Ledger
 from tests.simulation.log import StoredLog
 from tests.simulation.world import START_MS, Alarm, World
@@ -94,6 +95,7 @@ class SimulatedMember:
         fetch: what it asks for.
         application: what handles its records.
         process: the process that it runs in; "" is one of its own.
+        has_helper: whether another process speaks for it.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class SimulatedMember:
         fetch: FetchSettings,
         application: Application | None = None,
         process: str = "",
+        has_helper: bool = False,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -130,6 +133,11 @@ class SimulatedMember:
         settings = MemberSettings(group_id=group_id, member_id=member_id, client_process=self.process, fetch=fetch)
         self._protocol = MemberProtocol(settings, self._now_ms)
         self._protocol.subscribe(topics, self._now_ms)
+        self._helper: SimulatedHelper | None = None
+        if has_helper:
+            self._helper = SimulatedHelper(
+                world, log, ledger, REQUEST_TOPIC, self._request_partition, group_id, member_id, network.late
+            )
         self._inbox: deque[bytes] = deque()
         self._response_count = 0
         self._read: deque[bytes] = deque(maxlen=4)
@@ -166,6 +174,8 @@ class SimulatedMember:
         """Be gone without a word."""
         self._world.trace(self.member_id, "dies")
         self.is_gone = True
+        if self._helper is not None:
+            self._helper.process_ended()
 
     @property
     def _now_ms(self) -> int:
@@ -179,11 +189,14 @@ class SimulatedMember:
             self._next_step.set(self.busy_until_ms)
             return
         self._receive()
+        self._inform_helper(has_sent=False)
         self._protocol.expire(self._now_ms)
         self._poll()
         self._send()
         if self._protocol.is_done:
             self.is_gone = True
+            if self._helper is not None:
+                self._helper.close()
             return
         deadlines = [self._world.now_ms + _LONGEST_PAUSE_MS]
         if (deadline_ms := self._protocol.next_deadline_ms(self._now_ms)) is not None:
@@ -295,6 +308,7 @@ class SimulatedMember:
 
     def _send(self) -> None:
         requests = self._protocol.next_requests(self._now_ms)
+        self._inform_helper(has_sent=bool(requests))
         if not requests:
             return
         if self._log.is_away:
@@ -314,6 +328,10 @@ class SimulatedMember:
         if self._world.happens(self.network.delayed_repeat):
             opening_count = self._opening_count
             self._world.after(10, 3_000, lambda: self._append_again(requests, opening_count))
+
+    def _inform_helper(self, has_sent: bool) -> None:
+        if self._helper is not None:
+            self._helper.note(holds_records=self._protocol.holds_records(self._now_ms), has_sent=has_sent)
 
     def _append_again(self, requests: list[Request[Message]], opening_count: int) -> None:
         """Append requests late, as a producer that tries again does, but no longer than their session lives."""

@@ -279,9 +279,9 @@ def _take_over_an_older_copy(patch: pytest.MonkeyPatch) -> None:
 def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:
     watch = MemberSilence.watch
 
-    def watch_briefly(silence: MemberSilence, member_ids: Iterable[str], now_ms: int) -> None:
-        silence._silence_ms = min(silence._silence_ms, 1_100)
-        watch(silence, member_ids, now_ms)
+    def watch_briefly(silence: MemberSilence, member_id: str, now_ms: int) -> None:
+        silence._silence_ms = min(silence._silence_ms, 500)
+        watch(silence, member_id, now_ms)
 
     patch.setattr(MemberSilence, "watch", watch_briefly)
 
@@ -295,6 +295,14 @@ def _deliver_suspects_beside_others(patch: pytest.MonkeyPatch) -> None:
 
 def _deliver_suspects_together(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acquisition, "portion_size", lambda suspect_count, *_: suspect_count)
+
+
+def _count_silence_without_signs_of_life(patch: pytest.MonkeyPatch) -> None:
+    def watch_all(silence: MemberSilence, member_ids: Iterable[str]) -> None:
+        for member_id in member_ids:
+            silence.watch(member_id, silence._last_own_ms or 0)
+
+    patch.setattr(MemberSilence, "forget", watch_all)
 
 
 MUTANTS = (
@@ -311,15 +319,16 @@ MUTANTS = (
     Mutant("a marker is one message ahead", _skip_a_message),
     Mutant("a failed actor goes on", _keep_actors_that_failed),
     Mutant("a takeover forgets dead letters", _forget_dead_letters_at_a_takeover),
-    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed, first_seed=50),
+    Mutant("dead letters that failed count as written", _confirm_dead_letters_that_failed, first_seed=70),
     Mutant("the state of a deleted topic stays", _keep_the_state_of_a_deleted_topic),
-    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=140),
+    Mutant("a topic that was created again is not noticed", _take_a_new_topic_for_the_old_one, first_seed=210),
     Mutant("a group that drains takes new records", _acquire_new_records_while_draining),
     Mutant("imported records are delivered again", _deliver_imported_records_again),
     Mutant("redriven records keep their delivery count", _redrive_with_the_old_count),
     Mutant("a processor commits on top of a restored version", _commit_on_top_of_a_restored_version),
     Mutant("a takeover accepts an older copy", _take_over_an_older_copy, first_seed=30),
-    Mutant("members are presumed dead too early", _presume_members_dead_too_early, first_seed=20),
+    Mutant("members are presumed dead too early", _presume_members_dead_too_early),
+    Mutant("silence counts without signs of life", _count_silence_without_signs_of_life),
     Mutant("suspects are delivered beside other records", _deliver_suspects_beside_others),
     Mutant("suspects are delivered all together", _deliver_suspects_together),
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.port import LogRecord
-from sharegroup.protocol.group_messages import ShareGroupHeartbeatRequest
+from sharegroup.protocol.group_messages import MemberAlive, ShareGroupHeartbeatRequest
+from sharegroup.protocol.internal_messages import MemberEnded
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import StateRow
 from sharegroup.protocol.share_fetch import FINAL_EPOCH, ShareAcknowledgeRequest, ShareFetchRequest
@@ -83,6 +84,10 @@ class Requests:
         """Member → its messages to the leader; a heartbeat that the coordinator refuses does not get there."""
         self._closes: dict[str, list[Copy]] = defaultdict(list)
         """Member → requests that close its share session, each time that they come."""
+        self._ended: dict[str, Copy] = {}
+        """Member → the report of its helper that its process has ended."""
+        self._have_signs: set[str] = set()
+        """Members for which another process has given a sign of life."""
         self._announcements: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self._cut_ends: dict[tuple[int, int], list[int]] = defaultdict(list)
         """Request partition and time → ends of the cuts; most times have one."""
@@ -119,18 +124,34 @@ class Requests:
         is_final = body.share_session_epoch == FINAL_EPOCH
         self._requests[key] = Request(group_id, record.partition, [copy], is_final, acknowledgements)
 
+    def helped(self, member_id: str, body: MemberAlive | MemberEnded, record: LogRecord) -> None:
+        """Note a message of a member's helper when it is appended."""
+        stamp_ms = self.stamp_ms(record)
+        copy = Copy(record.offset, stamp_ms, stamp_ms + self._leads_ms.get(record.partition, 0))
+        if isinstance(body, MemberEnded):
+            self._ended[member_id] = copy
+        else:
+            self._have_signs.add(member_id)
+            self._heard[member_id].append(copy)
+
     def may_have_closed(self, member_id: str, start_ms: int, end_ms: int, end_offset: int) -> bool:
         """Return True if a share session may have been closed between two times, by a message before an offset.
 
-        A late repeat may have opened the session again, and one of a close then closes it for a second time.
+        A late repeat may have opened the session again, and one of a close then closes it for a second time. The end of
+        the member's process closes it, too, and for good: its time may be before that of the cut which acquired.
         """
+        ended = self._ended.get(member_id)
+        if ended is not None and ended.stamp_ms <= end_ms and ended.offset < end_offset:
+            return True
         return any(
             copy.latest_ms >= start_ms and copy.stamp_ms <= end_ms and copy.offset < end_offset
             for copy in self._closes[member_id]
         )
 
     def was_silent(self, member_id: str, silence_ms: int, start_ms: int, end_ms: int) -> bool:
-        """Return True if a member had sent nothing for so long at some time between two times."""
+        """Return True if a member with a helper had sent nothing for so long at some time between two times."""
+        if member_id not in self._have_signs:
+            return False
         since_ms = start_ms
         for copy in self._heard[member_id]:
             if copy.stamp_ms >= end_ms:

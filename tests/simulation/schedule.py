@@ -257,6 +257,8 @@ class Schedule:
             self._applications[group_id],
             # A good one dies with no other.
             "" if self._is_calm else random.choice(["", *(member.process for member in self._members_of(group_id))]),
+            # Some processes cannot start another one.
+            has_helper=self._world.happens(0.8),
         )
         self._members.append(member)
         self._world.trace(member.member_id, "joins", group_id, topics)

@@ -48,7 +48,7 @@ class StandbySite:
         self.config = ProcessorConfig(
             state_table_path="s", checkpoint_path="c", request_topic_partitions=2, response_topic_partitions=2
         )
-        self.broker = BrokerConfig(group_share_member_silence_ms=0)
+        self.broker = BrokerConfig()
         self.log = StoredLog(self.world)
         self.log.create(REQUEST_TOPIC, 2, TOPIC_CONFIG)
         self.log.create(RESPONSE_TOPIC, 2, TOPIC_CONFIG)

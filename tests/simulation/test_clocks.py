@@ -36,7 +36,7 @@ class Site:
         self.log.create(RESPONSE_TOPIC, 1, TOPIC_CONFIG)
         self.log.create("orders", 1, {})
         self.log.grow("orders", 0, 1)
-        broker = BrokerConfig(group_share_member_silence_ms=0)
+        broker = BrokerConfig()
         self.ledger = Ledger(broker.group_share_delivery_count_limit, broker.group_share_record_lock_duration_ms)
         self.table = StoredTable(self.ledger.committed)
         self.take_over()
@@ -60,7 +60,7 @@ class Site:
                 request_topic_partitions=self.partition_count,
                 response_topic_partitions=1,
             ),
-            BrokerConfig(group_share_member_silence_ms=0),
+            BrokerConfig(),
             {group_id: {"share.auto.offset.reset": "earliest"} for group_id in (GROUP, OTHER_GROUP)},
             lambda _: None,
         )

@@ -6,8 +6,8 @@ partitions. Both send LogOffsets messages. These need no fence: offsets merge by
 sequence of the read and the leader epoch before it accepts a topic identity.
 
 `MemberWatch` informs groups of members whose process has ended, where the log knows it: the embedded log has an
-operating system lock for each member. Kafka has none: a silent member is considered dead after
-`share.member.silence.ms`.
+operating system lock for each member. Kafka has none: there the helper process of a member informs the group
+(`logs/helper_process.py`).
 
 `TopicCheck` ends the processor when its request topic is gone, in several lookups over some seconds, or another one.
 """
