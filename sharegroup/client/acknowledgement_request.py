@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, UnknownServerError, api_error
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchPartition, FetchTopic, PartitionResponse
 
 
@@ -26,9 +27,13 @@ def topics_with(added: Iterable[PartitionKey], acknowledgements: Iterable[Acknow
     topics: dict[str, list[FetchPartition]] = {}
     for (topic_id, partition), ranges in joined.items():
         topics.setdefault(topic_id, []).append(
-            FetchPartition(partition_index=partition, acknowledgement_batches=[_range(each) for each in ranges])
+            constructed(
+                FetchPartition, partition_index=partition, acknowledgement_batches=[_range(each) for each in ranges]
+            )
         )
-    return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+    return [
+        constructed(FetchTopic, topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()
+    ]
 
 
 def acknowledge_error(response: PartitionResponse | None) -> ApiError | None:
@@ -48,7 +53,8 @@ def _range(joined: Sequence[Acknowledgement]) -> AcknowledgementRange:
     first, last = joined[0], joined[-1]
     is_mixed = len(joined) > 1
     types = [ack.acknowledge_type for ack in joined for _ in ack.offsets] if is_mixed else [first.acknowledge_type]
-    return AcknowledgementRange(
+    return constructed(
+        AcknowledgementRange,
         first_offset=first.first_offset,
         last_offset=last.last_offset,
         acknowledge_types=types,

@@ -16,7 +16,7 @@ from sharegroup.core.records import PartitionKey
 
 
 def unacknowledged(
-    acquired: Iterable[HeldRange], pending: PendingAcknowledgements, sent: Iterable[Acknowledgement]
+    acquired: tuple[HeldRange, ...], pending: PendingAcknowledgements, sent: Iterable[Acknowledgement]
 ) -> tuple[HeldRange, ...]:
     """Return the parts of acquired ranges without unconfirmed acknowledgements.
 
@@ -24,6 +24,8 @@ def unacknowledged(
         pending: acknowledgements that are not sent.
         sent: acknowledgements without a response.
     """
+    if not acquired:
+        return ()
     ranges: dict[PartitionKey, RangeMap[None]] = {}
     for ack in sent:
         ranges.setdefault(ack.key, RangeMap()).assign(ack.first_offset, ack.last_offset, None)

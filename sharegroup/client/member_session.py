@@ -35,6 +35,7 @@ from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, CoordinatorLoadInProgressError, RequestTimedOutError, api_error
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.message_portions import MAX_PORTION_BYTES
+from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.share_fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -309,7 +310,7 @@ class MemberSession:
             return None
         if self._epoch == INITIAL_EPOCH:
             return self._fetch(max_records=0)
-        waits = self._waits_for_responses and len(self.pending) > 0
+        waits = self._waits_for_responses and bool(self.pending)
         stays_open = self._keeps_locks or waits or not self.pending.fits(MAX_ACKNOWLEDGEMENT_BYTES)
         return self._acknowledge(self._epoch if stays_open else FINAL_EPOCH)
 
@@ -320,7 +321,8 @@ class MemberSession:
         forgotten: dict[str, list[int]] = {}
         for topic_id, partition in sorted(known - self.partitions):
             forgotten.setdefault(topic_id, []).append(partition)
-        body = ShareFetchRequest(
+        body = constructed(
+            ShareFetchRequest,
             share_session_epoch=self._epoch,
             max_wait_ms=self._settings.max_wait_ms if max_records else 0,
             max_records=max_records,
@@ -334,7 +336,8 @@ class MemberSession:
 
     def _acknowledge(self, epoch: int) -> SessionRequest:
         acknowledgements = self._taken()
-        body = ShareAcknowledgeRequest(share_session_epoch=epoch, topics=topics_with((), acknowledgements))
+        topics = topics_with((), acknowledgements)
+        body = constructed(ShareAcknowledgeRequest, share_session_epoch=epoch, topics=topics)
         return SessionRequest(Request(next(self._correlation_ids), ApiKey.SHARE_ACKNOWLEDGE, body), acknowledgements)
 
     def _acquired(self, response: ShareFetchResponse) -> tuple[HeldRange, ...]:

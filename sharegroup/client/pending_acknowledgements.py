@@ -26,6 +26,7 @@ _PARTITION_BYTES = 150
 """Most bytes of a partition in a request, with its topic and without its ranges."""
 _RANGE_BYTES = 140
 """Most bytes of a range in a request, without its types and its reason."""
+_TYPE_BYTES = {kind: len(f"{kind.value},") for kind in AcknowledgeType}
 _BYTES_PER_CHARACTER = 6
 """Most bytes of a character of a JSON string."""
 
@@ -130,6 +131,10 @@ class PendingAcknowledgements:
         """Return the number of runs."""
         return sum(len(pending.runs) for _, pending in self._all())
 
+    def __bool__(self) -> bool:
+        """Return True if there is something to send."""
+        return bool(self._partitions or self._apart)
+
     def __iter__(self) -> Iterator[Acknowledgement]:
         return (run_acknowledgement(key, pending.topic, *run) for key, pending in self._all() for run in pending.runs)
 
@@ -226,12 +231,12 @@ class _Room:
     def takes(self, ack: Acknowledgement) -> bool:
         """Return True if there is room for one more, and for all before it."""
         size = ack.last_offset - ack.first_offset + 1
-        self._left_bytes -= (len(str(ack.acknowledge_type.value)) + 1) * (size if size <= _LONGEST_TYPED_RUN else 1)
-        if self._last is None or not ack.continues(self._last):
+        self._left_bytes -= _TYPE_BYTES[ack.acknowledge_type] * (size if size <= _LONGEST_TYPED_RUN else 1)
+        before, self._last = self._last, ack
+        if before is None or not ack.continues(before):
             self._left_bytes -= _RANGE_BYTES + _BYTES_PER_CHARACTER * len(ack.reason)
-        if self._last is None or self._last.key != ack.key:
-            self._left_bytes -= _PARTITION_BYTES
-        self._last = ack
+            if before is None or before.key != ack.key:
+                self._left_bytes -= _PARTITION_BYTES
         return self._left_bytes >= 0
 
 

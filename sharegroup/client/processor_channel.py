@@ -15,7 +15,7 @@ from sharegroup.logs.port import Follower, Log, LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import MemberAlive
 from sharegroup.protocol.internal_messages import MemberEnded
-from sharegroup.protocol.messages import Message, ResponseEnvelope, decoded_response, request
+from sharegroup.protocol.messages import Message, RequestEncoder, ResponseEnvelope, decoded_response, request
 
 _RECORDS_PER_RECEIVE = 1_000
 _BYTES_PER_RECEIVE = 16 * 1024 * 1024
@@ -44,12 +44,12 @@ class ProcessorChannel:
         self._log = log
         self._group_id = group_id
         self._member_id = member_id
-        self._client_id = client_id
         self._request_topic = topics.request_topic_name
         self._request_partition_count = request_partition_count
         self._request_partition = partition_for(group_id, request_partition_count)
         self._response_topic = topics.response_topic_name
         self._response_partition = partition_for(member_id, response_partition_count)
+        self._encoder = RequestEncoder(group_id, member_id, client_id, self._response_partition)
         self._lock = threading.Lock()
         self._is_closed = False
         # Another partition may have no leader.
@@ -70,19 +70,9 @@ class ProcessorChannel:
         Raises:
             LogUnavailableError: the log cannot be written, or the request topic was deleted; a retry may help.
         """
+        key = self._group_id.encode()
         records = [
-            NewRecord(
-                self._group_id.encode(),
-                request(
-                    api_key,
-                    self._group_id,
-                    body,
-                    member_id=self._member_id,
-                    client_id=self._client_id,
-                    correlation_id=correlation_id,
-                    reply_partition=self._response_partition,
-                ).encoded(),
-            )
+            NewRecord(key, self._encoder.encoded(api_key, correlation_id, body))
             for correlation_id, api_key, body in requests
         ]
         try:

@@ -1,14 +1,25 @@
-"""The bounds of a message: those of Kafka's types and those of the field itself, both."""
+"""Messages: the bounds of Kafka's types and those of the field itself, both; and the requests of one sender."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sharegroup.errors import InvalidRequestError
+from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import LogOffsets
-from sharegroup.protocol.messages import Message, parsed
+from sharegroup.protocol.messages import (
+    MAX_NAME_LENGTH,
+    Message,
+    RequestEncoder,
+    RequestEnvelope,
+    decoded_request,
+    parsed,
+)
 from sharegroup.protocol.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 
 
@@ -47,3 +58,30 @@ def test_a_number_past_its_bound_is_refused(
     parsed(model, allowed)
     with pytest.raises(InvalidRequestError):
         parsed(model, refused)
+
+
+names = st.text(max_size=20)
+
+
+@given(names, names, names, st.integers(-1, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_requests_of_a_sender_are_read_as_they_were_sent(
+    group_id: str, member_id: str, client_id: str, reply_partition: int, correlation_id: int
+) -> None:
+    encoder = RequestEncoder(group_id, member_id, client_id, reply_partition)
+    body = fetch_of(7)
+    value = encoder.encoded(ApiKey.SHARE_FETCH, correlation_id, ShareFetchRequest.model_validate(body))
+    assert decoded_request(value) == RequestEnvelope(
+        api_key=ApiKey.SHARE_FETCH,
+        correlation_id=correlation_id,
+        group_id=group_id,
+        member_id=member_id,
+        client_id=client_id,
+        reply_partition=reply_partition,
+        body=body,
+    )
+
+
+def test_a_name_that_is_too_long_is_refused_before_a_request_is_sent() -> None:
+    RequestEncoder("g" * MAX_NAME_LENGTH)
+    with pytest.raises(ValidationError):
+        RequestEncoder("g" * (MAX_NAME_LENGTH + 1))

@@ -16,7 +16,7 @@ from sharegroup.logs.partitioner import partition_for
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ResumeShareGroupRequest
-from sharegroup.protocol.messages import Message, decoded_response, request
+from sharegroup.protocol.messages import Message, RequestEncoder, decoded_response, request
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH
 from tests.simulation.helper import SimulatedHelper
 from tests.simulation.ledger import Ledger
@@ -130,6 +130,7 @@ class SimulatedMember:
         self._key = member_id.encode()
         self._request_partition = partition_for(group_id, len(log.topic(REQUEST_TOPIC).end_offsets))
         self._reply_partition = partition_for(member_id, len(log.topic(RESPONSE_TOPIC).end_offsets))
+        self._encoder = RequestEncoder(group_id, member_id, reply_partition=self._reply_partition)
         settings = MemberSettings(group_id=group_id, member_id=member_id, client_process=self.process, fetch=fetch)
         self._protocol = MemberProtocol(settings, self._now_ms)
         self._protocol.subscribe(topics, self._now_ms)
@@ -341,16 +342,9 @@ class SimulatedMember:
 
     def _append(self, requests: list[Request[Message]]) -> None:
         for correlation_id, api_key, body in requests:
-            envelope = request(
-                api_key,
-                self.group_id,
-                body,
-                member_id=self.member_id,
-                correlation_id=correlation_id,
-                reply_partition=self._reply_partition,
-            )
+            value = self._encoder.encoded(api_key, correlation_id, body)
             offset = self._log.append(
-                REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), envelope.encoded())]
+                REQUEST_TOPIC, self._request_partition, [NewRecord(self.group_id.encode(), value)]
             )
             record = self._log.topic(REQUEST_TOPIC).partitions[self._request_partition][offset]
             self._opening_count += getattr(body, "share_session_epoch", None) == INITIAL_EPOCH

@@ -37,8 +37,9 @@ LEAST_FAULTS = 5
 
 _LATE_MESSAGES = 200
 """After so many messages, faults are crashes until there are enough takeovers, so that no schedule runs on for them."""
-_INTERNAL = b'{"api_key":10'
-"""How values of internal messages begin; those of members' requests begin with the version."""
+_NOTED_KEYS = (ApiKey.PROCESSOR_STARTED, ApiKey.TICK, ApiKey.SHARE_GROUP_CONFIG_CHANGED)
+_NOTED = tuple(b'{"api_key":%d,' % api_key for api_key in _NOTED_KEYS)
+"""How the internal messages begin that the ledger notes; members' requests begin with the version."""
 _LONGEST_MS = 1_200_000
 _LONGEST_DRAIN_MS = 240_000
 
@@ -308,7 +309,7 @@ class Schedule:
 
     def _requested(self, record: LogRecord) -> None:
         self._message_count += 1
-        if record.value is not None and record.value.startswith(_INTERNAL):
+        if record.value is not None and record.value.startswith(_NOTED):
             envelope = decoded_request(record.value)
             if envelope.api_key == ApiKey.PROCESSOR_STARTED:
                 self._ledger.announced(record, envelope.leader_epoch)
