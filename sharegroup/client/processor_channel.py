@@ -44,6 +44,7 @@ class ProcessorChannel:
         self._log = log
         self._group_id = group_id
         self._member_id = member_id
+        self._client_id = client_id
         self._request_topic = topics.request_topic_name
         self._request_partition_count = request_partition_count
         self._request_partition = partition_for(group_id, request_partition_count)
