@@ -57,7 +57,7 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
         (catalogue.EVENT_QUEUE_SIZE,): 1,
         (catalogue.RECORD_ACKNOWLEDGEMENTS, "Accept"): 15,
         (catalogue.TOTAL_SHARE_FETCH_REQUESTS,): 1,
-        (catalogue.MEMBERS, GROUP_ID): 2,
+        (catalogue.MEMBERS, GROUP_ID): 3,
         (catalogue.WRITE_LATENCY_MAX,): 8,
         (catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "max"],): 100,
         (catalogue.LATENCY_METRICS[catalogue.EVENT_PROCESSING_TIME, "max"],): 20,
