@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -60,6 +61,8 @@ def stand_still(site: Site, process: subprocess.Popen[str]) -> None:
 
         def is_writable() -> bool:
             process.send_signal(signal.SIGSTOP)
+            # Until it has stopped it may still lock the file.
+            os.waitpid(process.pid, os.WUNTRACED)
             try:
                 log.append(topic, 0, [NewRecord(None, b"")])
             except LogUnavailableError:
