@@ -46,6 +46,8 @@ class ProcessGroup:
     def pause(self) -> None:
         """SIGSTOP to all of them."""
         self._signal(signal.SIGSTOP)
+        # Until it has stopped it goes on, on a busy machine for a while.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT to all of them."""

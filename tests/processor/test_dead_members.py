@@ -62,7 +62,7 @@ def stand_still(site: Site, process: subprocess.Popen[str]) -> None:
         def is_writable() -> bool:
             process.send_signal(signal.SIGSTOP)
             # Until it has stopped it may still lock the file.
-            os.waitpid(process.pid, os.WUNTRACED)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             try:
                 log.append(topic, 0, [NewRecord(None, b"")])
             except LogUnavailableError:
