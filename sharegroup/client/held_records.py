@@ -151,6 +151,10 @@ class Acquisition:
     def without(self, other: HeldRange) -> Acquisition:
         """Return the acquisition without some of its records."""
         bounds = [(other.first_offset, other.last_offset)]
+        first = self.ranges[0]
+        if first.key == other.key and first.first_offset == other.first_offset <= other.last_offset <= first.last_offset:
+            # Most often they are taken in order, and an acquisition may have thousands of ranges.
+            return replace(self, ranges=(*subtract(first, bounds), *self.ranges[1:]))
         kept: list[HeldRange] = []
         for held in self.ranges:
             is_apart = other.last_offset < held.first_offset or held.last_offset < other.first_offset

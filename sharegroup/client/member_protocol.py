@@ -162,13 +162,16 @@ class MemberProtocol:
         """
         self.polled(now_ms)
         delivered: list[bool] = []
+        missing: list[Acknowledgement] = []
         record_count = 0
         for number, part in parts:
             is_delivered = self.waiting.deliver(number, part.held, now_ms)
             delivered.append(is_delivered)
             if is_delivered:
                 record_count += len(part.records)
-                self.acknowledge_later(part.missing, now_ms)
+                missing += part.missing
+        if missing:
+            self.acknowledge_later(missing, now_ms)
         if record_count:
             self.pace.delivered(record_count, now_ms)
         return delivered
