@@ -33,7 +33,7 @@ print("held", flush=True)
 """
 _SLEEP = "time.sleep(600)"
 _KEEP_THE_INTERPRETER = "import ctypes\nwhile True: ctypes.PyDLL(None).sleep(6), time.sleep(0.2)"
-"""What it keeps waiting may have the log locked, so it lets other threads run between."""
+"""A thread that waits for the interpreter may have the log locked, so other threads run in between."""
 
 
 class NewSite(Protocol):
