@@ -355,6 +355,7 @@ class Leader:
     def _member_ended(self, message: LoggedRequest) -> None:
         member_id = parsed(MemberEnded, message.envelope.body).member_id
         self._release(member_id, message, Cause.MEMBER_ENDED)
+        self._holders.forget(member_id)
         session = self._sessions.get(member_id)
         if session is not None:
             self._sessions.close(session)

@@ -152,7 +152,8 @@ class Acquisition:
         """Return the acquisition without some of its records."""
         bounds = [(other.first_offset, other.last_offset)]
         first = self.ranges[0]
-        if first.key == other.key and first.first_offset == other.first_offset <= other.last_offset <= first.last_offset:
+        is_first = (first.key, first.first_offset) == (other.key, other.first_offset)
+        if is_first and other.last_offset <= first.last_offset:
             # Most often they are taken in order, and an acquisition may have thousands of ranges.
             return replace(self, ranges=(*subtract(first, bounds), *self.ranges[1:]))
         kept: list[HeldRange] = []
