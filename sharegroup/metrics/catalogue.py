@@ -315,6 +315,13 @@ SPAN_FULL = own(
     "1 while no new record is acquired, because the offsets between the start offset and the last one in flight, or "
     "the runs in flight, have reached their bound; 0 else.",
 )
+SUSPECT_RECORDS = own(
+    Kind.GAUGE,
+    "suspect_records",
+    SHARE_PARTITION,
+    Source.STATE,
+    "Records in flight whose last delivery ended without an acknowledgement: they are delivered apart, in portions.",
+)
 ARCHIVING_RECORDS = own(
     Kind.GAUGE,
     "archiving_records",

@@ -43,6 +43,7 @@ from sharegroup.metrics.catalogue import (
     SHARE_GROUP_COUNT,
     SHARE_GROUP_REBALANCE_COUNT,
     SPAN_FULL,
+    SUSPECT_RECORDS,
     TRANSITIONS,
     WINDOW_RECORDS,
     WRITE_TOTAL,
@@ -250,13 +251,16 @@ def _partition_gauges(
     labels: Labels, engine: SharePartition, limits: SharePartitionLimits, now_ms: int
 ) -> Iterator[Gauge]:
     sizes: Counter[RecordState] = Counter()
+    suspect_count = 0
     for run in engine.runs:
         sizes[run.state] += run.size
+        suspect_count += run.size if run.is_suspect else 0
     yield Gauge(IN_FLIGHT_MESSAGE_COUNT, labels, engine.next_offset - engine.start_offset)
     yield Gauge(IN_FLIGHT_BATCH_COUNT, labels, len(engine.runs))
     yield Gauge(LOCKED_RECORDS, labels, sizes[RecordState.ACQUIRED])
     yield Gauge(WINDOW_RECORDS, labels, engine.runs.window_count(now_ms))
     yield Gauge(SPAN_FULL, labels, engine.is_span_full(limits))
+    yield Gauge(SUSPECT_RECORDS, labels, suspect_count)
     yield Gauge(ARCHIVING_RECORDS, labels, sizes[RecordState.ARCHIVING])
 
 

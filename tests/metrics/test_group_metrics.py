@@ -150,3 +150,18 @@ def test_a_metric_says_when_the_bound_of_the_span_holds(run_count: int, is_full:
     ]
     snapshot = row.model_copy(update={"start_offset": 0, "runs": runs, "transitions": []})
     assert values(followed([snapshot]), catalogue.SPAN_FULL) == {ORDERS_0: is_full}
+
+
+def test_suspects_are_counted_until_they_are_acknowledged() -> None:
+    group = group_with(20)
+    (anna,) = joined(group, "anna")
+    anna.fetch(max_records=10)
+    anna.acknowledge({("orders-id", 0): [(0, 3, AcknowledgeType.ACCEPT)]})
+    counts = [values(followed(group.rows), catalogue.SUSPECT_RECORDS)[ORDERS_0]]
+    group.advance(30_000)
+    counts.append(values(followed(group.rows), catalogue.SUSPECT_RECORDS)[ORDERS_0])
+    assert anna.fetch(max_records=10).record_count == 6
+    counts.append(values(followed(group.rows), catalogue.SUSPECT_RECORDS)[ORDERS_0])
+    anna.acknowledge({("orders-id", 0): [(4, 9, AcknowledgeType.ACCEPT)]})
+    counts.append(values(followed(group.rows), catalogue.SUSPECT_RECORDS)[ORDERS_0])
+    assert counts == [0, 6, 6, 0]
