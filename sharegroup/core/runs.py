@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from sharegroup.core.available_runs import AvailableRuns
 from sharegroup.core.due_times import DueTimes
 from sharegroup.core.offset_ranges import clip, merge
 from sharegroup.core.record_state import TERMINAL_STATES, RecordState
@@ -18,28 +19,8 @@ from sharegroup.core.sorted_keys import SortedKeys
 # A lookup in an enumeration takes 60 ns, as long as one in a dictionary.
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 
-_PAST_ALL_OFFSETS = 1 << 63
+PAST_ALL_OFFSETS = 1 << 63
 """Greater than any offset: Kafka's offsets have 63 bits."""
-
-
-class AvailableRuns:
-    """The first offsets of runs that can be acquired now, and their number of records."""
-
-    __slots__ = ("count", "firsts")
-
-    def __init__(self, firsts: list[int], count: int) -> None:
-        self.firsts = SortedKeys(firsts)
-        self.count = count
-
-    def add(self, run: Run) -> None:
-        """Add a run."""
-        self.firsts.add(run.first_offset)
-        self.count += run.size
-
-    def remove(self, run: Run) -> None:
-        """Remove a run."""
-        self.firsts.remove(run.first_offset)
-        self.count -= run.size
 
 
 class RunMap:
@@ -54,8 +35,6 @@ class RunMap:
 
     __slots__ = (
         "_available",
-        "_available_until_ms",
-        "_delayed",
         "_first_by_last",
         "_firsts",
         "_held",
@@ -63,7 +42,6 @@ class RunMap:
         "_locked_count",
         "_locks",
         "_runs",
-        "_suspect_counts",
         "_suspects_held",
         "_terminal_count",
     )
@@ -72,15 +50,11 @@ class RunMap:
         self._runs: dict[int, Run] = {}
         self._first_by_last: dict[int, int] = {}
         """Last offset of a run → its first."""
-        available: tuple[list[int], list[int]] = ([], [])
-        delayed: list[tuple[int, int]] = []
+        available: list[Run] = []
         locks: dict[int, int] = {}
         held: defaultdict[str, list[int]] = defaultdict(list)
         self._last_offset: int | None = None
         self._terminal_count = self._locked_count = 0
-        available_counts = [0, 0]
-        self._suspect_counts: Counter[int] = Counter()
-        """Delivery count → AVAILABLE suspects, delayed ones too."""
         self._suspects_held: Counter[str] = Counter()
         """Member → runs of suspects that it holds."""
         # Filling the ordered collections at once is several times faster than adding to them one by one.
@@ -89,27 +63,18 @@ class RunMap:
             self._runs[first] = run
             self._first_by_last[run.last_offset] = first
             self._last_offset = run.last_offset
-            if run.is_suspect:
-                self._count_suspects(run, 1)
             if run.state is _AVAILABLE:
-                if run.deadline_ms:
-                    delayed.append((run.deadline_ms, first))
-                else:
-                    available[run.is_suspect].append(first)
-                    available_counts[run.is_suspect] += run.size
+                available.append(run)
             elif run.state is _ACQUIRED:
                 locks[first] = run.deadline_ms
                 held[run.member_id].append(first)
                 self._locked_count += run.size
+                if run.is_suspect:
+                    self._suspects_held[run.member_id] += 1
             elif run.state in TERMINAL_STATES:
                 self._terminal_count += run.size
         self._firsts = SortedKeys(list(self._runs))
-        # An AVAILABLE run is in one of the two, by the latest time that `make_available` was called with.
-        self._available_until_ms = 0
-        ordinary, suspects = (AvailableRuns(*part) for part in zip(available, available_counts, strict=True))
-        self._available = ordinary, suspects
-        delayed.sort()
-        self._delayed = SortedKeys(delayed)
+        self._available = AvailableRuns(self._runs, available)
         self._locks = DueTimes(locks)
         self._held = {member_id: SortedKeys(firsts) for member_id, firsts in held.items()}
 
@@ -147,10 +112,12 @@ class RunMap:
     def window_count(self, now_ms: int) -> int:
         """Return the number of records that are acquired, or available and not delayed at `now_ms`."""
         self.make_available(now_ms)
-        count = self._locked_count + sum(available.count for available in self._available)
-        if now_ms < self._available_until_ms:
-            ready = (run for kind in (False, True) for run in self.available(are_suspects=kind))
-            count -= sum(run.size for run in ready if run.deadline_ms > now_ms)
+        count = self._locked_count
+        for are_suspects in (False, True):
+            count += self._available.ready_count(are_suspects=are_suspects)
+            if now_ms < self._available.until_ms:
+                ready = self.available(are_suspects=are_suspects)
+                count -= sum(run.size for run in ready if run.deadline_ms > now_ms)
         return count
 
     @property
@@ -196,10 +163,7 @@ class RunMap:
 
     def make_available(self, now_ms: int) -> None:
         """Move AVAILABLE runs whose "not before" has passed to the available ones; time never goes back here."""
-        self._available_until_ms = max(self._available_until_ms, now_ms)
-        while self._delayed and self._delayed[0][0] <= self._available_until_ms:
-            run = self._runs[self._delayed.pop()[1]]
-            self._available[run.is_suspect].add(run)
+        self._available.let_pass(now_ms)
 
     def available(self, *, are_suspects: bool) -> Iterator[Run]:
         """Iterate over the AVAILABLE runs whose delay is over, by offset; the map must not change meanwhile.
@@ -207,7 +171,7 @@ class RunMap:
         Args:
             are_suspects: True for the suspects, False for all others.
         """
-        return (self._runs[first] for first in self._available[are_suspects].firsts)
+        return self._available.ready(are_suspects=are_suspects)
 
     def available_below(self, end_offset: int, *, are_suspects: bool) -> Iterator[Run]:
         """Iterate as `available` does, over the runs below an offset only."""
@@ -218,25 +182,26 @@ class RunMap:
 
     def available_count_below(self, end_offset: int, *, are_suspects: bool) -> int:
         """Count the records of `available_below`; the cost grows with the runs at or above the offset."""
-        count = self._available[are_suspects].count
+        count = self._available.ready_count(are_suspects=are_suspects)
         last_offset = self.last_offset
         if last_offset is None or last_offset < end_offset:
             return count
-        above = self.overlapping(end_offset, _PAST_ALL_OFFSETS)
-        return count - sum(run.size for run in above if run.is_suspect is are_suspects and self._is_available(run))
+        above = (run for run in self.overlapping(end_offset, PAST_ALL_OFFSETS) if run.state is _AVAILABLE)
+        until_ms = self._available.until_ms
+        return count - sum(run.size for run in above if run.is_suspect is are_suspects and run.deadline_ms <= until_ms)
 
     def suspect_count(self, delivery_count: int) -> int:
         """Return the number of AVAILABLE suspects with a delivery count, delayed ones too."""
-        return self._suspect_counts[delivery_count]
+        return self._available.suspect_count(delivery_count)
 
     def delayed(self) -> Iterator[Run]:
         """Iterate over the delayed AVAILABLE runs, earliest end first; the map must not change meanwhile."""
-        return (self._runs[first] for _, first in self._delayed)
+        return self._available.delayed()
 
     @property
     def next_available_ms(self) -> int | None:
         """The earliest "not before" of a delayed run, None when there is none."""
-        return self._delayed[0][0] if self._delayed else None
+        return self._available.next_ms
 
     def held_by(self, member_id: str) -> list[Run]:
         """Return the runs ACQUIRED by a member, by offset."""
@@ -248,7 +213,7 @@ class RunMap:
 
     def are_suspects_held_by(self, member_id: str) -> bool:
         """Return True if a member has ACQUIRED suspects."""
-        return member_id in self._suspects_held
+        return self._suspects_held[member_id] > 0
 
     def due(self, now_ms: int) -> list[Run]:
         """Return the ACQUIRED runs whose lock ends at or before `now_ms`, earliest lock first."""
@@ -340,9 +305,6 @@ class RunMap:
         first = self._first_by_last.get(offset)
         return None if first is None else self._runs[first]
 
-    def _is_available(self, run: Run) -> bool:
-        return run.state is _AVAILABLE and run.deadline_ms <= self._available_until_ms
-
     def _insert(self, run: Run) -> None:
         self._firsts.add(run.first_offset)
         self._index(run)
@@ -356,20 +318,18 @@ class RunMap:
         first = run.first_offset
         self._runs[first] = run
         self._first_by_last[run.last_offset] = first
-        if run.is_suspect:
-            self._count_suspects(run, 1)
         if run.state is _ACQUIRED:
             self._locks.set(first, run.deadline_ms)
             self._locked_count += run.size
+            if run.is_suspect:
+                self._suspects_held[run.member_id] += 1
             held = self._held.get(run.member_id)
             if held is None:
                 self._held[run.member_id] = SortedKeys([first])
             else:
                 held.add(first)
-        elif self._is_available(run):
-            self._available[run.is_suspect].add(run)
         elif run.state is _AVAILABLE:
-            self._delayed.add((run.deadline_ms, first))
+            self._available.add(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count += run.size
 
@@ -377,28 +337,17 @@ class RunMap:
         """Remove a run, but not its key."""
         first = run.first_offset
         del self._runs[first], self._first_by_last[run.last_offset]
-        if run.is_suspect:
-            self._count_suspects(run, -1)
         if run.state is _ACQUIRED:
             self._locks.set(first, None)
             self._locked_count -= run.size
+            if run.is_suspect:
+                self._suspects_held[run.member_id] -= 1
             held = self._held[run.member_id]
             held.remove(first)
             if not held:
-                del self._held[run.member_id]
-        elif self._is_available(run):
-            self._available[run.is_suspect].remove(run)
+                # With its last run its last suspects go.
+                del self._held[run.member_id], self._suspects_held[run.member_id]
         elif run.state is _AVAILABLE:
-            self._delayed.remove((run.deadline_ms, first))
+            self._available.remove(run)
         elif run.state in TERMINAL_STATES:
             self._terminal_count -= run.size
-
-    def _count_suspects(self, run: Run, sign: int) -> None:
-        if run.state is _ACQUIRED:
-            self._suspects_held[run.member_id] += sign
-            if not self._suspects_held[run.member_id]:
-                del self._suspects_held[run.member_id]
-        elif run.state is _AVAILABLE:
-            self._suspect_counts[run.delivery_count] += sign * run.size
-            if not self._suspect_counts[run.delivery_count]:
-                del self._suspect_counts[run.delivery_count]

@@ -9,9 +9,13 @@ from itertools import pairwise
 from sharegroup.core.invariants import Violation, shown
 from sharegroup.core.record_state import RecordState
 from sharegroup.core.run import Run
+from sharegroup.core.runs import PAST_ALL_OFFSETS, RunMap
 from sharegroup.core.share_partition import SharePartition
 
 StateInvariant = Callable[[SharePartition], list[Violation]]
+
+_Count = tuple[str, object, object]
+"""What is counted, as the share-partition keeps it, and as its runs say."""
 
 STATE_INVARIANTS: dict[str, StateInvariant] = {}
 """Name → invariant of a share-partition between two operations."""
@@ -29,10 +33,6 @@ def _state_invariant(details: Callable[[SharePartition], Iterator[str]]) -> Stat
 
     STATE_INVARIANTS[details.__name__] = invariant
     return invariant
-
-
-def _first_offset(run: Run) -> int:
-    return run.first_offset
 
 
 @_state_invariant
@@ -58,62 +58,43 @@ def counts_match_runs(share_partition: SharePartition) -> Iterator[str]:
 
     No exceptions.
     """
-    runs = list(share_partition.runs)
-    held = [run for run in runs if run.state is RecordState.ACQUIRED]
-    available = [run for run in runs if run.state is RecordState.AVAILABLE]
-    suspects = [run for run in runs if run.is_suspect]
-    by_deadline = sorted(held, key=lambda run: (run.deadline_ms, run.first_offset))
-    members = sorted({run.member_id for run in held})
-    last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
-    kept = share_partition.runs
-    counts: list[tuple[str, object, object]] = [
-        ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal)),
-        *(
-            (
-                f"available count of {name}",
-                kept.available_count_below(share_partition.next_offset, are_suspects=are_suspects),
-                sum(run.size for run in kept.available(are_suspects=are_suspects)),
-            )
-            for name, are_suspects in (("suspects", True), ("other records", False))
-        ),
-        ("locked count", kept.locked_count, sum(run.size for run in held)),
-        (
-            "index of available and delayed runs",
-            sorted(
-                [*kept.available(are_suspects=False), *kept.available(are_suspects=True), *kept.delayed()],
-                key=_first_offset,
-            ),
-            available,
-        ),
-        (
-            "index of available suspects",
-            [run for run in kept.available(are_suspects=True) if not run.is_suspect],
-            [],
-        ),
-        *(
-            (
-                f"count of suspects delivered {count} times",
-                kept.suspect_count(count),
-                sum(run.size for run in available if run.is_suspect and run.delivery_count == count),
-            )
-            for count in sorted({run.delivery_count for run in suspects})
-        ),
-        (
-            "index of holders of suspects",
-            [member_id for member_id in members if kept.are_suspects_held_by(member_id)],
-            sorted({run.member_id for run in suspects if run.member_id}),
-        ),
-        ("index of members", kept.member_ids, members),
-        (
-            "index of holders",
-            [kept.held_by(m) for m in members],
-            [[r for r in held if r.member_id == m] for m in members],
-        ),
-        ("index of locks", kept.due(last_deadline_ms), by_deadline),
+    runs, kept = list(share_partition.runs), share_partition.runs
+    finished = ("delivery-complete count", kept.terminal_count, sum(run.size for run in runs if run.state.is_terminal))
+    counts = [
+        finished,
+        *_counts_of_available([run for run in runs if run.state is RecordState.AVAILABLE], kept),
+        *_counts_of_held([run for run in runs if run.state is RecordState.ACQUIRED], kept),
     ]
     yield from (
         f"the {name} is {is_kept}, the runs say {counted}" for name, is_kept, counted in counts if is_kept != counted
     )
+
+
+def _counts_of_available(available: list[Run], kept: RunMap) -> Iterator[_Count]:
+    ready = {kind: list(kept.available(are_suspects=kind)) for kind in (False, True)}
+    for kind, name in ((False, "other records"), (True, "suspects")):
+        count = kept.available_count_below(PAST_ALL_OFFSETS, are_suspects=kind)
+        yield f"available count of {name}", count, sum(run.size for run in ready[kind])
+    indexed = sorted([*ready[False], *ready[True], *kept.delayed()], key=lambda run: run.first_offset)
+    yield "index of available and delayed runs", indexed, available
+    yield "index of available suspects", ready[True], [run for run in ready[True] if run.is_suspect]
+    for delivery_count in sorted({run.delivery_count for run in available if run.is_suspect}):
+        suspects = [run for run in available if run.is_suspect and run.delivery_count == delivery_count]
+        name = f"count of suspects delivered {delivery_count} times"
+        yield name, kept.suspect_count(delivery_count), sum(run.size for run in suspects)
+
+
+def _counts_of_held(held: list[Run], kept: RunMap) -> Iterator[_Count]:
+    members = sorted({run.member_id for run in held})
+    by_deadline = sorted(held, key=lambda run: (run.deadline_ms, run.first_offset))
+    yield "locked count", kept.locked_count, sum(run.size for run in held)
+    yield "index of members", kept.member_ids, members
+    by_member = [[run for run in held if run.member_id == member_id] for member_id in members]
+    yield "index of holders", [kept.held_by(member_id) for member_id in members], by_member
+    of_suspects = [member_id for member_id in members if kept.are_suspects_held_by(member_id)]
+    yield "index of holders of suspects", of_suspects, sorted({run.member_id for run in held if run.is_suspect})
+    last_deadline_ms = by_deadline[-1].deadline_ms if by_deadline else 0
+    yield "index of locks", kept.due(last_deadline_ms), by_deadline
 
 
 @_state_invariant
