@@ -29,7 +29,7 @@ from sharegroup.processor.standby.probe_responses import KnownStandbys
 from sharegroup.processor.takeover.beginning import Beginning
 from sharegroup.protocol.api_key import ActorRole, ApiKey
 from sharegroup.protocol.group_description import GroupStateName
-from sharegroup.protocol.group_records import ShareGroupRemoved, group_record
+from sharegroup.protocol.group_records import ShareGroupRemoved
 from sharegroup.protocol.marker import OutboxResponse
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.state.fold import FoldedGroup, FoldedPartition, fold
@@ -38,6 +38,7 @@ logger = logging.getLogger("sharegroup.processor")
 
 MAX_QUEUED_MESSAGES = 10_000
 """Messages of a group that may queue while it is rebuilt; further ones are refused."""
+_REMOVED = ShareGroupRemoved.model_fields["type"].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +349,11 @@ class Groups:
     def _raise_epoch_floor(self, rows: Iterable[StateRow]) -> None:
         for row in rows:
             if row.record_type is RecordType.GROUP_METADATA:
-                for record in map(group_record, row.payload["records"]):
-                    if isinstance(record, ShareGroupRemoved):
-                        self.group_epoch_floor = max(self.group_epoch_floor, record.epoch)
+                for fields in row.payload["records"]:
+                    # Each commit passes here: only what may raise it is worth a validation.
+                    if fields["type"] == _REMOVED:
+                        removed = ShareGroupRemoved.model_validate(fields)
+                        self.group_epoch_floor = max(self.group_epoch_floor, removed.epoch)
 
 
 def leader_of(context: ActorContext, group: FoldedGroup) -> Leader:
