@@ -28,7 +28,6 @@ from sharegroup.protocol.rows import RunEntry
 
 MAX_ENTRIES_PER_PAGE = 4_000
 """Share-partitions and runs of one response: about half a megabyte."""
-_PAST_ALL_OFFSETS = 1 << 63
 
 
 def described_group(state: GroupState, assignor_name: str) -> ShareGroupDescribeResponse:

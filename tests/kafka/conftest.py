@@ -80,6 +80,16 @@ def kafka_to_kill(fragile_broker: KafkaBroker) -> KafkaBroker:
     return fragile_broker
 
 
+@pytest.fixture(scope="module")
+def site(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
+    """A running processor that the tests of a file share."""
+    kafka = KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
+    site = KafkaSite(tmp_path_factory.mktemp("site"), kafka=kafka)
+    site.start()
+    yield site
+    site.close()
+
+
 @pytest.fixture
 def site_to_kill(kafka_to_kill: KafkaBroker, tmp_path: Path) -> Iterator[KafkaSite]:
     """A site on that broker, whose processor is not started."""

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.record_state import Cause
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import decoded_request
@@ -52,16 +51,6 @@ time.sleep(600)
 """
 _WITHOUT_HELPER = 'sys.executable = ""'
 LONG_LOCK = {"share_record_lock_duration_ms": "60000"}
-
-
-@pytest.fixture(scope="module")
-def site(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
-    """A running processor that the tests of this file share."""
-    kafka = KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
-    site = KafkaSite(tmp_path_factory.mktemp("site"), kafka=kafka)
-    site.start()
-    yield site
-    site.close()
 
 
 @contextmanager

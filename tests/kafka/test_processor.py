@@ -35,16 +35,6 @@ DAY_MS = 86_400_000
 SHORT_TIMEOUT = {"fetch_max_wait_ms": 500, "request_timeout_ms": 2_000}
 
 
-@pytest.fixture(scope="module")
-def site(kafka_4_3_1: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
-    """A running processor that the tests of this file share."""
-    kafka = KafkaConfig(bootstrap_servers=kafka_4_3_1.bootstrap_servers)
-    site = KafkaSite(tmp_path_factory.mktemp("site"), kafka=kafka)
-    site.start()
-    yield site
-    site.close()
-
-
 @pytest.fixture
 def new_site(tmp_path: Path) -> Iterator[Callable[[KafkaConfig], KafkaSite]]:
     """Makes sites of a test's own; they are not started."""
