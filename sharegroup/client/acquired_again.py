@@ -34,8 +34,8 @@ def unacknowledged(
         unconfirmed = _pending_ranges(pending, held)
         if held.key in ranges:
             of_sent = ranges[held.key].overlapping(held.first_offset, held.last_offset)
-            unconfirmed = sorted([*unconfirmed, *((first, last) for first, last, _ in of_sent)])
-        parts += subtract(held, unconfirmed)
+            unconfirmed += [(first, last) for first, last, _ in of_sent]
+        parts += subtract(held, sorted(unconfirmed))
     return tuple(parts)
 
 

@@ -172,7 +172,7 @@ class PendingAcknowledgements:
             self._runs(ack).fill(ack.first_offset, ack.last_offset, ack.of_record)
 
     def overlapping(self, key: PartitionKey, first_offset: int, last_offset: int) -> list[OffsetRange]:
-        """Return the parts of a partition's range that have acknowledgements."""
+        """Return the parts of a partition's range that have acknowledgements, in any order."""
         groups = [*self._apart.get(key, ())] if self._apart else []
         if (pending := self._partitions.get(key)) is not None:
             groups.append(pending)

@@ -52,7 +52,7 @@ def intersect(items: Iterable[Item], first_offset: int, last_offset: int) -> Ite
 
 
 def subtract(item: Item, ranges: Iterable[OffsetRange]) -> Iterator[Item]:
-    """Yield the parts of an item outside ascending ranges that do not overlap."""
+    """Yield the parts of an item outside ranges that ascend by their first offsets."""
     for first_offset, last_offset in gaps(item.first_offset, item.last_offset, ranges):
         yield clip(item, first_offset, last_offset)
 
@@ -83,7 +83,7 @@ def merge(items: Iterable[Item], is_alike: Callable[[Item, Item], bool] = _is_al
 
 
 def gaps(first_offset: int, last_offset: int, ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """Yield the parts of a range outside ascending ranges that do not overlap."""
+    """Yield the parts of a range outside ranges that ascend by their first offsets."""
     for first, last in ranges:
         if first > last_offset:
             break

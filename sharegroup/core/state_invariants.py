@@ -15,7 +15,7 @@ from sharegroup.core.share_partition import SharePartition
 StateInvariant = Callable[[SharePartition], list[Violation]]
 
 _Count = tuple[str, object, object]
-"""What is counted, as the share-partition keeps it, and as its runs say."""
+"""A name, the value that the share-partition keeps, and the one by its runs."""
 
 STATE_INVARIANTS: dict[str, StateInvariant] = {}
 """Name → invariant of a share-partition between two operations."""
