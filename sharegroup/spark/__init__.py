@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sharegroup.spark.processor_query import ProcessorQuery as ProcessorQuery
     from sharegroup.spark.session import build_session as build_session
     from sharegroup.spark.source.batch_acknowledgements import acknowledge as acknowledge
-    from sharegroup.spark.source.stream_reader import register as register
+    from sharegroup.spark.sources import register as register
     from sharegroup.spark.worker import process as process
 
 __getattr__, __all__ = lazy_exports(__name__)

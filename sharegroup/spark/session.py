@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
-from sharegroup.spark import cluster, local_log_source
-from sharegroup.spark.source import stream_reader
+from sharegroup.spark import cluster, sources
 
 CONTROL_POOL = "control"
 """FAIR pool of the processor's query, with a minimum share, so that it never waits for data tasks."""
@@ -94,8 +93,7 @@ def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
     if is_new and cluster.is_cluster(spark):
         cluster.send_package(spark.sparkContext)
         cluster.check_executors(spark, SETTINGS[_LOADED_CLASSES[0]].split(","))
-    local_log_source.register(spark)
-    stream_reader.register(spark)
+    sources.register(spark)
     return spark
 
 

@@ -38,8 +38,10 @@ from sharegroup.metrics.exposition import CANCELLED, WorkerMetrics
 from sharegroup.spark.acquired_records import acquired_records
 from sharegroup.spark.failure_search import Outcome
 from sharegroup.spark.handler_calls import Handler, HandlerCalls
+from sharegroup.spark.handler_threads import HandlerThreads
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
-from sharegroup.spark.session import WORKER_POOL, check_log, check_running, is_running
+from sharegroup.spark.session import check_log, check_running, is_running
+from sharegroup.spark.sources import register
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
 
 __all__ = ["CHANNEL_KEYS", "Handler", "process"]
@@ -79,11 +81,14 @@ def process(
     their delivery does not count. While the handler accepts none, that is with a delay of 1 s, doubling up to 60 s, and
     one acquisition after the other is processed.
 
-    Several threads call the handler at once (`worker.ranges.in.flight`). While it works, its locks are renewed
-    (`worker.renew.max.ms`), the next range is acquired and earlier acknowledgements are sent. A worker may be started
-    before any processor was, and continues when the processor is started again.
+    Several threads call the handler at once (`worker.ranges.in.flight`). In each of them the session is the active one,
+    and jobs have the local properties of the caller of `process`, such as a job group, but for the scheduler pool.
+    While the handler works, its locks are renewed (`worker.renew.max.ms`), the next range is acquired and earlier
+    acknowledgements are sent. A worker may be started before any processor was, and continues when the processor is
+    started again.
 
     Args:
+        spark: any session; the formats that it lacks are registered in it.
         config: `log.path`, or `bootstrap.servers` and the other keys of KafkaConfig; the topic names of CHANNEL_KEYS
             where they are not the defaults; and the keys of WorkerConfig: `group.id`, `topics`, `max.poll.records`, …
         stop: ends the work: active handlers may finish for a while, then their records are released; acquisitions that
@@ -103,6 +108,7 @@ def process(
     address, topics = log_address(config), channel_topics(config)
     worker_config = WorkerConfig.from_mapping({key: value for key, value in config.items() if key not in CHANNEL_KEYS})
     check_log(spark, address)
+    register(spark)
     stop = stop or threading.Event()
     condition = StopOnRequest(stop) if once_timeout_s is None else StopWhenDrained(stop, once_timeout_s)
     metrics = WorkerMetrics(worker_config.group_id)
@@ -167,6 +173,7 @@ class _Worker:
             spark, log, log_address, handler, config.worker_bisect_on_error, metrics, self._event
         )
         self._renewals = LockRenewals(config.worker_renew_max_ms, member.acknowledge)
+        self._handler_threads = HandlerThreads(spark)
         self._running: set[Future[Outcome]] = set()
         self._job_tag = f"share-worker-{member.member_id}"
         self._acquisition_numbers = itertools.count(1)
@@ -286,17 +293,13 @@ class _Worker:
         """Call the handler with records whose locks are renewed, and acknowledge them."""
         started_s = time.monotonic()
         # 1. Tag the handler's Spark jobs, so that they can be cancelled.
-        context = self._spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", WORKER_POOL)
-        context.addJobTag(self._job_tag)
-        context.addJobTag(active.job_tag)
+        self._handler_threads.begin(self._job_tag, active.job_tag)
         # 2. Call it.
         outcome = self._calls.process(
             active.ranges,
             is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested,
             on_failure=active.note_failure,
         )
-        context.removeJobTag(active.job_tag)
         # 3. Acknowledge.
         if not self._renewals.end(active, outcome.acknowledgements, monotonic_ms()):
             return Outcome(error=outcome.error)
