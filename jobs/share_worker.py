@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 
 from sharegroup.config.loader import load_settings
-from sharegroup.spark.job import Job, end_process, job_parser, load_handler
+from sharegroup.spark.job import Job, check_handler_name, end_process, job_parser, load_handler
 from sharegroup.spark.worker import process
 
 
@@ -38,10 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags = {"group.id": options.group, "topics": topics, "client.id": options.client_id}
         properties = {**settings.worker, **{key: value for key, value in flags.items() if value is not None}}
         settings.worker_config(properties)
-        handler = load_handler(options.handler)
-        channel = settings.channel_properties
+        check_handler_name(options.handler)
         job.start_jvm()
-        process(job.session(), {**properties, **channel}, handler, job.stop, options.wait if options.once else None)
+        session = job.session()
+        # With a session, since a module may need one as soon as it is imported; a member joins after that.
+        handler = load_handler(options.handler)
+        config = {**properties, **settings.channel_properties}
+        process(session, config, handler, job.stop, options.wait if options.once else None)
 
     return Job("share-worker", options.verbose).run(work)
 

@@ -8,13 +8,14 @@ on to Python instead of ending.
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import logging
 import os
 import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -201,26 +202,61 @@ def end_process(code: int) -> NoReturn:
     sys.exit(code)
 
 
+def check_handler_name(name: str) -> None:
+    """Check what is known of the handler `package.module:function` before there is a session, without an import.
+
+    Raises:
+        ConfigurationError: the name has another form, or there is no such package.
+    """
+    module_name, _ = _handler_names(name)
+    package = module_name.partition(".")[0]
+    if package not in sys.modules and importlib.util.find_spec(package) is None:
+        raise _not_loaded(name, f"No module named {package!r}", _searched())
+
+
 def load_handler(name: str) -> Handler:
     """Import the function `package.module:function` from the working directory or an installed package.
+
+    There must be a session: PySpark needs it for a type in DDL, as in a module with `@F.udf("long")`.
 
     Raises:
         ConfigurationError: the module cannot be imported, or has no such function.
     """
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise ConfigurationError(f"The handler {name!r} is not of the form package.module:function.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    module_name, function_name = _handler_names(name)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        raise ConfigurationError(
-            f"The handler {name} cannot be loaded: import of {module_name}: {type(error).__name__}: {error}.",
-            f"Modules are searched in {os.getcwd()} and in installed packages.",
-        ) from error
+        is_missing = isinstance(error, ModuleNotFoundError)
+        remedy = _searched() if is_missing else "Repair the module, and start the job again."
+        problem = f"import of {module_name}: {type(error).__name__}: {error}{_position(error)}"
+        raise _not_loaded(name, problem, remedy) from error
     handler = getattr(module, function_name, None)
     if not callable(handler):
         problem = "has no" if handler is None else "is not callable:"
-        raise ConfigurationError(f"The handler {name} cannot be loaded: {module.__file__} {problem} {function_name}.")
+        raise _not_loaded(name, f"{module.__file__} {problem} {function_name}")
     return handler  # type: ignore[no-any-return]  # its signature is checked when it is called
+
+
+def _handler_names(name: str) -> tuple[str, str]:
+    """Return module and function of a handler; from now on modules are searched in the working directory, too."""
+    module_name, _, function_name = name.partition(":")
+    if not module_name.partition(".")[0] or not function_name:
+        raise ConfigurationError(f"The handler {name!r} is not of the form package.module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return module_name, function_name
+
+
+def _position(error: Exception) -> str:
+    """Return where in the imported code an import failed; "" for an error of the import itself."""
+    # The first two frames are this module and importlib.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[2:] if not frame.filename.startswith("<")]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def _searched() -> str:
+    return f"Modules are searched in {os.getcwd()} and in installed packages."
+
+
+def _not_loaded(name: str, problem: str, remedy: str = "") -> ConfigurationError:
+    return ConfigurationError(f"The handler {name} cannot be loaded: {problem}.", remedy)

@@ -27,8 +27,23 @@ CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
 GROUP = "orders"
 HANDLER = """
+from pyspark.sql import functions as F
+
+
+@F.udf("long")
+def length(value):
+    return len(value)
+
+
+def accept_all(records):
+    records.select(length("value")).collect()
+"""
+BROKEN_HANDLER = """
 def accept_all(records):
     records.count()
+
+
+1 / 0
 """
 
 
@@ -120,6 +135,7 @@ class Deployment:
         self._topic = topic
         self._jobs: list[Job] = []
         (folder / "handlers.py").write_text(HANDLER)
+        (folder / "broken.py").write_text(BROKEN_HANDLER)
 
     def processor(self, *flags: str) -> Job:
         # So that a worker has every partition although one that was killed is still a member.
