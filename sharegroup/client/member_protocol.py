@@ -41,6 +41,7 @@ class Standing:
         is_stable: True if the coordinator has accepted the member.
         member_epoch: its epoch; 0 before it has joined.
         partition_count: number of share-partitions that it may fetch from.
+        joined_with_partitions: True if it had some as soon as it joined: the group has read its topics before.
         response_count: number of responses so far.
         empty_fetch_count: number of fetches so far without records and without an error.
     """
@@ -48,6 +49,7 @@ class Standing:
     is_stable: bool
     member_epoch: int
     partition_count: int
+    joined_with_partitions: bool
     response_count: int
     empty_fetch_count: int
 
@@ -108,7 +110,14 @@ class MemberProtocol:
         """The member's membership and fetch counts."""
         member = self.membership
         is_stable, count = member.state is MemberState.STABLE, len(member.assignment)
-        return Standing(is_stable, member.epoch, count, self._response_count, self._empty_fetch_count)
+        return Standing(
+            is_stable,
+            member.epoch,
+            count,
+            member.joined_with_partitions,
+            self._response_count,
+            self._empty_fetch_count,
+        )
 
     def holds_records(self, now_ms: int) -> bool:
         """Return True while a record is locked to the member, be it delivered or not."""

@@ -75,6 +75,8 @@ class Membership:
         """The latest member epoch; 0 before the first one."""
         self.assignment: Mapping[PartitionKey, str] = {}
         """Share-partitions to fetch from → topic name."""
+        self.joined_with_partitions = False
+        """True if the first assignment had share-partitions. Those of a new group are not initialised by then."""
         self.topic_names: dict[str, str] = {}
         """Topic id → topic name, of all assignments so far."""
         self._rack_id = rack_id
@@ -85,6 +87,7 @@ class Membership:
         self._topics: tuple[str, ...] = ()
         self._topics_of_coordinator: tuple[str, ...] = ()
         self._has_joined = False
+        self._has_been_assigned = False
         self._outstanding: Request[ShareGroupHeartbeatRequest] | None = None
         self._next_heartbeat_ms = 0
         self._backoff = Backoff()
@@ -188,6 +191,9 @@ class Membership:
         # A member without an epoch yet sends all its fields again.
         self.epoch = response.member_epoch
         self.state = MemberState.JOINING if self.epoch == JOIN_EPOCH else MemberState.STABLE
+        if self.epoch > JOIN_EPOCH and not self._has_been_assigned:
+            self._has_been_assigned = True
+            self.joined_with_partitions = bool(response.assignment)
         if response.assignment is not None:
             self.assignment = {
                 (topic.topic_id, partition): topic.topic

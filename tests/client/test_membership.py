@@ -273,3 +273,18 @@ class TestLeave:
         driver.sends()
         driver.receives(error=UnknownMemberIdError())
         assert driver.member.is_outside
+
+
+@pytest.mark.parametrize(("assignment", "expected"), [(ORDERS, True), ([], False)], ids=["known group", "new group"])
+def test_the_first_assignment_shows_whether_the_group_is_new(assignment: list[TopicPartitions], expected: bool) -> None:
+    driver = Driver("orders")
+    assert not driver.member.joined_with_partitions
+    driver.sends()
+    # The coordinator defers the assignment.
+    driver.receives(epoch=0, assignment=[])
+    driver.now_ms += 5_000
+    driver.sends()
+    driver.receives(epoch=1, assignment=assignment)
+    assert driver.member.joined_with_partitions is expected
+    driver.receives(epoch=2, assignment=ORDERS, correlation_id=PUSHED_CORRELATION_ID)
+    assert driver.member.joined_with_partitions is expected

@@ -39,6 +39,12 @@ _PREDECESSOR_TIMEOUT_S = 10.0
 """Longer than it takes a member to leave."""
 _POLL_S = 0.1
 _RENEWALS_PER_LOCK = 3
+_BATCH_IDS_BEGIN = (
+    "The batch ids of this checkpoint begin at 0, and the group has read these topics before. A sink that skips the "
+    "batch ids which it has seen under the same name (in Delta txnAppId and txnVersion) drops records of this query in "
+    "silence, and they are accepted."
+)
+_NEW_NAME = "Give such a sink a name that changes with the checkpoint: the query's id, as in docs/spark_source.md."
 _FINAL_TYPES = frozenset(kind for kind, cause in ANSWER_CAUSE.items() if cause in ENDS_OF_DELIVERIES)
 
 
@@ -151,6 +157,8 @@ class SourceMember:
             ranges=acquisition.ranges,
         )
         self._activate(batch)
+        if last.number == 0 and self.group_member.standing().joined_with_partitions:
+            logger.warning(self._event("new_checkpoint_of_known_group", reason=_BATCH_IDS_BEGIN, remedy=_NEW_NAME))
         return batch
 
     def resume_batch(self, last: AcquiredOffset, batch: AcquiredOffset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -287,6 +288,31 @@ def test_a_query_for_what_is_available_now_ends(site: SparkSite, tmp_path: Path)
     site.produce(topic, 0, 10)
     run()
     assert len(seen.places) == 110
+
+
+@pytest.mark.long("two queries that end when nothing is left")
+def test_writes_under_the_id_of_the_query_survive_the_loss_of_its_checkpoint(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(record_count=20), site.new_group()
+    sink = str(tmp_path / "sink")
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        transaction = {"txnAppId": query_id, "txnVersion": str(batch_id)}
+        # As when the batch is executed again.
+        for _ in range(2):
+            batch.select("offset").write.format("delta").mode("append").options(**transaction).save(sink)
+
+    def run(checkpoint: Path) -> None:
+        frame = records(site, group_id, topic, max_poll_records="10", share_acquire_mode="record_limit")
+        query = written(frame, write, checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(round(DEADLINE_S))
+
+    run(tmp_path / "checkpoint")
+    site.produce(topic, 0, 40)
+    shutil.rmtree(tmp_path / "checkpoint")
+    run(tmp_path / "checkpoint")
+    rows = site.spark.read.format("delta").load(sink).collect()
+    assert sorted(row.offset for row in rows) == list(range(60))
 
 
 def test_a_query_with_one_batch_is_refused_before_it_acquires_records(site: SparkSite, tmp_path: Path) -> None:

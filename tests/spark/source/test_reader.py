@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import threading
 from collections import Counter
@@ -330,6 +331,32 @@ def test_refused_acknowledgements_of_other_records_do_not_end_the_renewals_of_a_
         eventually(lambda: renewal_count() > before, "another renewal", pause_s=POLL_S)
     finally:
         member.close()
+
+
+def warnings_of_new_checkpoints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [str(r.msg) for r in caplog.records if str(r.msg).startswith("event=new_checkpoint_of_known_group ")]
+
+
+def test_a_new_checkpoint_of_a_group_that_has_read_before_is_warned_of_once(
+    group: Group, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sharegroup.spark.source")
+    group.produce(40)
+    before = start(client_id="sales")
+    assert before.batch() == first(10)
+    assert before.latest() is not None
+    group.until(Cause.ACCEPT, list(range(10)))
+    before.reader.stop()
+    assert warnings_of_new_checkpoints(caplog) == [], "the group was new"
+    start(before.offsets, client_id="sales").reader.partitions(*(json.loads(text) for text in before.offsets[-2:]))
+    assert warnings_of_new_checkpoints(caplog) == [], "the query has kept its checkpoint"
+    again = start(client_id="sales")
+    again.batch()
+    again.batch()
+    (warning,) = warnings_of_new_checkpoints(caplog)
+    assert warning.startswith("event=new_checkpoint_of_known_group group=g client=sales ")
+    assert "txnAppId" in warning
+    assert "remedy=" in warning
 
 
 def test_a_stopped_query_gives_back_at_once_what_it_fetched_ahead(group: Group, start: Start) -> None:
