@@ -3,8 +3,9 @@
     python -m benchmarks.kafka_to_delta --rounds 5
 
 All read the same topic of a real broker and append it to a Delta table; the processor runs in the same session. The
-plain stream takes the topic in one micro-batch, and once more in micro-batches as large as the workers' ranges. The
-first rounds warm the session up and do not count. At last the steps of one range are measured one by one.
+workers take large ranges, and do so once more with nothing set. The plain stream takes the topic in one micro-batch,
+and once more in micro-batches as large as the large ranges. The first rounds warm the session up and do not count. At
+last the steps of one range are measured one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.report import Figure
-from benchmarks.worker_site import COLUMNS, WorkerSite, drop, measure, open_worker_site, rounds_of, work, worker_parser
+from benchmarks.worker_site import (
+    COLUMNS,
+    DEFAULT_TARGET_RATIO,
+    WorkerSite,
+    drop,
+    measure,
+    open_worker_site,
+    rounds_of,
+    work,
+    worker_parser,
+)
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import Acquisition
 from sharegroup.client.settings import ChannelTopics, FetchSettings, MemberSettings
@@ -59,9 +70,12 @@ def _round(options: argparse.Namespace, site: WorkerSite, folder: Path) -> list[
     whole = plain_stream(site, folder / "whole")
     by_ranges = plain_stream(site, folder / "by-ranges", options.range_records)
     workers = work(site, folder / "workers", options)
+    default = work(site, folder / "default", options, record_locks=None)
     return [
         Figure("kafka_to_delta.rate", workers, "records/s", peer=whole),
         Figure("kafka_to_delta.ratio", workers / whole, "x", TARGET_RATIO, False),
+        Figure("kafka_to_delta.default.rate", default, "records/s", peer=whole),
+        Figure("kafka_to_delta.default.of_best", default / workers, "x", DEFAULT_TARGET_RATIO, False),
         Figure("kafka_to_delta.stream_by_ranges.rate", by_ranges, "records/s"),
         Figure("kafka_to_delta.stream_by_ranges.ratio", workers / by_ranges, "x"),
     ]

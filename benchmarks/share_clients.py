@@ -33,14 +33,17 @@ class ShareClient:
         merged = {**self.config, "group.id": group_id, **(config or {})}
         return ShareConsumer(merged) if self.name == OURS else confluent_kafka.ShareConsumer(merged)
 
-    def start_at_earliest(self, group_id: str, record_locks: int = 2_000) -> None:
+    def start_at_earliest(self, group_id: str, record_locks: int | None = None) -> None:
         """Let a group begin at the earliest record.
 
         Args:
-            record_locks: its share.partition.max.record.locks; the broker's groups keep what the broker has.
+            record_locks: its share.partition.max.record.locks, if that is not the default; the broker's groups keep
+                what the broker has.
         """
         if self.name == OURS:
-            settings = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(record_locks)}
+            settings = {"share.auto.offset.reset": "earliest"}
+            if record_locks is not None:
+                settings["share.partition.max.record.locks"] = str(record_locks)
             with AdminClient(self.config) as administrator:
                 administrator.alter_group_config(group_id, settings)
         else:

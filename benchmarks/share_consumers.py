@@ -3,8 +3,8 @@
     python -m benchmarks.share_consumers --record-locks 2000 100000
 
 One consumer in a process of its own takes all records of a topic and reads each value. All options of the clients that
-are not named are at their defaults. Locks are our group's `share.partition.max.record.locks`; the broker's groups have
-Kafka's default of 2,000.
+are not named are at their defaults. Locks are our group's `share.partition.max.record.locks`, once more with nothing
+set; the broker's groups have Kafka's default of 2,000.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from tests.support.kafka_broker import KafkaBroker
 
 TARGET_RATIOS = {2_000: 0.5, 100_000: 1.0}
 """Locks → our rate over theirs."""
+DEFAULT_TARGET_RATIO = 0.8
+"""Our rate with nothing set over our best one."""
 PARTITIONS = 4
 # What the broker's share groups have; a broker's own default is `simple`, too.
 ASSIGNORS = {"group.share.assignors": "simple"}
@@ -64,8 +66,15 @@ def run(options: argparse.Namespace, broker: KafkaBroker, folder: Path) -> list[
         for number in round_numbers(options.rounds):
             peer = throughput(theirs, topic, count)
             figures: list[Figure] = []
+            rates: list[float] = []
             for locks in options.record_locks:
-                figures += compared(locks, throughput(ours, topic, count, locks), peer)
+                tuned = throughput(ours, topic, count, locks)
+                rates.append(tuned.rate)
+                figures += compared(f"locks_{locks}", tuned, peer, TARGET_RATIOS.get(locks))
+            default = throughput(ours, topic, count)
+            figures += compared("default", default, peer)
+            of_best = default.rate / max(rates)
+            figures.append(Figure("share_consumers.default.of_best", of_best, "x", DEFAULT_TARGET_RATIO, False))
             rounds.append(figures)
             print_round(number, figures)
     return rounds
@@ -86,18 +95,18 @@ class Taken:
     cpu_us: float
 
 
-def compared(record_locks: int, ours: Taken, theirs: Taken) -> list[Figure]:
-    """The figures of one number of locks."""
-    name = f"share_consumers.locks_{record_locks}"
+def compared(setting: str, ours: Taken, theirs: Taken, target_ratio: float | None = None) -> list[Figure]:
+    """The figures of one setting of our group."""
+    name = f"share_consumers.{setting}"
     return [
         Figure(f"{name}.rate", ours.rate, "records/s", peer=theirs.rate),
-        Figure(f"{name}.ratio", ours.rate / theirs.rate, "x", TARGET_RATIOS.get(record_locks), False),
+        Figure(f"{name}.ratio", ours.rate / theirs.rate, "x", target_ratio, False),
         Figure(f"{name}.cpu", ours.cpu_us, "us/record", peer=theirs.cpu_us),
         Figure(f"{name}.joining", ours.joining_s, "s", peer=theirs.joining_s),
     ]
 
 
-def throughput(client: ShareClient, topic: str, record_count: int, record_locks: int = 2_000) -> Taken:
+def throughput(client: ShareClient, topic: str, record_count: int, record_locks: int | None = None) -> Taken:
     """Let one consumer of a new group take the topic, in a process of its own."""
     group_id = f"throughput-{uuid4().hex[:8]}"
     client.start_at_earliest(group_id, record_locks)

@@ -25,6 +25,8 @@ from sharegroup.spark.session import build_session
 from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker
 
+DEFAULT_TARGET_RATIO = 0.8
+"""The rate with nothing set over the best one."""
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp"]
 LARGE_LOCKS = 1_000_000
@@ -42,10 +44,12 @@ class WorkerSite:
     topic: str
     record_count: int
 
-    def new_group(self, record_locks: int = LARGE_LOCKS) -> str:
-        """Return a group that begins at the earliest record, with so many locks a share-partition."""
+    def new_group(self, record_locks: int | None = LARGE_LOCKS) -> str:
+        """Return a group that begins at the earliest record, with so many locks a share-partition (None: default)."""
         group_id = f"workers-{uuid4().hex[:8]}"
-        config = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(record_locks)}
+        config = {"share.auto.offset.reset": "earliest"}
+        if record_locks is not None:
+            config["share.partition.max.record.locks"] = str(record_locks)
         with AdminClient(self.settings.channel_properties) as administrator:
             administrator.alter_group_config(group_id, config)
         return group_id
@@ -134,7 +138,7 @@ def work(
     site: WorkerSite,
     folder: Path,
     options: argparse.Namespace,
-    record_locks: int = LARGE_LOCKS,
+    record_locks: int | None = LARGE_LOCKS,
     record_count: int | None = None,
 ) -> float:
     """Return the rate of workers from their start until the last record is in the table, joining included.
@@ -142,6 +146,7 @@ def work(
     Args:
         folder: for the table, which is removed at the end.
         options: of a `worker_parser`.
+        record_locks: None sets neither them nor the size of ranges.
         record_count: records after which they end; None is all.
     """
     group_id, sink = site.new_group(record_locks), site.new_table(folder)
@@ -150,8 +155,9 @@ def work(
         **site.settings.channel_properties,
         "group.id": group_id,
         "topics": site.topic,
-        "max.poll.records": min(options.range_records, record_locks),
     }
+    if record_locks is not None:
+        properties["max.poll.records"] = str(min(options.range_records, record_locks))
     stop, lock, written = threading.Event(), threading.Lock(), 0
     reached_s = 0.0
 

@@ -112,6 +112,11 @@ class GroupMember:
                     return taken
                 self._poll_for(lambda: bool(self._protocol.waiting), remaining_ms)
 
+    def fetch_next(self, max_records: int) -> None:
+        """Fetch so many records from now on, and next with the acknowledgements that follow this call."""
+        with self._changed:
+            self._protocol.fetch_next(max_records)
+
     def await_acquisition(self, after_number: int) -> Acquisition | None:
         """Block until an acquisition with a higher number waits, and return the first one; None once closed."""
         with self._changed:

@@ -147,7 +147,14 @@ class MemberProtocol:
         oldest = self.waiting.take(now_ms)
         if oldest is None:
             self.pace.ran_out()
+        else:
+            self._prefetches = self._settings.fetch.fetches_ahead
         return oldest
+
+    def fetch_next(self, max_records: int) -> None:
+        """Fetch so many records with the next request: the application is about to take them."""
+        self.pace.resize(max_records)
+        self._prefetches = True
 
     def return_waiting(self, reason: str, now_ms: int) -> None:
         """Return the waiting records unread, and fetch nothing until the application polls again."""

@@ -1,8 +1,7 @@
 """The sizes of polls and fetches, by the speed of the application. No I/O, no clock.
 
-A poll returns as many records as the application processes in a short time, so that other members get the rest. It
-starts small and grows with the measured speed. Where a larger poll takes little more time than a smaller one, since the
-application writes its records together, polls grow, too: a larger one is tried from time to time.
+A poll returns as many records as the application processes in a short time, so that other members get the rest
+(`client/work_size.py`).
 
 A fetch takes as long as a commit, whatever its number of records. An application that has processed all records before
 the next ones arrive spends its time waiting; so the next fetch requests more, until the application no longer waits, or
@@ -12,12 +11,12 @@ the held records would keep it busy for too long.
 from __future__ import annotations
 
 from sharegroup.client.settings import FetchSettings
+from sharegroup.client.work_size import WorkSize
 
 _POLL_MS = 20
 """Processing time of the records of one poll."""
-_WORTHWHILE = 0.75
-"""A larger poll is kept if a record takes at most this part of its time in the smaller one."""
-_POLLS_BETWEEN_TRIALS = 32
+_LONGEST_POLL_MS = 5_000
+"""The same, of a poll whose records are cheaper together."""
 _AHEAD_MS = 150
 """Longest processing time of records that are fetched ahead."""
 _MOMENT_MS = 10
@@ -40,10 +39,9 @@ class Pace:
         self._least = settings.max_records
         self._most = max(settings.max_records, settings.max_ahead_records)
         self._fetch_records = self._least
-        self._poll_records = min(self._least, settings.max_poll_records)
-        self._kept = (self._poll_records, 0.0)
-        """Size of polls after the last trial, and the processing time of a record."""
-        self._polls_until_trial = 0
+        most = settings.max_poll_records
+        least = min(self._least, most)
+        self._polls = WorkSize(least, least, most, _POLL_MS, _LONGEST_POLL_MS)
         self._was_full = False
         self._delivered_count = 0
         self._delivered_ms: int | None = None
@@ -54,14 +52,18 @@ class Pace:
     @property
     def fetch_records(self) -> int:
         """The number of records for the next fetch."""
-        size = max(self._least, self._poll_records, min(self._fetch_records, self._processed_within(_AHEAD_MS)))
+        size = max(self._least, self.poll_records, min(self._fetch_records, self._processed_within(_AHEAD_MS)))
         # A multiple of a poll, where the application has set its size.
         return size - size % self._least
+
+    def resize(self, fetch_records: int) -> None:
+        """Let all fetches from now on have the same size."""
+        self._least = self._most = self._fetch_records = fetch_records
 
     @property
     def poll_records(self) -> int:
         """The maximum number of records for the next poll."""
-        return self._poll_records
+        return self._polls.records
 
     @property
     def patience_ms(self) -> int:
@@ -77,13 +79,7 @@ class Pace:
         weight = _NEWEST_WEIGHT if self._interval_ms else 1.0
         self._interval_ms += weight * (worked_ms - self._interval_ms)
         self._record_ms = worked_ms / self._delivered_count
-        size = self._processed_within(_POLL_MS)
-        if size > self._delivered_count:
-            size = min(size, max(_FAST_GROWTH * self._delivered_count, self._poll_records))
-        else:
-            size = self._tried(self._delivered_count, self._record_ms)
-        most = self._settings.max_poll_records
-        self._poll_records = max(min(self._least, most), min(size, most))
+        self._polls.worked_off(self._delivered_count, worked_ms)
 
     def delivered(self, record_count: int, now_ms: int) -> None:
         """Record that a poll returns records."""
@@ -113,25 +109,6 @@ class Pace:
         """
         size = self.fetch_records
         return self._was_full and size > self._least and waiting_count <= size // 2
-
-    def _tried(self, count: int, record_ms: float) -> int:
-        """Return the size of the next poll, after one that took long: the same, or another one for a trial."""
-        if count < self._poll_records:
-            return self._poll_records
-        kept_count, kept_ms = self._kept
-        if count > kept_count and record_ms >= _WORTHWHILE * kept_ms:
-            self._polls_until_trial = _POLLS_BETWEEN_TRIALS
-            return kept_count
-        self._kept = count, record_ms
-        if self._polls_until_trial > 1:
-            self._polls_until_trial -= 1
-            return count
-        if self._polls_until_trial == 1 and count > 1:
-            # A smaller poll may do as well by now; the larger one is tried after it.
-            self._polls_until_trial = 0
-            return count // 2
-        self._polls_until_trial = 0
-        return _GROWTH * count
 
     def _processed_within(self, time_ms: float) -> int:
         return self._most if self._record_ms is None else int(time_ms / self._record_ms)

@@ -34,6 +34,7 @@ class FetchSettings:
     Attributes:
         max_records: records of one fetch; a soft limit with batch_optimized.
         max_ahead_records: if greater than max_records, fetches of an application that waits for them grow up to it.
+        fetches_ahead: True to fetch while the application works on records; False to fetch when it asks for more.
         max_poll_records: maximum records of one poll, for members whose application polls; it starts with max_records.
         batch_size: maximum number of records in one acquired range.
         max_wait_ms: how long a fetch waits for records.
@@ -43,6 +44,7 @@ class FetchSettings:
 
     max_records: int = 500
     max_ahead_records: int = 0
+    fetches_ahead: bool = True
     max_poll_records: int = 0
     batch_size: int = 500
     acquire_mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED

@@ -1,9 +1,9 @@
 """BrokerConfig: defaults and limits of all share groups, and when their state is snapshotted.
 
 Hard bounds are those of Kafka 4.3's ShareGroupConfig, GroupCoordinatorConfig and ShareCoordinatorConfig (spec 002,
-"Configuration reference"), with one exception: `group.share.max.partition.max.record.locks` goes up to 10,000,000
-instead of 10,000, because state costs per run of records here, not per record. The `errors.deadletterqueue` key is of
-Kafka 4.4 (KIP-1191). `group.share.member.silence.ms` is ours.
+"Configuration reference"), with one exception: `group.share.partition.max.record.locks` is 1,000,000 where Kafka has
+2,000, and goes up to 10,000,000 instead of 10,000, because state costs per run of records here, not per record. The
+`errors.deadletterqueue` key is of Kafka 4.4 (KIP-1191). `group.share.member.silence.ms` is ours.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ RECORD_LOCKS = LimitedSetting(
     "partition.max.record.locks",
     "limit of record locks",
     "Records of a share-partition that are acquired, or available and not delayed, until which new ones are acquired.",
-    (2_000, 100, 10_000),
-    (100, 100, 2_000),
-    (4_000, 2_000, 10_000_000),
+    (1_000_000, 100, 10_000_000),
+    (100, 100, 1_000_000),
+    (10_000_000, 2_000, 10_000_000),
 )
 ASSIGNMENT_INTERVAL = LimitedSetting(
     "assignment.interval.ms",

@@ -86,6 +86,11 @@ DeadLetterTopic = Annotated[
 ]
 
 
+_RECORD_LOCKS_OF_TWO_DELIVERIES = 2_000
+"""Default of `share.partition.max.record.locks`, where neither group nor broker sets it and
+`share.delivery.count.limit` is 2; it is Kafka's."""
+
+
 class GroupConfig(Config):
     """The configuration that is in force for one group.
 
@@ -247,4 +252,10 @@ def _parse(broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[
             raise ConfigurationError(message, nearest(key, GroupConfig.key_names()))
     defaults = {setting.group_key: broker.value(setting.default_key) for setting in LIMITED_SETTINGS}
     defaults["share.member.silence.ms"] = broker.group_share_member_silence_ms
-    return GroupConfig.from_mapping({**defaults, **overrides}, origins)
+    config = GroupConfig.from_mapping({**defaults, **overrides}, origins)
+    is_set = RECORD_LOCKS.group_key in overrides or attribute_name(RECORD_LOCKS.default_key) in broker.model_fields_set
+    if config.share_delivery_count_limit > 2 or is_set:
+        return config
+    # After a crash each record of such a group is suspected alone: there is no delivery left to divide them by.
+    record_locks = max(_RECORD_LOCKS_OF_TWO_DELIVERIES, broker.value(RECORD_LOCKS.min_key))
+    return config.model_copy(update={attribute_name(RECORD_LOCKS.group_key): record_locks})

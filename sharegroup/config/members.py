@@ -132,8 +132,8 @@ class ShareConsumerConfig(Config):
 class WorkerConfig(Config):
     """Configuration of a Spark worker.
 
-    `max.poll.records` is 10,000 where a consumer has 500: a worker pays for a Spark job with each batch, not for
-    each record.
+    A worker pays for a Spark job with each range of records, not for each record. So its ranges grow to what the last
+    ones worked off within 2 s, and further, up to 5 s, while that makes a record cheaper; slow records shrink them.
     """
 
     refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
@@ -146,10 +146,12 @@ class WorkerConfig(Config):
         default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(
-        default=10_000, description="Records that are acquired for one batch; a soft limit with `batch_optimized`."
+        default=10_000_000,
+        description="Most records of a range, and where it is set, those of the first one; a soft limit with "
+        "`batch_optimized`. Where it is not set, the first one has 100, and all have 256 MiB at most.",
     )
     worker_ranges_in_flight: Annotated[Int, Field(ge=1, le=64)] = Field(
-        default=2, description="Acquired batches that are read or processed at once."
+        default=2, description="Ranges of records that are read or processed at once."
     )
     worker_bisect_on_error: Bool = Field(
         default=True,

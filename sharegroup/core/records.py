@@ -135,7 +135,7 @@ class SharePartitionLimits:
 
     lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
-    max_record_locks: int = 2_000
+    max_record_locks: int = 1_000_000
     is_renew_enabled: bool = True
     has_dead_letter_queue: bool = False
     redelivery_backoff_ms: int = 0

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from sharegroup.errors import LogError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.kafka_clients import CHECK_INTERVAL_S, KafkaClients
-from sharegroup.logs.kafka_reader import size_bytes
 from sharegroup.logs.kafka_tail import KafkaTail
 from sharegroup.logs.kafka_topics import KafkaTopics
 from sharegroup.logs.log_clock import LogClock
@@ -135,7 +134,7 @@ class KafkaFollower:
 
     def _put(self, records: list[LogRecord]) -> None:
         if records:
-            sized = [(record, size_bytes(record)) for record in records]
+            sized = [(record, record.size_bytes) for record in records]
             with self._changed:
                 self._fetched += sized
                 self._fetched_bytes += sum(record_bytes for _, record_bytes in sized)

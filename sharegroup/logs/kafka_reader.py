@@ -125,7 +125,7 @@ class RangeReader:
             if record.offset >= limits.end_offset:
                 self._position = limits.end_offset
                 break
-            read_bytes += size_bytes(record) if limits.size_bytes is not None else 0
+            read_bytes += record.size_bytes if limits.size_bytes is not None else 0
             if records and limits.size_bytes is not None and read_bytes > limits.size_bytes:
                 break
             records.append(record)
@@ -163,14 +163,6 @@ def _offset(message: Message) -> int:
     offset = message.offset()
     assert offset is not None
     return offset
-
-
-def size_bytes(record: LogRecord) -> int:
-    """Return the size of a record's key, value and headers."""
-    read_bytes = len(record.key or b"") + len(record.value or b"")
-    for key, value in record.headers:
-        read_bytes += len(key) + len(value or b"")
-    return read_bytes
 
 
 def log_record(topic: str, partition: int, message: Message) -> LogRecord:

@@ -39,6 +39,12 @@ class LogRecord(NamedTuple):
     value: bytes | None
     headers: Headers = ()
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of key, value and headers."""
+        of_headers = sum(len(key) + len(value or b"") for key, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + of_headers
+
 
 class NewRecord(NamedTuple):
     """A record to append; without `timestamp_ms` the log stamps it."""

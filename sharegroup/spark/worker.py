@@ -29,6 +29,7 @@ from sharegroup.client.settings import (
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import WorkerConfig
 from sharegroup.core.acquisition import AcquireMode
+from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import ApiError, HandlerFailedError, LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
@@ -40,6 +41,7 @@ from sharegroup.spark.failure_search import Outcome
 from sharegroup.spark.handler_calls import Handler, HandlerCalls
 from sharegroup.spark.handler_threads import HandlerThreads
 from sharegroup.spark.lock_renewals import LockedRecords, LockRenewals
+from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.session import check_log, check_running, is_running
 from sharegroup.spark.sources import register
 from sharegroup.spark.stop_condition import StopOnRequest, StopWhenDrained
@@ -124,10 +126,12 @@ def _join(
     spark: SparkSession, log: Log, config: WorkerConfig, topics: ChannelTopics, stop_condition: StopOnRequest
 ) -> GroupMember | None:
     """Create the member once a processor has created the topics between them; return None if it stops before."""
+    size = RangeSize(config)
     fetch = FetchSettings(
-        max_records=config.max_poll_records,
+        max_records=size.records,
         # One range for one Spark task: to split it would only cost.
         batch_size=config.max_poll_records,
+        fetches_ahead=size.is_known,
         acquire_mode=AcquireMode(config.share_acquire_mode),
         max_wait_ms=stop_condition.max_fetch_wait_ms,
     )
@@ -165,7 +169,9 @@ class _Worker:
         self._spark = spark
         self._log_address = log_address
         self._config = config
+        self._log = log
         self._member = member
+        self._size = RangeSize(config)
         self._stop_condition = stop_condition
         self._metrics = metrics
         self._event = partial(Event, group=config.group_id, client=config.client_id or None, member=member.member_id)
@@ -291,19 +297,25 @@ class _Worker:
 
     def _process(self, active: LockedRecords) -> Outcome:
         """Call the handler with records whose locks are renewed, and acknowledge them."""
+        ranges = active.ranges
+        self._size.weigh(self._log, ranges)
         started_s = time.monotonic()
         # 1. Tag the handler's Spark jobs, so that they can be cancelled.
         self._handler_threads.begin(self._job_tag, active.job_tag)
         # 2. Call it.
         outcome = self._calls.process(
-            active.ranges,
+            ranges,
             is_cancelled=lambda: active.is_given_up or self._stop_condition.is_requested,
             on_failure=active.note_failure,
         )
-        # 3. Acknowledge.
+        # 3. Acknowledge, and fetch with the same request.
+        worked_s = time.monotonic() - started_s
+        if active.is_given_up or _is_worked_off(outcome):
+            self._size.worked_off(sum(held.record_count for held in ranges), 1000 * worked_s)
+        self._member.fetch_next(self._size.records)
         if not self._renewals.end(active, outcome.acknowledgements, monotonic_ms()):
             return Outcome(error=outcome.error)
-        self._log_acknowledgements(outcome.acknowledgements, time.monotonic() - started_s)
+        self._log_acknowledgements(outcome.acknowledgements, worked_s)
         return outcome
 
     # Log events.
@@ -331,6 +343,12 @@ class _Worker:
                     reason=result.error,
                 )
                 logger.warning(event)
+
+
+def _is_worked_off(outcome: Outcome) -> bool:
+    """Return False if the time of an acquisition says nothing of its records: they were retried, or put off."""
+    is_put_off = any(ack.acknowledge_type is AcknowledgeType.RENEW for ack in outcome.acknowledgements)
+    return outcome.error is None and not is_put_off
 
 
 def _first_line(error: BaseException | None) -> str:

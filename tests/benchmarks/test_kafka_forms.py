@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import kafka_to_delta, queues, share_consumers, skewed_drain, worker_against_java
+from benchmarks import kafka_to_delta, queues, share_consumers, skewed_drain, worker_against_java, worker_queue
 from benchmarks.java_consumer import parsed_run
 from benchmarks.large_group_peer import peer_rate_on
 from benchmarks.queues import Scenario
@@ -29,13 +29,15 @@ def test_share_consumers(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     figures = by_name(
         share_consumers.run(share_consumers.parser().parse_args(arguments.split()), kafka_4_3_1, tmp_path)
     )
-    assert list(figures) == [
-        f"locks_{locks}.{name}" for locks in (2_000, 100_000) for name in ("rate", "ratio", "cpu", "joining")
-    ]
-    for locks in (2_000, 100_000):
-        rate = figures[f"locks_{locks}.rate"]
+    settings = ("locks_2000", "locks_100000", "default")
+    expected = [f"{setting}.{name}" for setting in settings for name in ("rate", "ratio", "cpu", "joining")]
+    assert list(figures) == [*expected, "default.of_best"]
+    for setting in settings:
+        rate = figures[f"{setting}.rate"]
         assert rate.peer is not None
-        assert figures[f"locks_{locks}.ratio"].value == pytest.approx(rate.value / rate.peer)
+        assert figures[f"{setting}.ratio"].value == pytest.approx(rate.value / rate.peer)
+    best = max(figures["locks_2000.rate"].value, figures["locks_100000.rate"].value)
+    assert figures["default.of_best"].value == pytest.approx(figures["default.rate"].value / best)
 
 
 @pytest.mark.long("a benchmark's programs, Kafka's own among them")
@@ -49,6 +51,19 @@ def test_queues(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     assert time.peer is not None
     assert time.peer >= 0.06
     assert 1 <= consumers.value <= 2
+
+
+@pytest.mark.long("a benchmark's programs with JVMs of their own")
+@pytest.mark.spark
+def test_workers_of_a_queue(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
+    options = worker_queue.parser().parse_args(
+        ["--rounds", "1", "--warm-up-rounds", "0", "--records", "12", "--work-ms", "10"]
+    )
+    figures = by_name(worker_queue.run(options, spark, kafka_4_3_1, tmp_path))
+    # Six threads cannot be faster than 2 x 10 ms each.
+    assert figures["workers.time"].value >= 0.02
+    assert figures["workers.of_ideal"].value == pytest.approx(figures["workers.time"].value / 0.02)
+    assert 1 <= figures["workers.at_work"].value <= 3
 
 
 @pytest.mark.long("a benchmark's programs, Kafka's own among them")
@@ -76,7 +91,9 @@ FEW_RECORDS = "--rounds 1 --warm-up-rounds 0 --records 400 --partitions 2 --rang
 def test_workers_and_plain_streams(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
     options = kafka_to_delta.parser().parse_args(f"{FEW_RECORDS} --range-rounds 1".split())
     figures = by_name(kafka_to_delta.all_rounds(options, spark, kafka_4_3_1, tmp_path))
-    assert list(figures) == ["rate", "ratio", "stream_by_ranges.rate", "stream_by_ranges.ratio"]
+    assert list(figures) == [
+        *("rate", "ratio", "default.rate", "default.of_best", "stream_by_ranges.rate", "stream_by_ranges.ratio")
+    ]
     assert figures["rate"].peer is not None
     assert figures["ratio"].value == pytest.approx(figures["rate"].value / figures["rate"].peer)
 
@@ -84,12 +101,12 @@ def test_workers_and_plain_streams(spark: SparkSession, kafka_4_3_1: KafkaBroker
 @pytest.mark.long("a benchmark's programs with JVMs of their own")
 @pytest.mark.spark
 def test_workers_and_the_java_consumer(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
-    options = worker_against_java.parser().parse_args(f"{FEW_RECORDS} --default-records 100".split())
+    options = worker_against_java.parser().parse_args(f"{FEW_RECORDS} --few-records 100".split())
     figures = by_name(worker_against_java.all_rounds(options, spark, kafka_4_3_1, tmp_path))
-    assert list(figures) == ["rate", "ratio", "locks_2000.rate", "locks_2000.ratio"]
+    assert list(figures) == ["rate", "ratio", "default.rate", "default.of_best", "locks_2000.rate", "locks_2000.ratio"]
     assert all(figure.value > 0 for figure in figures.values() if isfinite(figure.value))
     assert figures["rate"].peer is not None
-    assert [figure.target for figure in figures.values()] == [None, 2.0, None, None]
+    assert [figure.target for figure in figures.values()] == [None, 2.0, None, 0.8, None, None]
 
 
 def test_report_of_the_java_consumer() -> None:

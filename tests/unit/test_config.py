@@ -55,7 +55,6 @@ def yaml_file(folder: Path, text: str) -> Path:
         ("group.share.max.assignment.interval.ms", 15000),
         ("group.share.max.delivery.count.limit", 10),
         ("group.share.max.heartbeat.interval.ms", 15000),
-        ("group.share.max.partition.max.record.locks", 4000),
         ("group.share.max.record.lock.duration.ms", 60000),
         ("group.share.max.session.timeout.ms", 60000),
         ("group.share.max.share.sessions", 2000),
@@ -66,7 +65,6 @@ def yaml_file(folder: Path, text: str) -> Path:
         ("group.share.min.partition.max.record.locks", 100),
         ("group.share.min.record.lock.duration.ms", 15000),
         ("group.share.min.session.timeout.ms", 45000),
-        ("group.share.partition.max.record.locks", 2000),
         ("group.share.record.lock.duration.ms", 30000),
         ("group.share.session.timeout.ms", 45000),
         ("share.coordinator.cold.partition.snapshot.interval.ms", 300000),
@@ -86,7 +84,6 @@ def test_broker_default_is_kafkas(key: str, default: object) -> None:
         ("share.delivery.count.limit", 5),
         ("share.heartbeat.interval.ms", 5000),
         ("share.isolation.level", "read_uncommitted"),
-        ("share.partition.max.record.locks", 2000),
         ("share.record.lock.duration.ms", 30000),
         ("share.renew.acknowledge.enable", True),
         ("share.session.timeout.ms", 45000),
@@ -128,8 +125,8 @@ def test_consumer_default_is_kafkas(key: str, default: object) -> None:
         ("group.share.delivery.count.limit", 2, 10),
         ("group.share.min.delivery.count.limit", 2, 5),
         ("group.share.max.delivery.count.limit", 5, 25),
-        ("group.share.partition.max.record.locks", 100, 10_000),
-        ("group.share.min.partition.max.record.locks", 100, 2_000),
+        ("group.share.partition.max.record.locks", 100, 10_000_000),
+        ("group.share.min.partition.max.record.locks", 100, 1_000_000),
         ("group.share.max.partition.max.record.locks", 2_000, 10_000_000),
         ("group.share.assignment.interval.ms", 0, None),
         ("group.share.max.size", 1, 1_000),
@@ -269,6 +266,25 @@ def test_group_error_begins_as_kafkas_recorded_one(overrides: dict[str, str], re
 def test_group_error_names_value_bound_and_remedy(overrides: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidConfigError, match=re.escape(text)):
         validate_overrides(BrokerConfig(), overrides)
+
+
+@pytest.mark.parametrize(
+    ("broker", "group", "record_locks"),
+    [
+        ({}, {}, 1_000_000),
+        ({}, {"share.delivery.count.limit": "2"}, 2_000),
+        ({}, {"share.delivery.count.limit": "2", "share.partition.max.record.locks": "5000"}, 5_000),
+        ({"group.share.delivery.count.limit": 2}, {}, 2_000),
+        ({"group.share.delivery.count.limit": 2}, {"share.delivery.count.limit": "3"}, 1_000_000),
+        ({"group.share.partition.max.record.locks": 7_000}, {"share.delivery.count.limit": "2"}, 7_000),
+        ({"group.share.min.partition.max.record.locks": 3_000}, {"share.delivery.count.limit": "2"}, 3_000),
+        ({}, {"share.partition.max.record.locks": "10000000"}, 10_000_000),
+    ],
+)
+def test_default_window(broker: dict[str, int], group: dict[str, str], record_locks: int) -> None:
+    limits = BrokerConfig.from_mapping(broker)
+    validate_overrides(limits, group)
+    assert effective_group_config(limits, group).share_partition_max_record_locks == record_locks
 
 
 def test_recorded_alterations_are_accepted() -> None:

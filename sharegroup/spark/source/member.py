@@ -24,8 +24,10 @@ from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import ApiError, RequestTimedOutError, ShareGroupError
 from sharegroup.event_log import Event
+from sharegroup.logs.log_clock import monotonic_ms
 from sharegroup.logs.port import Log
 from sharegroup.spark.held_ranges import without_refused, without_unreadable
+from sharegroup.spark.range_size import RangeSize
 from sharegroup.spark.source.batch_acknowledgements import acknowledgements_of
 from sharegroup.spark.source.folder import MemberFolder
 from sharegroup.spark.source.offset import AcquiredOffset
@@ -72,6 +74,8 @@ class SourceMember:
         self._log = log
         self._options = options
         self._ends_when_refused = ends_when_refused
+        self._size = RangeSize(options.config)
+        self._began_ms = 0
         self._refused_record_count = last.refused_record_count
         self._active_batch: AcquiredOffset | None = None
         self._acknowledged_number = 0
@@ -99,7 +103,7 @@ class SourceMember:
         self._folder = MemberFolder(member_id)
         is_resumed = bool(member_id) and self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
         # 2. Join the group.
-        settings = _member_settings(self._options, member_id if is_resumed else "", max_fetch_wait_ms)
+        settings = self._member_settings(member_id if is_resumed else "", max_fetch_wait_ms)
         try:
             self.group_member = GroupMember(self._log, settings)
         except ShareGroupError:
@@ -110,6 +114,25 @@ class SourceMember:
             self._folder = MemberFolder(self.group_member.member_id)
             self._folder.acquire(_PREDECESSOR_TIMEOUT_S)
         return is_resumed
+
+    def _member_settings(self, member_id: str, max_fetch_wait_ms: int) -> MemberSettings:
+        config = self._options.config
+        return MemberSettings(
+            group_id=config.group_id,
+            client_id=config.client_id,
+            fetch=FetchSettings(
+                max_records=self._size.records,
+                batch_size=config.max_poll_records,
+                fetches_ahead=self._size.is_known,
+                acquire_mode=AcquireMode(config.share_acquire_mode),
+                max_wait_ms=max_fetch_wait_ms,
+            ),
+            topics=self._options.channel_topics,
+            sends_refused_apart=True,
+            may_return=True,
+            member_id=member_id,
+            first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
+        )
 
     @property
     def active_batch(self) -> AcquiredOffset | None:
@@ -135,6 +158,7 @@ class SourceMember:
             self.return_unread(acquisition.ranges, "the log could not be read")
             raise
         self.group_member.acknowledge(unreadable)
+        self._size.weigh(self._log, ranges)
         return Acquisition(tuple(ranges), acquisition.lock_deadline_ms, acquisition.lock_timeout_ms)
 
     def return_unread(self, ranges: Iterable[HeldRange], reason: str) -> None:
@@ -187,6 +211,9 @@ class SourceMember:
                 return
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
             acknowledgements, released_count = acknowledgements_of(batch, self._log)
+            if was_active:
+                self._size.worked_off(sum(held.record_count for held in batch.ranges), monotonic_ms() - self._began_ms)
+                self.group_member.fetch_next(self._size.records)
             self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
             self._lost_partitions.clear()
             self._active_batch, self._acknowledged_number = None, batch.number
@@ -218,7 +245,7 @@ class SourceMember:
             self._handle_results(self.group_member.take_results())
             if batch.folder is not None:
                 batch.folder.create(batch.ranges)
-            self._active_batch = batch
+            self._active_batch, self._began_ms = batch, monotonic_ms()
             self._renewed_ranges = list(batch.ranges)
             self._next_renewal_s = _next_renewal_s(batch)
 
@@ -280,25 +307,6 @@ class SourceMember:
         """Log the response to a repeated acknowledgement; it is refused if the earlier process had sent it."""
         refused = [result for result in self.group_member.flush(_RESPONSE_TIMEOUT_MS) if result.error is not None]
         logger.info(self._event("acknowledged_again", batch=batch.number, refused_partitions=len(refused)))
-
-
-def _member_settings(options: SourceOptions, member_id: str, max_fetch_wait_ms: int) -> MemberSettings:
-    config = options.config
-    return MemberSettings(
-        group_id=config.group_id,
-        client_id=config.client_id,
-        fetch=FetchSettings(
-            max_records=config.max_poll_records,
-            batch_size=config.max_poll_records,
-            acquire_mode=AcquireMode(config.share_acquire_mode),
-            max_wait_ms=max_fetch_wait_ms,
-        ),
-        topics=options.channel_topics,
-        sends_refused_apart=True,
-        may_return=True,
-        member_id=member_id,
-        first_correlation_id=1 + secrets.randbelow(2**30) if member_id else 1,
-    )
 
 
 def _record_count(acknowledgements: Iterable[Acknowledgement]) -> int:

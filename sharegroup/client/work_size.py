@@ -1,0 +1,114 @@
+"""How many records an application gets at once: what it works off in a certain time. No I/O, no clock.
+
+The size starts small and grows with the measured speed. Where more records take little more time than fewer, since the
+application writes its records together or starts a job for them, a larger size is tried from time to time, and kept if
+it makes a record cheaper. A size whose records take too long shrinks at once, unless the time is not theirs: then it
+grows, too, for fewer records would save nothing.
+"""
+
+from __future__ import annotations
+
+_WORTHWHILE = 0.75
+"""A larger size is kept if a record takes at most this part of its time in the smaller one."""
+_SIZES_BETWEEN_TRIALS = 32
+_FAST_GROWTH = 8
+_GROWTH = 2
+_SAME_TIME = 1.25
+"""A larger size that takes at most so much longer may grow fast."""
+_SHORTEST_MS = 0.5
+"""A time that the clock shows as 0 ms."""
+
+
+class WorkSize:
+    """The number of records for the next piece of work; several may be in work at once.
+
+    Args:
+        first: where it starts.
+        least: its lower bound.
+        most: its upper bound; `first` and `least` are within it.
+        usual_ms: time in which the records are worked off.
+        longest_ms: time up to which larger sizes are tried. A longer one shrinks the size.
+    """
+
+    def __init__(self, first: int, least: int, most: int, usual_ms: int, longest_ms: int) -> None:
+        self._least, self._most = least, most
+        self._usual_ms, self._longest_ms = usual_ms, longest_ms
+        self._records = first
+        self._acceptable_ms: float = longest_ms
+        """As `longest_ms`, longer only while fewer records take as long."""
+        self._has_shrunk = False
+        self._kept = (first, 0.0)
+        """Size after the last trial, and the time of a record."""
+        self._sizes_until_trial = 0
+
+    @property
+    def records(self) -> int:
+        """The number of records for the next piece of work."""
+        return self._records
+
+    def worked_off(self, record_count: int, worked_ms: float) -> None:
+        """Take into account that so many records, at least one, took so long; the size may have changed since."""
+        worked_ms = max(worked_ms, _SHORTEST_MS)
+        usual_count = int(record_count * self._usual_ms / worked_ms)
+        if worked_ms > self._acceptable_ms:
+            size = self._shrunk(record_count, worked_ms, usual_count)
+        else:
+            self._has_shrunk = False
+            if usual_count > record_count:
+                self._acceptable_ms = self._longest_ms
+                # A few records at the end of a queue say little about many.
+                size = max(self._records, min(usual_count, _FAST_GROWTH * record_count))
+            else:
+                size = self._tried(record_count, worked_ms, usual_count)
+        self._records = max(self._least, min(size, self._most))
+
+    def _shrunk(self, count: int, worked_ms: float, usual_count: int) -> int:
+        """Return a size that should take the usual time, or a larger one if that has not helped."""
+        self._kept = count, worked_ms / count
+        if not self._has_shrunk or count > self._records:
+            self._has_shrunk = True
+            return usual_count
+        self._has_shrunk = False
+        self._sizes_until_trial = 0
+        self._acceptable_ms = _GROWTH * worked_ms
+        return _GROWTH * count
+
+    def _tried(self, count: int, worked_ms: float, usual_count: int) -> int:
+        """Return the next size after one that took its time: the same, or another one for a trial."""
+        record_ms = worked_ms / count
+        kept_count, kept_ms = self._kept
+        kept_total_ms = kept_count * kept_ms
+        if count < self._records:
+            return self._records if worked_ms <= _SAME_TIME * kept_total_ms else _FAST_GROWTH * count
+        if not kept_ms:
+            self._kept = count, record_ms
+            return usual_count
+        if count > kept_count and record_ms >= _WORTHWHILE * kept_ms:
+            self._sizes_until_trial = _SIZES_BETWEEN_TRIALS
+            return kept_count
+        if count < kept_count and kept_ms < _WORTHWHILE * record_ms:
+            self._sizes_until_trial = 0
+            more_ms = max(kept_total_ms - worked_ms, 0) / (kept_count - count)
+            return min(kept_count, self._larger(count, worked_ms, kept_count, more_ms))
+        self._kept = count, record_ms
+        if count < kept_count:
+            self._sizes_until_trial = _SIZES_BETWEEN_TRIALS
+            return count
+        if count > kept_count:
+            growth = _FAST_GROWTH if worked_ms <= _SAME_TIME * kept_total_ms else _GROWTH
+            more_ms = max(worked_ms - kept_total_ms, 0) / (count - kept_count)
+            return self._larger(count, worked_ms, growth, more_ms)
+        if self._sizes_until_trial > 1:
+            self._sizes_until_trial -= 1
+            return count
+        if self._sizes_until_trial == 1 and count > 1:
+            # Fewer records may do as well by now.
+            self._sizes_until_trial = 0
+            return max(usual_count, count // 2)
+        self._sizes_until_trial = 0
+        return self._larger(count, worked_ms, _GROWTH, record_ms)
+
+    def _larger(self, count: int, worked_ms: float, growth: int, more_ms: float) -> int:
+        """Return a larger size that takes an acceptable time, if another record takes `more_ms`."""
+        spare_ms = self._acceptable_ms - worked_ms
+        return growth * count if spare_ms >= more_ms * (growth - 1) * count else count + int(spare_ms / more_ms)

@@ -1,0 +1,83 @@
+"""How many records a Spark job gets at once: what the last jobs worked off in some seconds, within a bound of bytes.
+
+A range needs some hundred thousand records to be worth a Spark job, if its records are small and quickly done; of slow
+ones a worker would hoard them, and do all of them again after a crash. So nobody has to know the number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from sharegroup.client.held_records import HeldRange
+from sharegroup.client.work_size import WorkSize
+from sharegroup.config.model import Config
+from sharegroup.errors import ShareGroupError
+from sharegroup.logs.port import Log
+
+_FIRST_RECORDS = 100
+_USUAL_MS = 2_000
+_LONGEST_MS = 5_000
+_MAX_BYTES = 256 * 1024 * 1024
+"""Keys, values and headers of a range, by the mean size of the records seen last; where its size is not set."""
+_SAMPLE_RECORDS = 100
+_SAMPLE_BYTES = 1024 * 1024
+
+
+class RangeSize:
+    """The number of records of the next range; any thread may use it.
+
+    Args:
+        config: of a worker or a source: `max.poll.records` bounds the number, and is where it starts if it is set.
+    """
+
+    def __init__(self, config: Config) -> None:
+        most = int(config.value("max.poll.records"))
+        self._is_set = "max_poll_records" in config.model_fields_set
+        first = most if self._is_set else min(_FIRST_RECORDS, most)
+        self._lock = threading.Lock()
+        self._work = WorkSize(first, 1, most, _USUAL_MS, _LONGEST_MS)
+        self._record_bytes = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """True if ranges may be acquired in advance: their size does not wait for the time of earlier ones."""
+        return self._is_set
+
+    @property
+    def records(self) -> int:
+        """The number of records of the next range."""
+        with self._lock:
+            if self._is_set or not self._record_bytes:
+                return self._work.records
+            return max(min(self._work.records, int(_MAX_BYTES / self._record_bytes)), 1)
+
+    def worked_off(self, record_count: int, worked_ms: float) -> None:
+        """Take into account that a range of so many records took so long."""
+        if record_count:
+            with self._lock:
+                self._work.worked_off(record_count, worked_ms)
+
+    def weigh(self, log: Log, ranges: Iterable[HeldRange]) -> None:
+        """Read the first records of the largest range, and take their size into account; ranges may be empty.
+
+        A log that cannot be read says nothing: whoever reads the range has the error.
+        """
+        largest = max(ranges, key=lambda held: held.record_count, default=None)
+        if largest is None or self._is_set:
+            return
+        end = min(largest.last_offset + 1, largest.first_offset + _SAMPLE_RECORDS)
+        try:
+            records = log.read(
+                largest.topic,
+                largest.partition,
+                largest.first_offset,
+                end,
+                max_bytes=_SAMPLE_BYTES,
+                isolation_level=largest.isolation_level,
+            )
+        except ShareGroupError:
+            return
+        if records:
+            with self._lock:
+                self._record_bytes = sum(record.size_bytes for record in records) / len(records)

@@ -1,0 +1,104 @@
+"""The size of pieces of work: where it goes for applications of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.client.work_size import WorkSize
+
+USUAL_MS, LONGEST_MS = 2_000, 5_000
+MOST = 1_000_000
+Duration = Callable[[int], float]
+"""Time of so many records, in ms."""
+
+
+def size_of(first: int = 100, most: int = MOST) -> WorkSize:
+    return WorkSize(first, 1, most, USUAL_MS, LONGEST_MS)
+
+
+def work(size: WorkSize, duration_ms: Duration, steps: int) -> list[int]:
+    """Work off full pieces; returns their sizes, and the next one."""
+    sizes = [size.records]
+    for _ in range(steps):
+        size.worked_off(size.records, duration_ms(size.records))
+        sizes.append(size.records)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("application", "duration_ms", "sizes"),
+    [
+        ("fast records", lambda count: 0.001 * count, [100, 800, 6_400, 51_200, 409_600, MOST, MOST]),
+        ("as many as 2 s take", lambda count: count, [100, 800, 2_000, 2_000, 4_000, 2_000, 2_000]),
+        ("slow records", lambda count: 50 * count, [100, 40, 40, 40]),
+        ("a record of an hour", lambda count: 3_600_000 * count, [100, 1, 2, 1, 1]),
+        ("a job of 250 ms", lambda count: 250 + 0.001 * count, [100, 799, 6_371, 49_701, 331_670, MOST]),
+        ("a job of 3 s", lambda count: 3_000 + 0.01 * count, [100, 66, 100, 166, 1_328, 10_624, 84_992, 199_999]),
+        ("a job of 6 s", lambda count: 6_000, [100, 33, 66, 528, 4_224, 33_792]),
+    ],
+)
+def test_sizes(application: str, duration_ms: Duration, sizes: list[int]) -> None:
+    assert work(size_of(), duration_ms, len(sizes) - 1) == sizes, application
+
+
+@pytest.mark.parametrize("slow_record_ms", [1, 50, 3_000])
+def test_queue_that_turns_slow_shrinks_within_two_steps(slow_record_ms: int) -> None:
+    size = size_of()
+    assert work(size, lambda count: 0.001 * count, 6)[-1] == MOST
+    assert work(size, lambda count: slow_record_ms * count, 2)[-1] == max(USUAL_MS // slow_record_ms, 1)
+
+
+def test_queue_that_turns_fast_again_grows() -> None:
+    size = size_of()
+    work(size, lambda count: 50 * count, 10)
+    assert work(size, lambda count: 0.001 * count, 6)[-1] == MOST
+
+
+def test_size_before_a_change_counts_until_its_work_has_ended() -> None:
+    size = size_of(first=100_000)
+    size.worked_off(100_000, 5_000_000)
+    assert size.records == 40
+    size.worked_off(100_000, 5_000_000)
+    assert size.records == 40, "a second piece of the old size was in work"
+    size.worked_off(40, 2_000)
+    assert size.records == 40
+
+
+@pytest.mark.parametrize("worked_ms", [1, 300, 1_500])
+def test_few_records_say_little_about_many(worked_ms: int) -> None:
+    size = size_of(first=50_000)
+    size.worked_off(3, worked_ms)
+    assert size.records == 50_000
+
+
+def test_few_records_that_take_longer_than_many_did_shrink_the_size() -> None:
+    size = size_of(first=50_000)
+    size.worked_off(3, 2_500)
+    assert size.records == 24
+
+
+@given(
+    st.integers(1, 1_000),
+    st.lists(st.tuples(st.integers(1, 2 * MOST), st.floats(0, 10_000_000)), max_size=60),
+)
+def test_size_stays_within_its_bounds(most: int, pieces: list[tuple[int, float]]) -> None:
+    size = size_of(first=min(100, most), most=most)
+    for record_count, worked_ms in pieces:
+        size.worked_off(record_count, worked_ms)
+        assert 1 <= size.records <= most
+
+
+@given(st.floats(0.0001, 5_000), st.floats(0, 1_900))
+def test_pieces_take_at_most_the_longest_time(record_ms: float, job_ms: float) -> None:
+    """Whatever a record and a job take, if one record can be done in time."""
+    size = size_of()
+    sizes = work(size, lambda count: job_ms + record_ms * count, 200)
+    settled = sizes[12:]
+    assert max(job_ms + record_ms * count for count in settled) <= max(LONGEST_MS, job_ms + 2 * record_ms) + 1
+    if job_ms + 2 * record_ms < USUAL_MS:
+        usual = min((USUAL_MS - job_ms) / record_ms, MOST)
+        assert max(settled) >= 0.4 * usual
