@@ -82,7 +82,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         name="T4",
-        title="Queues: 120 messages of 50 ms, 3 partitions, 6 consumers; late ones; 600 of 25 ms, one a poll; Spark workers",
+        title="Queues: 120 messages of 50 ms, 3 partitions, 6 consumers; late ones; 600 of 25 ms, one a poll; workers",
         target="1.2 s; 2.1 s; 3.5 s; 600 records of 50 ms with 3 workers: 1.4 of the ideal, all at work",
         peer="confluent-kafka's ShareConsumer",
         programs=(Program("queues", "--rounds 5"), Program("worker_queue", "--rounds 5")),

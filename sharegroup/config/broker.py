@@ -88,7 +88,7 @@ RECORD_LOCKS = LimitedSetting(
     "Records of a share-partition that are acquired, or available and not delayed, until which new ones are acquired.",
     (1_000_000, 100, 10_000_000),
     (100, 100, 1_000_000),
-    (10_000_000, 2_000, 10_000_000),
+    (2_000_000, 2_000, 10_000_000),
 )
 ASSIGNMENT_INTERVAL = LimitedSetting(
     "assignment.interval.ms",

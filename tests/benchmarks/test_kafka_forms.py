@@ -56,9 +56,8 @@ def test_queues(kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
 @pytest.mark.long("a benchmark's programs with JVMs of their own")
 @pytest.mark.spark
 def test_workers_of_a_queue(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_path: Path) -> None:
-    options = worker_queue.parser().parse_args(
-        ["--rounds", "1", "--warm-up-rounds", "0", "--records", "12", "--work-ms", "10"]
-    )
+    arguments = "--rounds 1 --warm-up-rounds 0 --records 12 --work-ms 10"
+    options = worker_queue.parser().parse_args(arguments.split())
     figures = by_name(worker_queue.run(options, spark, kafka_4_3_1, tmp_path))
     # Six threads cannot be faster than 2 x 10 ms each.
     assert figures["workers.time"].value >= 0.02

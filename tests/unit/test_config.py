@@ -278,7 +278,7 @@ def test_group_error_names_value_bound_and_remedy(overrides: dict[str, str], tex
         ({"group.share.delivery.count.limit": 2}, {"share.delivery.count.limit": "3"}, 1_000_000),
         ({"group.share.partition.max.record.locks": 7_000}, {"share.delivery.count.limit": "2"}, 7_000),
         ({"group.share.min.partition.max.record.locks": 3_000}, {"share.delivery.count.limit": "2"}, 3_000),
-        ({}, {"share.partition.max.record.locks": "10000000"}, 10_000_000),
+        ({}, {"share.partition.max.record.locks": "2000000"}, 2_000_000),
     ],
 )
 def test_default_window(broker: dict[str, int], group: dict[str, str], record_locks: int) -> None:
