@@ -15,7 +15,8 @@ record log are not stored there: messages bring them again.
 
 `finish` ends the cut; new locks run from its time:
 
-1. The fetches that wait are served together (`fetches.py`), so that the available records are divided fairly.
+1. The fetches that wait are served together (`fetches.py`), so that the available records are divided fairly. Where
+   one still waits, those that hold records get a notice (`holder_notices.py`).
 2. The silence of new holders of records counts from their next sign of life on. The record log is watched for the
    fetches that still wait (`log_watches.py`).
 3. Each share-partition that changed makes one row (`led_partition.py`). Rows of states that ended in the cut and of
@@ -36,6 +37,7 @@ from sharegroup.actor.dead_letters import all_waiting, finish_written, new_dead_
 from sharegroup.actor.descriptions import described_partitions
 from sharegroup.actor.effects import Effect, Persist, Send, Wake
 from sharegroup.actor.fetches import FetchService
+from sharegroup.actor.holder_notices import HolderNotices
 from sharegroup.actor.holders import Holders
 from sharegroup.actor.initialization import UninitializedPartitions
 from sharegroup.actor.last_requests import LastRequests
@@ -106,6 +108,9 @@ class Leader:
         self._last_requests = LastRequests(last_requests or {}, 2 * session_limit)
         self._requests = ShareRequests(self._sessions, self._partitions, self._last_requests, context.leader_epoch)
         self._fetches = FetchService(self._sessions, self._partitions, self._holders, self._offsets)
+        self._notices = HolderNotices(
+            self._sessions, self._partitions, self._holders, context.group_id, context.leader_epoch
+        )
         self._silence = MemberSilence(self._config.share_member_silence_ms)
         self._watches = LogWatches(self._sessions, self._partitions, self._uninitialized, self._offsets)
         self._wake_ms: int | None = None
@@ -152,6 +157,8 @@ class Leader:
         served = self._fetches.serve(self._limits, self._isolation_level, time, is_paused=is_paused)
         for session, body in served:
             self._requests.respond_to_fetch(session, body, time.lock_start_ms)
+        self._notices.schedule(new_fetches, time.lock_start_ms)
+        notices = self._notices.take_due(time.lock_start_ms, is_paused=is_paused)
         # 2. Watches, of holders and of the log.
         self._silence.forget(self._holders.take_new())
         self._watches.settle(new_fetches, self._isolation_level)
@@ -165,6 +172,7 @@ class Leader:
         effects: list[Effect] = [
             *self._effects,
             *self._requests.take_responses(),
+            *notices,
             *(Persist(row) for row in rows),
             *new_dead_letters(group_id, self._config, rows),
             *self._watches.take_changes(group_id, self._isolation_level),

@@ -55,6 +55,7 @@ class ShareSession:
         unknown: those of them that are not led here.
         pending: the fetch that waits; `ShareSessions` sets it.
         kept_response: the response to the last request, JSON, for a repeat; None while that is pending.
+        reply_partition: of the last request.
     """
 
     def __init__(self, member_id: str) -> None:
@@ -66,6 +67,7 @@ class ShareSession:
         self.unknown: set[PartitionKey] = set()
         self.pending: PendingFetch | None = None
         self.kept_response: str | None = None
+        self.reply_partition = -1
         self._position: dict[PartitionKey, int] = {}
         self._first_partition = 0
 
@@ -108,6 +110,7 @@ class ShareSession:
         """Make this request the last one of the session, and drop the kept response of the one before."""
         self.epoch = epoch
         self.correlation_id = envelope.correlation_id
+        self.reply_partition = envelope.reply_partition
         self.silent_since_ms = now_ms
         self.kept_response = None
 

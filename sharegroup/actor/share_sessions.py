@@ -33,6 +33,7 @@ class ShareSessions:
 
     Attributes:
         fetch_deadlines: the time at which each parked fetch is completed even without records, by member.
+        notice_times: the time of the next notice for a parked fetch to those that hold records, by member.
         new_fetches: members whose fetch came in this cut.
         unwatched: led partitions of sessions that are to be watched as soon as a fetch waits there.
         left: partitions that were taken from a session in this cut.
@@ -45,6 +46,7 @@ class ShareSessions:
         self._sessions: dict[str, ShareSession] = {}
         self._by_partition: dict[PartitionKey, dict[str, ShareSession]] = {}
         self.fetch_deadlines: DueTimes[str] = DueTimes()
+        self.notice_times: DueTimes[str] = DueTimes()
         self._timeouts: DueTimes[str] = DueTimes()
         self.new_fetches: set[str] = set()
         self.unwatched: set[PartitionKey] = set()
@@ -61,8 +63,12 @@ class ShareSessions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Time at which the next parked fetch is to be completed, or the next session ends."""
-        deadlines_ms = (self.fetch_deadlines.earliest_ms, self._timeouts.earliest_ms)
+        """Time at which the next parked fetch is to be completed or has a notice, or the next session ends."""
+        deadlines_ms = (
+            self.fetch_deadlines.earliest_ms,
+            self.notice_times.earliest_ms,
+            self._timeouts.earliest_ms,
+        )
         return min((deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None), default=None)
 
     def take_count(self, group_id: str, expired_fetch_count: int) -> list[ShareSessionsCounted]:
@@ -198,6 +204,7 @@ class ShareSessions:
         if fetch is not None:
             self.new_fetches.discard(session.member_id)
             self.fetch_deadlines.set(session.member_id, None)
+            self.notice_times.set(session.member_id, None)
             session.silent_since_ms = max(session.silent_since_ms, now_ms)
             self.heard(session)
         return fetch

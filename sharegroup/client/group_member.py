@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from sharegroup.client.exchange import LONGEST_PAUSE_MS, Request
 from sharegroup.client.held_records import Acquisition, ReadRange
@@ -28,8 +29,6 @@ from sharegroup.protocol.messages import Message
 
 _LONGEST_WAIT_MS = 1_000
 """Maximum delay until a thread notices a change by another one without a notification."""
-_POLL_INTERVAL_MS = 200
-"""Interval at which a waiting application counts as polling, while records wait to be read for it."""
 _RECEIVE_MS = 1_000
 """Timeout of one wait of the receiver; a close wakes it."""
 _LAST_SEND_MS = 5_000
@@ -348,24 +347,32 @@ class GroupMember:
         def is_there() -> bool:
             return condition() or bool(self._protocol.refusals)
 
-        while not self._woken.is_set():
-            now_ms = monotonic_ms()
-            self._protocol.polled(now_ms)
-            self._protocol.expire(now_ms)
-            self._notify_sender(now_ms)
-            had_acquisition = bool(self._protocol.waiting)
-            wait_ms = min(_POLL_INTERVAL_MS, self._longest_poll_ms) if had_acquisition else self._longest_poll_ms
-            if deadline_ms is not None:
-                wait_ms = min(wait_ms, max(deadline_ms - now_ms, 0))
+        with self._waiting_poll():
+            while not self._woken.is_set():
+                now_ms = monotonic_ms()
+                self._protocol.polled(now_ms)
+                self._protocol.expire(now_ms)
+                self._notify_sender(now_ms)
+                had_acquisition = bool(self._protocol.waiting)
+                remaining_ms = self._longest_poll_ms if deadline_ms is None else max(deadline_ms - now_ms, 0)
 
-            def is_changed(had_acquisition: bool = had_acquisition) -> bool:
-                return is_there() or bool(self._protocol.waiting) != had_acquisition
+                def is_changed(had_acquisition: bool = had_acquisition) -> bool:
+                    return is_there() or bool(self._protocol.waiting) != had_acquisition
 
-            self._wait_for(is_changed, wait_ms)
-            if is_there() or (deadline_ms is not None and monotonic_ms() >= deadline_ms):
-                break
+                self._wait_for(is_changed, min(remaining_ms, self._longest_poll_ms))
+                if is_there() or (deadline_ms is not None and monotonic_ms() >= deadline_ms):
+                    break
         self._raise_refusal()
         return is_there()
+
+    @contextmanager
+    def _waiting_poll(self) -> Iterator[None]:
+        """Count the application as polling."""
+        self._protocol.poll_waits()
+        try:
+            yield
+        finally:
+            self._protocol.poll_waited(monotonic_ms())
 
     def _end(self, reason: ShareGroupError) -> None:
         """End the member: calls raise the reason from now on, and acknowledgements without a response have failed."""

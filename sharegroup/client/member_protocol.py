@@ -25,10 +25,14 @@ from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
-from sharegroup.protocol.share_fetch import ShareFetchResponse
+from sharegroup.protocol.share_fetch import NOTICE_INTERVAL_MS, ShareFetchResponse
 
 _LINGER_MS = 50
 """Time for which acknowledgements wait for a fetch, while records wait for the application."""
+_PATIENCE_WITH_NOTICE_MS = 200
+"""Waiting records that another member waits for are returned when no poll comes for this time."""
+_NOTICE_MS = NOTICE_INTERVAL_MS * 3 // 2
+"""A notice counts for this time: the next one comes before its end, as long as the other member waits."""
 
 _logger = logging.getLogger(__name__)
 
@@ -90,6 +94,8 @@ class MemberProtocol:
         self._response_count = 0
         self._empty_fetch_count = 0
         self._last_poll_ms = now_ms
+        self._waiting_poll_count = 0
+        self._notice_until_ms: int | None = None
         self._has_lapsed = False
         self._prefetches = True
         self._linger_until_ms: int | None = None
@@ -140,6 +146,15 @@ class MemberProtocol:
         if self._has_lapsed:
             self._has_lapsed = False
             self.membership.subscribe(self._subscription)
+
+    def poll_waits(self) -> None:
+        """Record that a poll begins to wait: until its end, the application counts as polling."""
+        self._waiting_poll_count += 1
+
+    def poll_waited(self, now_ms: int) -> None:
+        """Record that the wait of a poll has ended."""
+        self._waiting_poll_count -= 1
+        self._last_poll_ms = now_ms
 
     def take(self, now_ms: int) -> Acquisition | None:
         """Take the oldest waiting acquisition, if any; drop those whose locks have ended."""
@@ -272,7 +287,7 @@ class MemberProtocol:
         deadlines = [self.session.next_deadline_ms, self.membership.next_deadline_ms]
         if self.waiting:
             deadlines.append(max(self.waiting.stale_at_ms, now_ms))
-            deadlines += [self._idle_at_ms, self._linger_until_ms if self.session.pending else None]
+            deadlines += [self._idle_at_ms(now_ms), self._linger_until_ms if self.session.pending else None]
         deadlines.append(self._lapse_at_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -298,6 +313,8 @@ class MemberProtocol:
                 self.refusals.add(error)
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
             response = parsed(ShareFetchResponse, envelope.body)
+            if response.other_member_waits:
+                self._notice_until_ms = now_ms + _NOTICE_MS
             for event in self.session.receive(envelope.correlation_id, response, now_ms, envelope.published_ms):
                 if isinstance(event, Acquisition):
                     self._acquired(event)
@@ -374,16 +391,24 @@ class MemberProtocol:
         """Return True if acknowledgements wait for a fetch."""
         return self._linger_until_ms is not None and now_ms < self._linger_until_ms and bool(self.waiting)
 
-    @property
-    def _idle_at_ms(self) -> int | None:
-        has_polls = self._settings.fetch.max_poll_records > 0
-        return self._last_poll_ms + self.pace.patience_ms if has_polls else None
+    def _idle_at_ms(self, now_ms: int) -> int | None:
+        """Return when waiting records are to be returned if no poll comes; None is never."""
+        if not self._settings.fetch.max_poll_records or self._waiting_poll_count:
+            return None
+        patience_ms = _PATIENCE_WITH_NOTICE_MS if self._has_notice(now_ms) else self.pace.patience_ms
+        return self._last_poll_ms + patience_ms
+
+    def _has_notice(self, now_ms: int) -> bool:
+        """Return True if a notice that another member waits still counts when the patience with it ends."""
+        ends_ms = max(self._last_poll_ms + _PATIENCE_WITH_NOTICE_MS, now_ms)
+        return self._notice_until_ms is not None and ends_ms < self._notice_until_ms
 
     def _return_idle(self, now_ms: int) -> None:
         """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
-        if self.waiting and (idle_at_ms := self._idle_at_ms) is not None and now_ms >= idle_at_ms:
+        if self.waiting and (idle_at_ms := self._idle_at_ms(now_ms)) is not None and now_ms >= idle_at_ms:
             self.pace.went_stale()
-            self.return_waiting("the application polls no more", now_ms)
+            cause = "another member waits" if self._has_notice(now_ms) else "the application polls no more"
+            self.return_waiting(cause, now_ms)
 
     @property
     def _lapse_at_ms(self) -> int | None:

@@ -97,6 +97,9 @@ def _increments(response: Respond) -> Iterator[Increment]:
     api_key, body = response.address.api_key, response.body
     if api_key not in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE) or not isinstance(body, ErrorResponse):
         return
+    if isinstance(body, ShareFetchResponse) and body.other_member_waits:
+        # A notice, not a response to a request.
+        return
     topics = body.responses if isinstance(body, ShareFetchResponse) else ()
     partitions = [partition for topic in topics for partition in topic.partitions]
     is_refused = bool(body.error_code)

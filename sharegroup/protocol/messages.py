@@ -75,7 +75,7 @@ class ResponseEnvelope(Message):
     v: Int32 = Field(default=ENVELOPE_VERSION, description="Version of the envelope.")
     api_key: Int32 = Field(description="Kind of the request.")
     api_version: Int32 = Field(default=1, description="Version of the body.")
-    correlation_id: Int32 = Field(description="Of the request; -1 without a request (a pushed assignment).")
+    correlation_id: Int32 = Field(description="Of the request; -1 without a request (a pushed assignment, a notice).")
     group_id: str = Field(description="The share group.")
     member_id: str = Field(description="The member that it is for; empty when all members are addressed.")
     leader_epoch: int = Field(default=-1, description="Epoch of the processor that responds; members drop lower ones.")

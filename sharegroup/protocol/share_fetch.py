@@ -21,6 +21,8 @@ MAX_EPOCH = 2**31 - 1
 """The highest share-session epoch."""
 SHORTEST_PATIENCE_MS = 500
 """A member waits for its response at least so long, even if its fetch is not to wait for records."""
+NOTICE_INTERVAL_MS = 1_000
+"""A member that holds records learns once in this time that another member's fetch waits for them."""
 MAX_TOPIC_ID_LENGTH = 64
 """Characters of a topic id in a request; a UUID in Kafka's base64 form has 22."""
 TopicId = Annotated[str, Field(max_length=MAX_TOPIC_ID_LENGTH)]
@@ -163,3 +165,8 @@ class ShareFetchResponse(ErrorResponse):
         description="Isolation level of the member's reads: the group's share.isolation.level. Ours.",
     )
     responses: list[TopicResponse] = Field(default_factory=list, description="Topics.")
+    other_member_waits: bool = Field(
+        default=False,
+        description="True in a notice, which has correlation id -1 and nothing else: a fetch of another member waits "
+        "in a share-partition where this member holds records. Ours.",
+    )

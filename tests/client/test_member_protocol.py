@@ -359,6 +359,109 @@ class TestAnApplicationThatPollsNoMore:
         assert driver.sends() == []
 
 
+def idle(settings: MemberSettings = POLLING) -> tuple[Driver, int]:
+    """A member with a record that waits, and the time of its application's last poll, ms."""
+    application = Application(settings, record_ms=50)
+    application.fetch()
+    application.poll()
+    application.fetch()
+    return application.driver, application.driver.now_ms - 50
+
+
+def notice(driver: Driver) -> None:
+    driver.receives(-1, ApiKey.SHARE_FETCH, ShareFetchResponse(other_member_waits=True))
+
+
+RETURNED = "acknowledge o:1-1:UNREAD"
+
+
+class TestANoticeThatAnotherMemberWaits:
+    def test_what_waits_goes_back_200_ms_after_the_last_poll(self) -> None:
+        driver, polled_ms = idle()
+        notice(driver)
+        assert driver.protocol.next_deadline_ms(driver.now_ms) == polled_ms + 200
+        driver.now_ms = polled_ms + 199
+        assert driver.sends() == []
+        driver.now_ms = polled_ms + 200
+        assert driver.sends() == [RETURNED]
+
+    def test_it_goes_back_at_once_if_the_last_poll_was_earlier(self) -> None:
+        driver, polled_ms = idle()
+        driver.now_ms = polled_ms + 500
+        assert driver.sends() == []
+        notice(driver)
+        assert driver.sends() == [RETURNED]
+
+    def test_nothing_is_fetched_before_the_next_poll(self) -> None:
+        driver, polled_ms = idle()
+        notice(driver)
+        driver.now_ms = polled_ms + 200
+        driver.sends()
+        driver.acknowledges()
+        driver.now_ms = polled_ms + 3_000
+        assert driver.sends() == []
+        driver.protocol.ask(driver.now_ms)
+        assert driver.sends() == ["fetch"]
+
+    def test_an_application_that_polls_keeps_what_waits_until_it_stops(self) -> None:
+        driver, _ = idle()
+        notice(driver)
+        for _ in range(5):
+            driver.now_ms += 100
+            driver.protocol.polled(driver.now_ms)
+            assert RETURNED not in driver.sends()
+        driver.now_ms += 200
+        assert driver.sends() == [RETURNED]
+
+    @pytest.mark.parametrize(("later_ms", "returned"), [(1_299, [RETURNED]), (1_300, []), (5_000, [])])
+    def test_it_counts_for_a_second_and_a_half(self, later_ms: int, returned: list[str]) -> None:
+        driver, _ = idle()
+        notice(driver)
+        driver.now_ms += later_ms
+        driver.protocol.polled(driver.now_ms)
+        driver.now_ms += 200
+        assert [sent for sent in driver.sends() if "UNREAD" in sent] == returned
+
+    def test_a_later_one_counts_from_its_own_time(self) -> None:
+        driver, _ = idle()
+        notice(driver)
+        driver.now_ms += 1_000
+        driver.protocol.polled(driver.now_ms)
+        notice(driver)
+        driver.now_ms += 1_000
+        driver.protocol.polled(driver.now_ms)
+        driver.now_ms += 200
+        assert driver.sends() == [RETURNED]
+
+    def test_a_poll_that_waits_counts_as_polling_until_its_end(self) -> None:
+        driver, polled_ms = idle()
+        notice(driver)
+        driver.protocol.poll_waits()
+        driver.now_ms = polled_ms + 1_200
+        assert driver.sends() == []
+        driver.protocol.poll_waited(driver.now_ms)
+        notice(driver)
+        driver.now_ms += 199
+        assert driver.sends() == []
+        driver.now_ms += 1
+        assert driver.sends() == [RETURNED]
+
+    def test_a_member_without_polls_keeps_what_waits(self) -> None:
+        driver = Driver().subscribed("orders")
+        driver.sends()
+        driver.brings("orders")
+        notice(driver)
+        driver.now_ms = 1_000
+        assert driver.sends() == []
+
+    def test_it_changes_nothing_while_nothing_waits(self) -> None:
+        driver = Driver(POLLING).subscribed("orders")
+        assert driver.sends() == ["fetch"]
+        notice(driver)
+        driver.now_ms = 1_000
+        assert driver.sends() == []
+
+
 class TestDelivery:
     def test_a_part_is_delivered_once_and_the_rest_waits(self) -> None:
         driver = Driver(EXACT).subscribed("orders")

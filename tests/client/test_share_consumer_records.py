@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
+from sharegroup.protocol.api_key import ApiKey
 from tests.client.consumers import Callback, Consume, fetches_ahead, got
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
@@ -120,6 +122,28 @@ class TestRecords:
 
         eventually(everything_else_is_seen, "all other records with the other consumer")
         assert seen == dict.fromkeys(range(1, 120), 1)
+
+    def test_what_a_consumer_fetched_ahead_goes_back_where_another_one_waits(
+        self, consume: Consume, produce: Callable[[str, int], None], processor: ProcessorPeer
+    ) -> None:
+        topics = (f"waits-{number}" for number in itertools.count())
+
+        def goes_back_with_a_notice() -> bool:
+            """On a busy machine it may go back without one, after a second."""
+            topic = next(topics)
+            produce(topic, 120)
+            first, second = consume(topic), consume()
+            assert got(first.poll(DEADLINE_S)) == "0-9:d1"
+            assert fetches_ahead(first)
+            second.subscribe([topic])
+            polled: list[int] = []
+            while len(polled) < 110:
+                polled += [message.offset() or 0 for message in second.poll(DEADLINE_S)]
+            assert sorted(polled) == list(range(10, 120))
+            acknowledgements = processor.sent(ApiKey.SHARE_ACKNOWLEDGE)
+            return any("another member waits" in str(envelope.body) for envelope in acknowledgements)
+
+        eventually(goes_back_with_a_notice, "records that went back since another consumer waits")
 
     def test_polls_begin_with_one_record_and_grow_where_their_size_is_not_set(
         self, log_path: Path, consume: Consume

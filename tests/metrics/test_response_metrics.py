@@ -98,6 +98,17 @@ def test_requests_are_counted_when_they_are_completed(
     assert shown == dict.fromkeys(everything, 0) | expected
 
 
+def test_a_notice_that_another_member_waits_is_no_response_to_a_request() -> None:
+    group = group_with(10)
+    anna, ben = joined(group, "anna", "ben")
+    registry = counted(group)
+    fetch(anna)
+    fetch(ben)
+    group.advance(300)
+    assert group.responses[-1].body["other_member_waits"]
+    assert values(registry, FETCHES) == {(): 1}
+
+
 def test_a_session_that_makes_room_is_an_eviction() -> None:
     group = group_with(30, broker=BrokerConfig(group_share_max_share_sessions=1, group_share_max_size=1))
     anna = Member(group, "anna")
