@@ -20,6 +20,7 @@ from sharegroup.client.membership import MemberState
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import MemberSettings
+from sharegroup.client.waiting_polls import waited_ms, waiting_poll
 from sharegroup.core.records import PartitionKey
 from sharegroup.errors import InvalidRequestError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.log_clock import monotonic_ms
@@ -104,7 +105,7 @@ class GroupMember:
             with self._changed:
                 self._raise_failure()
                 self._raise_refusal()
-                taken = self._protocol.take(now_ms := monotonic_ms())
+                taken = self._protocol.take(now_ms := self._poll_ms())
                 self._due.notify()
                 remaining_ms = None if deadline_ms is None else max(deadline_ms - now_ms, 0)
                 if taken is not None or remaining_ms == 0:
@@ -130,7 +131,7 @@ class GroupMember:
     def ask(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Record that the application wants records; the acknowledgements are sent with the fetch for them."""
         with self._changed:
-            now_ms = monotonic_ms()
+            now_ms = self._poll_ms()
             self._protocol.acknowledge_later(acknowledgements, now_ms)
             self._raise_failure()
             self._raise_refusal()
@@ -147,7 +148,7 @@ class GroupMember:
             parts: number of the acquisition, and the part.
         """
         with self._changed:
-            now_ms = monotonic_ms()
+            now_ms = self._poll_ms()
             self._protocol.acknowledge_later(acknowledgements, now_ms)
             self._raise_failure()
             delivered = self._protocol.deliver(parts, now_ms)
@@ -163,7 +164,7 @@ class GroupMember:
     def polled(self) -> None:
         """Record that the application is alive, although it may want no more records now."""
         with self._changed:
-            now_ms = monotonic_ms()
+            now_ms = self._poll_ms()
             self._protocol.polled(now_ms, wants_records=False)
             self._notify_sender(now_ms)
 
@@ -192,8 +193,8 @@ class GroupMember:
     def flush(self, timeout_ms: int | None) -> list[Acknowledged]:
         """Block until all acknowledgements have responses or the timeout (None: endless); return the results so far."""
         with self._changed:
-            now_ms = monotonic_ms()
-            self._protocol.pace.polled(now_ms)
+            now_ms = self._poll_ms()
+            self._protocol.processed(now_ms)
             self._notify_sender(now_ms)
             self._wait_for(lambda: not self._protocol.session.unconfirmed_partitions, timeout_ms)
             return self._protocol.take_results()
@@ -367,12 +368,19 @@ class GroupMember:
 
     @contextmanager
     def _waiting_poll(self) -> Iterator[None]:
-        """Count the application as polling."""
+        """Count the application as polling; what this thread waits is no processing time of any member's records."""
+        self._poll_ms()
         self._protocol.poll_waits()
         try:
-            yield
+            with waiting_poll():
+                yield
         finally:
-            self._protocol.poll_waited(monotonic_ms())
+            self._protocol.poll_waited(self._poll_ms())
+
+    def _poll_ms(self) -> int:
+        """Return the time of a poll, which does not count as processing what its thread has waited."""
+        self._protocol.waited_ms = waited_ms()
+        return monotonic_ms()
 
     def _end(self, reason: ShareGroupError) -> None:
         """End the member: calls raise the reason from now on, and acknowledgements without a response have failed."""

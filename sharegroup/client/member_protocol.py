@@ -67,6 +67,7 @@ class MemberProtocol:
         pace: the sizes of polls and fetches.
         waiting: acquisitions that the application has not taken yet.
         refusals: refusals that concern the application.
+        waited_ms: how long the polling thread has waited in polls so far, of all its members; no processing time.
 
     Args:
         now_ms: the present time, on a monotonic clock.
@@ -93,6 +94,7 @@ class MemberProtocol:
         self._processor = FollowedProcessor()
         self._response_count = 0
         self._empty_fetch_count = 0
+        self.waited_ms = 0
         self._last_poll_ms = now_ms
         self._waiting_poll_count = 0
         self._notice_until_ms: int | None = None
@@ -141,11 +143,15 @@ class MemberProtocol:
     def polled(self, now_ms: int, wants_records: bool = True) -> None:
         """Record that the application polls; without `wants_records`, only that it is alive."""
         self._last_poll_ms = now_ms
-        self.pace.polled(now_ms)
+        self.processed(now_ms)
         self._prefetches |= wants_records
         if self._has_lapsed:
             self._has_lapsed = False
             self.membership.subscribe(self._subscription)
+
+    def processed(self, now_ms: int) -> None:
+        """Record that the application has processed the records of its last poll."""
+        self.pace.polled(now_ms - self.waited_ms)
 
     def poll_waits(self) -> None:
         """Record that a poll begins to wait: until its end, the application counts as polling."""
@@ -204,7 +210,7 @@ class MemberProtocol:
         if missing:
             self.acknowledge_later(missing, now_ms)
         if record_count:
-            self.pace.delivered(record_count, now_ms)
+            self.pace.delivered(record_count, now_ms - self.waited_ms)
         return delivered
 
     def take_results(self) -> list[Acknowledged]:

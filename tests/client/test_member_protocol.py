@@ -462,6 +462,16 @@ class TestANoticeThatAnotherMemberWaits:
         assert driver.sends() == []
 
 
+def test_what_the_thread_waits_in_other_polls_is_not_work() -> None:
+    application = Application(POLLING, record_ms=0)
+    for _ in range(10):
+        application.fetch()
+        while application.poll():
+            application.driver.now_ms += 3_000
+            application.driver.protocol.waited_ms += 3_000
+    assert max(application.polls) == 100
+
+
 class TestDelivery:
     def test_a_part_is_delivered_once_and_the_rest_waits(self) -> None:
         driver = Driver(EXACT).subscribed("orders")
