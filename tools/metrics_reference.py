@@ -42,7 +42,8 @@ each took 0.7 s.
 """
 
 _PROGRESS = f"""The progress of the processor's query has the figures of the loop as observed metrics named
-`{OBSERVATION}`: `query.lastProgress.observedMetrics["{OBSERVATION}"]`, and the same for a `StreamingQueryListener`.
+`{OBSERVATION}`: `query.lastProgress.observedMetrics["{OBSERVATION}"]`, and the same for a `StreamingQueryListener`
+in `processor.session.streams`, where `processor` is the `ProcessorQuery`: the query has a session of its own.
 Each is what the loop added during one micro-batch, that is, during `batch.duration.ms`.
 """
 

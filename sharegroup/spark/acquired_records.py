@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from sharegroup.client.held_records import HeldRange
 from sharegroup.config.kafka import KafkaConfig
+from sharegroup.spark.internal_session import moved, reading_session
 from sharegroup.spark.local_log_source import FORMAT
 from sharegroup.spark.session import check_kafka_source
 
@@ -88,7 +89,9 @@ class RecordCount:
 def kafka_records(
     spark: SparkSession, config: KafkaConfig, ranges: Sequence[HeldRange], count: RecordCount | None = None
 ) -> DataFrame:
-    """Return the records of held ranges of one acquisition; offsets without a record have no row.
+    """Return the records of held ranges of one acquisition as a frame of the session.
+
+    Offsets without a record have no row.
 
     Columns: topic, partition, offset, delivery_count, key, value, headers, timestamp.
 
@@ -104,8 +107,9 @@ def kafka_records(
     options = {**_read_options(config), "kafka.isolation.level": ranges[0].isolation_level.value}
     # 1. Read the spans that cover the ranges.
     spans = spans_of(ranges)
-    reads = [_read(spark, options, round_of_spans) for round_of_spans in _rounds(spans)]
-    records = functools.reduce(DataFrame.unionAll, reads)
+    reader = reading_session(spark)
+    reads = [_read(reader, options, round_of_spans) for round_of_spans in _rounds(spans)]
+    records = moved(functools.reduce(DataFrame.unionAll, reads), spark)
     # 2. Count them and add delivery counts; a join with the ranges also drops the gaps between them. Spark drops no
     # columns below a count, and copies each record at a projection: so the count comes before the columns are chosen.
     counts = {held.delivery_count for held in ranges}

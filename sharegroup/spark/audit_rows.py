@@ -22,6 +22,7 @@ from sharegroup.audit.history.row_source import Summary
 from sharegroup.errors import ShareGroupError, StateTableError
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
 from sharegroup.state.reader import StateTableReader
@@ -53,7 +54,7 @@ class SparkRows:
         self._path, self._row_count = path, self._reader.row_count()
         self._lost_files = self._reader.lost_files()
         self.lost_commits: Sequence[tuple[int, int]] = list(self._lost_files.values())
-        self._spark = open_session()
+        self._spark = internal_session(open_session())
         check_audit_tasks(self._spark, path, "state table")
         self._address = spark_address(path)
 

@@ -34,7 +34,8 @@ from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import wall_ms
 from sharegroup.metrics.live_audit_metrics import LiveAuditMetrics
 from sharegroup.spark import commit_source
-from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.cluster import check_audit_tasks, is_cluster
+from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.session import check_running
 
 CHECKPOINT = "_checkpoint"
@@ -42,10 +43,8 @@ CHECKPOINT = "_checkpoint"
 
 _GRACE_MS = 5_000
 """A minute of a share-partition without a row after it ends so much later, in the time of the log."""
-_SETTINGS = {
-    # The minutes of a table that does not change any more end in a batch without data.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
-}
+# The minutes of a table that does not change any more end in a batch without data.
+_NO_DATA_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "true"}
 _SERVE_POLL_S = 0.2
 
 logger = logging.getLogger("sharegroup.spark.live_audit")
@@ -87,9 +86,11 @@ class LiveAuditor:
         """
         self._output.mkdir(parents=True, exist_ok=True)
         check_audit_tasks(self._spark, str(self._output), "output folder")
-        session = self._spark.newSession()
-        for key, value in _SETTINGS.items():
-            session.conf.set(key, value)
+        settings = dict(_NO_DATA_BATCHES)
+        if is_cluster(self._spark):
+            # A checkpoint keeps the number of its first start.
+            settings["spark.sql.shuffle.partitions"] = str(self._spark.sparkContext.defaultParallelism)
+        session = internal_session(self._spark, settings)
         commit_source.register(session)
         checkpoint = self._output / CHECKPOINT
         self._tables = ResultTables(self._output, _name_of(checkpoint))

@@ -37,6 +37,7 @@ from sharegroup.event_log import Event
 from sharegroup.metrics.processor_metrics import OBSERVATION, LoopFigures
 from sharegroup.processor.processor import Processor
 from sharegroup.spark import request_ranges
+from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.request_ranges import FIGURES_PROPERTY
 from sharegroup.spark.session import CONTROL_POOL, check_running, is_running
 
@@ -121,15 +122,18 @@ _MAX_STARTS = 3
 _NOT_CONNECTED = "Python worker failed to connect back"
 """Spark gives up on a Python process that has not connected after ten seconds, as on a machine with much to do."""
 _SERVE_POLL_S = 0.2
-_STOP_TIMEOUT_MS = 10_000
-_STOP_TIMEOUT_KEY = "spark.sql.streaming.stopTimeout"
+_SETTINGS = {
+    # Without it, `stop` would wait for ever for a batch that does not end.
+    "spark.sql.streaming.stopTimeout": "10000",
+}
 
 
 class ProcessorQuery:
     """Runs all share groups of one request log in a streaming query.
 
     Args:
-        spark: the session that runs the query, a classic one; or a function that creates it, called after the takeover.
+        spark: a classic session, or a function that creates it, called after the takeover. The query runs in an
+            internal session of the same context.
         accepts_older_state: whether the state table may be an older copy than the request log.
         processor: the processor to host, not started; it is made of the other arguments by default.
 
@@ -148,8 +152,10 @@ class ProcessorQuery:
         accepts_older_state: bool = False,
         processor: Processor | None = None,
     ) -> None:
-        self._create_session = spark if callable(spark) else None
-        self._session = None if callable(spark) else _check_classic(spark)
+        if not callable(spark):
+            _check_classic(spark)
+        self._create_session = spark if callable(spark) else lambda: spark
+        self._session: SparkSession | None = None
         self._settings = settings
         self._processor = processor or Processor(settings, accepts_older_state=accepts_older_state)
         self._query: StreamingQuery | None = None
@@ -159,7 +165,8 @@ class ProcessorQuery:
         self._shown_figures = LoopFigures()
 
     @property
-    def _spark(self) -> SparkSession:
+    def session(self) -> SparkSession:
+        """The session of the query, from the start on: its `streams` have the query, and take listeners."""
         assert self._session is not None
         return self._session
 
@@ -183,7 +190,7 @@ class ProcessorQuery:
             with self._processor.giving_up_when(stop):
                 self.start()
                 while not stop.wait(_SERVE_POLL_S):
-                    check_running(self._spark)
+                    check_running(self.session)
                     self.raise_failure()
                     if idle_limit_s is not None and (self._processor.idle_s() or 0.0) >= idle_limit_s:
                         break
@@ -199,8 +206,7 @@ class ProcessorQuery:
         self._processor.start()
         self._early_loop.start()
         try:
-            if self._create_session is not None:
-                self._session = _check_classic(self._create_session())
+            self._session = internal_session(_check_classic(self._create_session()), _SETTINGS)
             self._query = self._start_query()
         except BaseException:
             self.stop()
@@ -235,8 +241,8 @@ class ProcessorQuery:
         """Commit and publish what was applied, and end the query."""
         self._stopping.set()
         self._processor.stop()
-        if self._query is not None and is_running(self._spark):
-            _stop_query(self._spark, self._query)
+        if self._query is not None and is_running(self.session):
+            _stop_query(self._query)
 
     def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Run the loop for the duration of a micro-batch."""
@@ -267,15 +273,15 @@ class ProcessorQuery:
             .foreachBatch(self._run_batch)
         )
         # The query's thread inherits the pool.
-        with _scheduler_pool(self._spark, CONTROL_POOL):
+        with _scheduler_pool(self.session, CONTROL_POOL):
             return writer.start()
 
     def _request_stream(self) -> DataFrame:
         """Return the stream of request ranges, with the loop's figures in its progress."""
-        request_ranges.register(self._spark)
+        request_ranges.register(self.session)
         topic = self._settings.processor.request_topic_name
         options = request_ranges.source_options(self._settings.log, topic, self._processor.start_offsets)
-        stream = self._spark.readStream.format(request_ranges.FORMAT).options(**options).load()
+        stream = self.session.readStream.format(request_ranges.FORMAT).options(**options).load()
         return stream.observe(OBSERVATION, *_figure_columns())
 
     def _watch_query(self) -> None:
@@ -343,13 +349,9 @@ def _check_classic(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def _stop_query(spark: SparkSession, query: StreamingQuery) -> None:
-    before = spark.conf.get(_STOP_TIMEOUT_KEY)
-    spark.conf.set(_STOP_TIMEOUT_KEY, str(_STOP_TIMEOUT_MS))
+def _stop_query(query: StreamingQuery) -> None:
     try:
         query.stop()
     except (Py4JJavaError, PySparkException) as error:
         # It starts no further batch; its thread ends with the process.
         logger.warning(Event("query_stop_failed", reason=str(error).partition("\n")[0]))
-    finally:
-        spark.conf.set(_STOP_TIMEOUT_KEY, str(before))

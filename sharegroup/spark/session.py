@@ -1,4 +1,9 @@
-"""The Spark session, with the settings that make small, frequent micro-batches fast (docs/measured.md)."""
+"""The Spark session of an application.
+
+It gets what concerns the JVM and its executors: jars, scheduler pools, caches and Arrow. All that decides on results,
+plans, files and times of queries keeps Spark's defaults, or what spark-submit says; the queries of this package run in
+sessions of their own (`internal_session`).
+"""
 
 from __future__ import annotations
 
@@ -22,25 +27,22 @@ WORKER_POOL = "workers"
 
 _FAIR_POOLS = cluster.package_file("spark/fair_pools.xml")
 
+FILE_SYSTEM_KEY = "spark.hadoop.fs.file.impl"
+
+BARE_FILE_SYSTEM = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+"""Hadoop's file system for local files, without permissions; class of a jar of set spark."""
+
 SETTINGS: Mapping[str, str] = {
+    # A web server in each driver, several of which may run on one machine.
     "spark.ui.enabled": "false",
+    # The pools keep the processor's jobs and those of handlers apart.
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": _FAIR_POOLS.as_uri(),
+    # Delta is known to a JVM from its first session on.
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.databricks.delta.stats.collect": "false",
-    # Spark's default without kafka: the first version of that source turns each record into a row and back again.
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Spark's default, INT96, is deprecated, has no statistics in a file, and takes a twentieth of an append.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.minBatchesToRetain": "3",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Frames of pandas travel as columns; without it, row by row. Spark falls back to rows where Arrow lacks a type.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.python.worker.reuse": "true",
     # Arrow's own allocators keep what the tasks of a worker have freed: 50 MB of each, and more with each task.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     # Each read of a range has consumers of its own. By default Spark keeps them, and the megabyte that each polled
@@ -55,12 +57,9 @@ SETTINGS: Mapping[str, str] = {
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     # Hadoop's own local file system forks a chmod for each file it writes: 29 ms for each checkpoint file.
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    FILE_SYSTEM_KEY: BARE_FILE_SYSTEM,
 }
-"""More settings for a local master: its checkpoints are on a local path. They set no file permissions."""
+"""More settings for a local master; the file system sets no file permissions."""
 
 KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 """Class of the jars of set kafka."""
@@ -68,7 +67,7 @@ KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 S3_CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 """Class of the jars of set s3a."""
 
-_LOADED_CLASSES = ("spark.sql.extensions", "spark.hadoop.fs.file.impl")
+_LOADED_CLASSES = ("spark.sql.extensions", FILE_SYSTEM_KEY)
 """Settings that name a class of a jar that is not part of PySpark."""
 
 

@@ -6,8 +6,7 @@ as Arrow batches. The driver holds the few rows of groups, and the findings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
 from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
+from sharegroup.spark.internal_session import internal_session
 from sharegroup.spark.stored_table import spark_address
 from sharegroup.state.data_file import DataFile
 from sharegroup.state.fold import SHARE_PARTITION_TYPES
@@ -86,31 +86,18 @@ def verify_by_spark(
         UnsupportedFormatVersionError: another release wrote the table.
     """
     scan = TableScan(check_audit_tasks(spark, path, "state table"))
-    damaged = _damaged_files(spark, scan)
+    session = internal_session(spark)
+    damaged = _damaged_files(session, scan)
+    if damaged:
+        for key, value in _READ_WHAT_IS_LEFT.items():
+            session.conf.set(key, value)
     # One version for all jobs, whatever a processor commits meanwhile.
     address = spark_address(path)
-    table = address.reader(spark.read).format("delta").option("versionAsOf", scan.version)
-    with _settings(spark, _READ_WHAT_IS_LEFT if damaged else {}):
-        verification = _verified(table.load(address.path), broker, group_id, scan.last_commit_id, rows_per_task)
+    table = address.reader(session.read).format("delta").option("versionAsOf", scan.version)
+    verification = _verified(table.load(address.path), broker, group_id, scan.last_commit_id, rows_per_task)
     verification.findings[:0] = damage_findings(damaged)
     verification.finding_count += len(damaged)
     return verification
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let the session have some settings; afterwards it has its own again."""
-    own = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, before in own.items():
-            if before is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, before)
 
 
 def _verified(
@@ -131,8 +118,8 @@ def _verified(
         verification.add(last_commit_findings(last_commit_id, last))
         verification.add(start.findings)
         # In the few tasks of a session for small batches, the counts of a long history would not fit into the heap.
-        with _settings(rows.sparkSession, {_SHUFFLE_PARTITIONS: str(task_count)}):
-            of_commits = _results(_by_chunk(rows, markers, task_count), partial(_check_chunks, start))
+        rows.sparkSession.conf.set(_SHUFFLE_PARTITIONS, str(task_count))
+        of_commits = _results(_by_chunk(rows, markers, task_count), partial(_check_chunks, start))
         verification.add(sorted(_findings(of_commits), key=commit_order))
         _count(verification, of_commits)
     # 2. Groups.

@@ -229,13 +229,12 @@ def test_a_processor_that_logs_in(
     grant_all(broker, site.stem)
     site.until(lambda: can_create(site, requests), "the rights are granted")
     processor = ProcessorQuery(spark, site.settings)
-    others = {query.id for query in spark.streams.active}
     processor.start()
     try:
         topic = site.new_topic(record_count=10)
         seen = work(spark, site, site.new_group(), topic)
         assert len(seen.places) == 10
-        (query,) = (query for query in spark.streams.active if query.id not in others)
+        (query,) = processor.session.streams.active
         plans = [query._jsq.explainInternal(True), str(query.lastProgress), *seen.plans]
     finally:
         processor.stop()

@@ -124,3 +124,23 @@ def instances(spark: SparkSession, class_name: str) -> int:
     lines: list[str] = invoke.invoke(server, arguments).splitlines()
     counts = {words[3]: int(words[1]) for line in lines if len(words := line.split()) >= 4 and words[1].isdigit()}
     return counts.get(class_name, 0)
+
+
+@pytest.mark.spark
+def test_records_are_a_frame_of_the_session_and_read_by_the_second_version_of_the_source(
+    spark: SparkSession, kafka_4_3_1: KafkaBroker
+) -> None:
+    """A session of an application has Spark's default, the first version, which turns each record into a row."""
+    topic, session = f"t-{uuid4().hex[:8]}", spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    session.range(5).withColumnRenamed("id", "offset").createOrReplaceTempView("wanted")
+    with kafka_4_3_1.open_log() as log:
+        log.create_topic(topic, 1)
+        fill(kafka_4_3_1, topic, {0: 10}, repeat(b"x"))
+        records = kafka_records(session, log.config, [HeldRange("id", topic, 0, 0, 9, 1)])
+        assert records.sparkSession is session
+        assert "BatchScan KafkaTable" in records._jdf.queryExecution().executedPlan().toString()
+        assert records.join(session.table("wanted"), "offset").count() == 5
+        zones = records.selectExpr("current_timezone() AS zone").distinct().collect()
+    assert [row.zone for row in zones] == ["America/St_Johns"]
+    assert "kafka" in str(session.conf.get("spark.sql.sources.useV1SourceList")).split(",")

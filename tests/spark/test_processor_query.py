@@ -50,11 +50,12 @@ def hosted(spark: SparkSession, site: Site, batch_duration_ms: int = LONG_MS) ->
         query.stop()
 
 
-def streaming_query(spark: SparkSession, query: ProcessorQuery) -> StreamingQuery:
+def streaming_query(query: ProcessorQuery) -> StreamingQuery:
     """Return the query that runs now; it is started again when a Python process comes too late for Spark."""
     suffix = f"-{query.processor.leader_epoch}"
     return eventually(
-        lambda: next((each for each in spark.streams.active if (each.name or "").endswith(suffix)), None), "the query"
+        lambda: next((each for each in query.session.streams.active if (each.name or "").endswith(suffix)), None),
+        "the query",
     )
 
 
@@ -88,7 +89,7 @@ def test_members_are_served_within_one_long_batch(spark: SparkSession, site: Sit
     with hosted(spark, site) as query:
         drain(site)
         drain(site)
-        assert streaming_query(spark, query).recentProgress == []
+        assert streaming_query(query).recentProgress == []
 
 
 @pytest.mark.long("Spark waits 10 s for a Python process")
@@ -134,7 +135,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
     with hosted(spark, site, batch_duration_ms=200) as query:
 
         def figures() -> list[Mapping[str, object]]:
-            progress = streaming_query(spark, query).recentProgress
+            progress = streaming_query(query).recentProgress
             rows = [each.observedMetrics.get(OBSERVATION) for each in progress]
             return [row.asDict() for row in rows if row is not None]
 
@@ -146,7 +147,7 @@ def test_short_batches_tell_ranges_and_figures(spark: SparkSession, site: Site) 
         assert sum(int(str(row["messages"])) for row in shown) >= sum(int(str(row["commits"])) for row in shown)
         assert {"take_ms", "apply_ms", "commit_ms", "publish_ms", "responses"} <= shown[0].keys()
         assert all(
-            0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in streaming_query(spark, query).recentProgress
+            0 < progress.numInputRows <= REQUEST_PARTITIONS for progress in streaming_query(query).recentProgress
         )
 
 
@@ -155,7 +156,7 @@ def test_a_duration_of_zero_is_a_plain_micro_batch(spark: SparkSession, site: Si
     with hosted(spark, site, batch_duration_ms=0) as query:
         drain(site)
         ends = {p: offsets.end_offset for p, offsets in site.log.offsets(REQUESTS).items()}
-        eventually(lambda: len(streaming_query(spark, query).recentProgress) >= 2, "batches end by themselves")
+        eventually(lambda: len(streaming_query(query).recentProgress) >= 2, "batches end by themselves")
         assert all(query.processor.published_ends[p] >= 1 for p in ends)
 
 
@@ -177,7 +178,7 @@ def test_a_stop_in_mid_batch_commits_what_was_applied(spark: SparkSession, site:
 def test_a_query_that_somebody_else_stops_is_a_failure(spark: SparkSession, site: Site) -> None:
     with hosted(spark, site) as query:
         drain(site)
-        streaming_query(spark, query).stop()
+        streaming_query(query).stop()
         with pytest.raises(ProcessorStoppedError, match="was stopped"):
             query.await_termination(DEADLINE_S)
 
