@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from sharegroup.logs.port import Log
 from sharegroup.spark import cluster
 from sharegroup.spark.held_ranges import split_evenly
 from sharegroup.spark.request_ranges import report_reader_error
+from sharegroup.spark.source.load_lock import lock_load, new_load_id
 from sharegroup.spark.source.member import SourceMember
 from sharegroup.spark.source.offset import AcquiredOffset
 from sharegroup.spark.source.query_options import SourceOptions, source_options
@@ -52,7 +53,11 @@ def register(spark: SparkSession) -> None:
 
 
 class ShareGroupDataSource(DataSource):
-    """Entry point for Spark: the format's name, its columns and its readers."""
+    """Entry point for Spark: the format's name, its columns and its readers. Spark makes one for each `load()`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._load_id = new_load_id()
 
     @classmethod
     def name(cls) -> str:
@@ -72,10 +77,15 @@ class ShareGroupDataSource(DataSource):
         """Return the reader of a streaming query; its process ends with Spark, without a traceback.
 
         Raises:
-            ConfigurationError: as `source_options`.
+            ConfigurationError: as `source_options`, and where another process reads the same load.
         """
         sys.excepthook = report_reader_error
-        return ShareGroupStreamReader(source_options(self.options))
+        options = source_options(self.options)
+        if _is_source_process():
+            log_events()
+            signal.signal(signal.SIGTERM, _exit)
+            lock_load(self._load_id)
+        return ShareGroupStreamReader(options)
 
 
 class ShareGroupOnCluster(ShareGroupDataSource):
@@ -227,8 +237,6 @@ class ShareGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _open_log(self) -> Log:
         if self._log is None:
             if _is_source_process():
-                log_events()
-                signal.signal(signal.SIGTERM, _exit)
                 # The signal may arrive just before the call of `stop`, and prevent it.
                 atexit.register(self.stop)
             self._log = open_log(self._options.log)

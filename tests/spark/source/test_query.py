@@ -315,6 +315,63 @@ def test_writes_under_the_id_of_the_query_survive_the_loss_of_its_checkpoint(sit
     assert sorted(row.offset for row in rows) == list(range(60))
 
 
+def test_a_union_of_a_stream_with_itself_is_one_member(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id = site.new_topic(partition_count=2, record_count=20), site.new_group()
+    seen: list[OffsetKey] = []
+
+    def collect(batch: DataFrame, batch_id: int) -> None:
+        seen.extend((row.partition, row.offset) for row in batch.collect())
+
+    frame = records(site, group_id, topic)
+    union = frame.union(frame.where("partition = 1"))
+    query = written(union, collect, tmp_path / "checkpoint").trigger(availableNow=True).start()
+    assert query.awaitTermination(round(DEADLINE_S))
+    assert sorted(seen) == sorted([*everything(2, 20), *((1, offset) for offset in range(20))])
+    site.until(lambda: leaves(site, group_id) == 1, "the member leaves")
+    assert site.is_drained(group_id, topic)
+
+
+@pytest.mark.long("two members join and leave")
+def test_a_union_of_two_streams_of_a_group_is_two_members(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id, seen = site.new_topic(partition_count=2, record_count=20), site.new_group(), Seen()
+    frames = [records(site, group_id, topic) for _ in range(2)]
+    query = written(frames[0].union(frames[1]), seen, tmp_path / "checkpoint").trigger(availableNow=True).start()
+    assert query.awaitTermination(round(DEADLINE_S))
+    assert seen.places == everything(2, 20)
+    site.until(lambda: leaves(site, group_id) == 2, "both members leave")
+    assert site.is_drained(group_id, topic)
+
+
+@pytest.mark.long("waits for the process of an earlier query")
+def test_a_join_of_a_stream_with_itself_is_refused_before_it_acquires_records(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id, seen = site.new_topic(record_count=20), site.new_group(), Seen()
+    frame = records(site, group_id, topic)
+    joined = frame.join(frame.select("partition", "offset"), ["partition", "offset"])
+    query = written(joined, seen, tmp_path / "checkpoint").start()
+    with pytest.raises(StreamingQueryException, match="Join the batch with itself in foreachBatch"):
+        query.awaitTermination(round(DEADLINE_S))
+    assert seen.batches == {}
+    assert site.requests(group_id, ApiKey.SHARE_FETCH) == []
+
+
+@pytest.mark.long("waits for the process of an earlier query")
+def test_a_second_query_of_one_load_is_refused_until_the_first_ends(site: SparkSite, tmp_path: Path) -> None:
+    topic, group_id, seen = site.new_topic(record_count=20), site.new_group(), [Seen(), Seen()]
+    frame = records(site, group_id, topic)
+    first, second = (written(frame, seen[number], tmp_path / f"checkpoint-{number}") for number in range(2))
+    with running(first):
+        drain(site, group_id, topic)
+        with pytest.raises(StreamingQueryException, match=r"call load\(\) for each query"):
+            second.start().awaitTermination(round(DEADLINE_S))
+        site.produce(topic, 0, 20)
+        drain(site, group_id, topic)
+    assert len(seen[0].places) == 40
+    assert seen[1].batches == {}
+    site.produce(topic, 0, 20)
+    drain(site, group_id, topic, second)
+    assert len(seen[1].places) == 20
+
+
 def test_a_query_with_one_batch_is_refused_before_it_acquires_records(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(record_count=10), site.new_group()
     for _ in range(2):
