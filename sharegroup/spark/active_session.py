@@ -18,15 +18,16 @@ def activate(spark: SparkSession) -> None:
 
 @contextmanager
 def activated(spark: SparkSession) -> Iterator[None]:
-    """Make a session the active one of the current thread for a while, for calls into the JVM."""
+    """Make a session the active one of the current thread for a while; then it is the one from before again."""
     jvm = spark._jvm
     assert jvm is not None
     sessions = SparkSession._get_j_spark_session_class(jvm)
-    before = sessions.getActiveSession()
+    before, before_in_python = sessions.getActiveSession(), SparkSession._activeSession
     sessions.setActiveSession(spark._jsparkSession)
     try:
         yield
     finally:
+        SparkSession._activeSession = before_in_python
         if before.isDefined():
             sessions.setActiveSession(before.get())
         else:

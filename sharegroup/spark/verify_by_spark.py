@@ -26,6 +26,7 @@ from sharegroup.audit.verification.verify_table import CHAIN_KEY, damage_finding
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.core.invariants import Violation
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.active_session import activated
 from sharegroup.spark.audit_rows import fold_order_columns
 from sharegroup.spark.cluster import check_audit_tasks
 from sharegroup.spark.internal_session import internal_session
@@ -146,7 +147,10 @@ def _damaged_files(spark: SparkSession, scan: TableScan) -> list[DamagedFile]:
     if not files:
         return []
     schema = "path string, date string, size_bytes bigint, row_count bigint"
-    listed = spark.createDataFrame(files, schema).repartition(-(-len(files) // _FILES_PER_TASK) + 1)
+    # It makes its session the active one, and would leave this one to the application.
+    with activated(spark):
+        frame = spark.createDataFrame(files, schema)
+    listed = frame.repartition(-(-len(files) // _FILES_PER_TASK) + 1)
     damaged = listed.mapInArrow(partial(_check_files, scan.path), "path string, reason string").collect()
     reasons = {row["path"]: row["reason"] for row in damaged}
     return [DamagedFile(file.path, reasons[file.path]) for file in scan.files if file.path in reasons]

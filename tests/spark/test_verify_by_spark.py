@@ -15,6 +15,7 @@ from sharegroup.audit.verification.verify_table import verify_table
 from sharegroup.config.broker import BrokerConfig
 from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import RecordType, StateRow
+from sharegroup.spark.active_session import activate
 from sharegroup.spark.verify_by_spark import verify_by_spark
 from sharegroup.state.maintenance import compact
 from tests.audit.test_pruned_table import BROKER, batches_of_a_group
@@ -128,6 +129,20 @@ def own_setting(spark: SparkSession) -> Iterator[str]:
     spark.conf.set(key, "true")
     yield key
     spark.conf.unset(key)
+
+
+def test_the_active_session_stays(spark: SparkSession, tmp_path: Path) -> None:
+    write_history(str(tmp_path / "state"), 200, 1)
+    before = SparkSession.getActiveSession()
+    own = spark.newSession()
+    try:
+        activate(own)
+        assert verify_by_spark(own, str(tmp_path / "state"), BROKER).findings == []
+        assert SparkSession.getActiveSession() is own
+        assert own._jvm is not None
+        assert own._jvm.SparkSession.getActiveSession().get().equals(own._jsparkSession)
+    finally:
+        activate(before or spark)
 
 
 def test_a_page_that_was_changed_is_named(spark: SparkSession, own_setting: str, tmp_path: Path) -> None:
