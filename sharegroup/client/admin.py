@@ -51,7 +51,8 @@ class AdminClient:
     """Sends requests about groups to the processor, and waits for its responses.
 
     It needs the log only, not the state table. A `timeout` is the time to wait for each response, in seconds; without a
-    response in time a method raises RequestTimedOutError, and the change may still be made.
+    response in time a method raises RequestTimedOutError, or LogUnavailableError if the log cannot be reached, and the
+    change may still be made.
 
     Args:
         log: the log of the requests and responses, which the caller closes; or a configuration with its address, as a
@@ -323,7 +324,7 @@ class AdminClient:
             # Only the coordinator knows whether the group exists.
             conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
             share_partitions = read_partitions(conversation, wanted, include_runs=False)
-        ends = end_offsets(self._log, set(share_partitions.topics.values()))
+            ends = end_offsets(self._log, set(share_partitions.topics.values()))
         offsets: dict[TopicPartition, SharePartitionOffsetInfo | None] = dict.fromkeys(wanted or ())
         for (topic_id, partition), described in share_partitions.partitions.items():
             end_offset = ends.get((topic_id, partition))

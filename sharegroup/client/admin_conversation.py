@@ -122,10 +122,17 @@ class Administrator:
 
     @contextmanager
     def conversation(self, group_id: str, timeout_s: float) -> Iterator[Conversation]:
-        """Open a conversation with a group; with the id "", with the partitions of the request log."""
+        """Open a conversation with a group; with the id "", with the partitions of the request log.
+
+        Raises:
+            LogUnavailableError: the log cannot be reached within the time, or a shorter one of its own.
+        """
         deadline_s = time.monotonic() + timeout_s
         name = f"Group {group_id}" if group_id else "The processor"
-        with closing(ProcessorChannel(self._log, group_id, self._client, self._client_id, self._topics)) as channel:
+        with (
+            self._log.limited(round(timeout_s * 1000)),
+            closing(ProcessorChannel(self._log, group_id, self._client, self._client_id, self._topics)) as channel,
+        ):
             yield Conversation(channel, name, deadline_s, timeout_s, self)
 
     def is_current(self, leader_epoch: int) -> bool:

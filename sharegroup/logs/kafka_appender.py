@@ -87,7 +87,7 @@ class KafkaAppender:
         self._producer = None
 
     def _new_producer(self) -> Producer:
-        timeout_ms = self._clients.timeout_ms
+        timeout_ms = self._clients.own_timeout_ms
         # A batch is sent when the append is flushed, never before: so it is not split.
         return self._clients.producer(
             self._connection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -92,7 +93,8 @@ class KafkaClients:
         self.closed = threading.Event()
         self.name = f"Kafka at {config.bootstrap_servers}"
         self._config = config
-        self.timeout_ms = timeout_ms
+        self.own_timeout_ms = timeout_ms
+        self._limit = threading.local()
         self._outage = Outage(self.name)
         self._process_id = os.getpid()
         self._admin_connection = Connection()
@@ -113,10 +115,27 @@ class KafkaClients:
         """Return the configuration of a producer in another process; it holds secrets."""
         return {**_COMMON, **_HELPER, **self._config.client_properties()}
 
+    @property
+    def timeout_ms(self) -> int:
+        """How long an operation of this thread retries while Kafka cannot be reached."""
+        _, limit_ms = self._limit_of_thread()
+        return min(self.own_timeout_ms, limit_ms)
+
+    @contextmanager
+    def limited(self, timeout_ms: int) -> Iterator[None]:
+        """Bound all operations of this thread together."""
+        before = self._limit_of_thread()
+        self._limit.bound = (time.monotonic() + timeout_ms / 1000, timeout_ms)
+        try:
+            yield
+        finally:
+            self._limit.bound = before
+
     def deadline(self) -> float:
         """Return the deadline of an operation that begins now, in seconds of the monotonic clock."""
         self.check_usable()
-        return time.monotonic() + self.timeout_ms / 1000
+        limit_s, _ = self._limit_of_thread()
+        return min(time.monotonic() + self.own_timeout_ms / 1000, limit_s)
 
     def check_usable(self) -> None:
         """Raise `LogError` after `close`, and in a process that was forked."""
@@ -240,6 +259,11 @@ class KafkaClients:
     def timed_out(self, action: str) -> ShareGroupError:
         """Return the error of an administrative request that got no usable response in time."""
         return self.error(action, KafkaError(KafkaError._TIMED_OUT), self._admin_connection)
+
+    def _limit_of_thread(self) -> tuple[float, int]:
+        """Return deadline, in seconds of the monotonic clock, and duration in ms."""
+        bound: tuple[float, int] = getattr(self._limit, "bound", (math.inf, ENDLESS_MS))
+        return bound
 
     def _within(self, timeout_ms: int | None) -> str:
         limit_ms = self.timeout_ms if timeout_ms is None else timeout_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import methodcaller
 from types import TracebackType
@@ -202,6 +203,10 @@ class KafkaLog:
         """Delete all records below an offset; see `Log.delete_records`."""
         self._identified(topic, partition)
         self._topics.delete_records(topic, partition, before_offset)
+
+    def limited(self, timeout_ms: int) -> AbstractContextManager[None]:
+        """Bound all operations of this thread together; see `Log.limited`."""
+        return self._clients.limited(timeout_ms)
 
     def close(self) -> None:
         """Close all clients; followers and watches end."""

@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -351,6 +352,10 @@ class LocalLog:
     def now_ms(self) -> int:
         """Return the log's time; see `Log.now_ms`."""
         return self._clock.now_ms()
+
+    def limited(self, timeout_ms: int) -> AbstractContextManager[None]:
+        """Do nothing: a file has no network to wait for; see `Log.limited`."""
+        return nullcontext()
 
     def close(self) -> None:
         """Close the file; followers and watches end."""

@@ -8,6 +8,7 @@ and never count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -390,6 +391,10 @@ class Log(Protocol):
             OffsetOutOfRangeError: the offset is negative or past the end.
             UnknownTopicError: there is no such partition.
         """
+        ...
+
+    def limited(self, timeout_ms: int) -> AbstractContextManager[None]:
+        """Bound the time of all operations of this thread together, where they may wait for a network."""
         ...
 
     def close(self) -> None:
