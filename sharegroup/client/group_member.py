@@ -32,8 +32,10 @@ _LONGEST_WAIT_MS = 1_000
 """Maximum delay until a thread notices a change by another one without a notification."""
 _RECEIVE_MS = 1_000
 """Timeout of one wait of the receiver; a close wakes it."""
-_LAST_SEND_MS = 5_000
-"""Time that a close waits, after its timeout, until its last requests are appended."""
+_LAST_SEND_MS = 1_000
+"""Time for the last requests of a close to be appended: up to half of its timeout, and as much after a shorter one."""
+_JOIN_MS = 100
+"""Time that a close waits for its threads; one that waits for a log that is away ends when the log is closed."""
 
 _logger = logging.getLogger(__name__)
 
@@ -230,27 +232,32 @@ class GroupMember:
     ) -> list[Acknowledged]:
         """Return waiting records unread, send the last acknowledgements, close the share session, and leave the group.
 
-        The close of the session releases records that were taken but not acknowledged, even without time for responses.
+        The close of the session releases records that were taken but not acknowledged, even without time for responses:
+        its requests get a second to be appended, in all.
 
         Args:
+            timeout_ms: time for the responses, and for the last requests if these do not come.
             keeps_locks: leave taken records locked, for a process that continues as this member.
 
         Returns:
             All results not taken yet; acknowledgements without a response in time have failed.
         """
+        last_send_ms = monotonic_ms() + max(timeout_ms, _LAST_SEND_MS)
+        response_ms = timeout_ms - min(_LAST_SEND_MS, timeout_ms // 2)
         with self._changed:
             self._protocol.acknowledge(acknowledgements)
             if not self._is_done:
                 self._protocol.close(monotonic_ms(), keeps_locks)
                 self._due.notify()
-                if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, timeout_ms / 1000):
-                    self._last_requests = self._protocol.last_requests(monotonic_ms())
+                if not self._changed.wait_for(lambda: self._is_done or self._protocol.is_done, response_ms / 1000):
+                    self._last_requests = self._protocol.last_requests(now_ms := monotonic_ms())
                     self._due.notify()
-                    self._changed.wait_for(lambda: self._is_done or not self._last_requests, _LAST_SEND_MS / 1000)
+                    remaining_s = max(last_send_ms - now_ms, 0) / 1000
+                    self._changed.wait_for(lambda: self._is_done or not self._last_requests, remaining_s)
             self._end(ShareGroupError(f"The member {self.member_id} is closed.", "Make a new one."))
             results = self._protocol.take_results()
         for thread in self._threads:
-            thread.join(2 * _LONGEST_WAIT_MS / 1000)
+            thread.join(_JOIN_MS / 1000)
         return results
 
     def _run(self, step: Callable[[], None]) -> None:

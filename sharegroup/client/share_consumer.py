@@ -24,6 +24,7 @@ from sharegroup.client.application_acknowledgements import (
 from sharegroup.client.delivered import DeliveredRecords
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import ReadRange
+from sharegroup.client.joining import Joining
 from sharegroup.client.kafka_exceptions import (
     ERRONEOUS_STATE,
     IllegalStateException,
@@ -38,10 +39,13 @@ from sharegroup.client.message import Message, Messages
 from sharegroup.client.pending_acknowledgements import Acknowledged, OffsetKey, RecordAcknowledgement
 from sharegroup.client.read_ahead import ReadAhead
 from sharegroup.client.record_reader import RecordReader
-from sharegroup.client.settings import consumer_settings
+from sharegroup.client.settings import MemberSettings, consumer_settings
 from sharegroup.client.subscription import Subscription
+from sharegroup.client.timeouts import ApiTimeout, Seconds, timeout_ms
+from sharegroup.config.members import ShareConsumerConfig
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.logs.open import open_log
+from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
@@ -81,13 +85,16 @@ class ShareConsumer:
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
-        self._subscription = Subscription(self._log, self._config.metadata_max_age_ms)
-        self._member: GroupMember | None = None
-        self._read_ahead: ReadAhead | None = None
+        create = partial(_read_ahead, self._log, self._config, self._member_settings, self._woken)
+        self._joining = Joining(self._config.group_id, create, self._woken)
+        self._subscription = Subscription(self._log, self._config.metadata_max_age_ms, self._joining.notify)
         self._is_closed = False
 
     def subscribe(self, topics: list[str] | re.Pattern[str]) -> None:
         """Subscribe to exactly these topics; an empty list unsubscribes.
+
+        It does not wait for the log: the consumer joins the group beside the application, and tries again for as long
+        as the log cannot be reached, or no processor was ever started on it.
 
         Args:
             topics: names; or a compiled pattern for all topics whose whole name it matches, later topics included,
@@ -96,31 +103,31 @@ class ShareConsumer:
         Raises:
             TypeError: neither a list of str nor a pattern.
             ValueError: a name is empty, or repeated.
-            KafkaException: no processor was ever started on this log.
         """
         with self._entered():
             self._subscription.change(topics, time.monotonic())
-            self._join()
+            self._joining.subscribe(self._subscription.names)
 
     def unsubscribe(self) -> None:
         """Leave the group; delivered records stay acquired, and can be acknowledged."""
         with self._entered():
             self._subscription.change([], time.monotonic())
-            self._join()
+            self._joining.subscribe([])
 
     def subscription(self) -> list[str]:
         """Return the subscribed topics."""
         with self._entered():
+            self._refresh_subscription()
             return list(self._subscription.names)
 
-    def poll(self, timeout: float = -1) -> Messages:
+    def poll(self, timeout: Seconds = -1) -> Messages:
         """Return the next records; block until there are some.
 
         A poll that sends renewals ends without records once they have their responses; the next one returns only the
         renewed records.
 
         Args:
-            timeout: seconds to block; negative is endless.
+            timeout: seconds to block, also while the log is away; negative is endless.
 
         Raises:
             IllegalStateException: not subscribed; or, in explicit mode, records of an earlier poll are unacknowledged.
@@ -129,14 +136,14 @@ class ShareConsumer:
                 the next poll continues.
             WakeupException: `wakeup` was called.
         """
-        timeout_ms = _milliseconds(timeout)
+        wait_ms = timeout_ms(timeout)
         with self._entered():
             if self._subscription.is_none:
                 raise IllegalStateException("Consumer is not subscribed to any topics")
             if not self._is_implicit and (count := self._delivered.unacknowledged_count):
                 raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
             self._measurements.poll_started(time.monotonic())
-            messages = self._next_messages(timeout_ms)
+            messages = self._next_messages(wait_ms)
             self._measurements.poll_ended(time.monotonic())
             return messages
 
@@ -181,11 +188,13 @@ class ShareConsumer:
             key = check_offset_key("offset", topic, operator.index(partition), operator.index(offset))
             self._acknowledge("offset", key, check_acknowledgement("offset", ack_type, redelivery_delay_ms))
 
-    def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
+    def commit_sync(
+        self, timeout: Seconds | ApiTimeout = ApiTimeout.DEFAULT
+    ) -> dict[TopicPartition, KafkaException | None]:
         """Send the acknowledgements, and wait for the responses, also to earlier ones.
 
         Args:
-            timeout: seconds to wait; negative is endless.
+            timeout: seconds to wait; negative is endless. The default is `default.api.timeout.ms`, a minute.
 
         Returns:
             The result for each partition with acknowledgements to send now; `_TIMED_OUT` without a response in
@@ -194,13 +203,13 @@ class ShareConsumer:
         Raises:
             WakeupException: `wakeup` was called; the acknowledgements are being sent.
         """
-        timeout_ms = _milliseconds(timeout)
+        wait_ms = self._config.default_api_timeout_ms if isinstance(timeout, ApiTimeout) else timeout_ms(timeout)
         with self._entered():
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is None:
                 return {}
             self._member.acknowledge(sent)
-            results = self._member.flush(timeout_ms)
+            results = self._member.flush(wait_ms)
             # In this order no response is missed: one that comes now, or while the callback runs, is no success yet.
             unconfirmed = self._member.unconfirmed_partitions()
             results += self._member.take_results()
@@ -232,8 +241,7 @@ class ShareConsumer:
         The only method that another thread may call. The Java client has it, too; confluent-kafka does not.
         """
         self._woken.set()
-        if self._member is not None:
-            self._member.notify()
+        self._joining.notify()
 
     def metrics(self) -> dict[MetricName, float]:
         """Return measurements of this consumer, named as the Java client's, over the last minute.
@@ -248,19 +256,19 @@ class ShareConsumer:
     def acquisition_lock_timeout_ms(self) -> int | None:
         """Duration of the locks of the latest acquisition, in ms; None before there is one."""
         with self._entered():
-            return self._read_ahead.lock_timeout_ms if self._read_ahead is not None else None
+            return self._joining.joined.lock_timeout_ms if self._joining.joined is not None else None
 
-    def client_instance_id(self, timeout: float = -1) -> str:
+    def client_instance_id(self, timeout: Seconds = -1) -> str:
         """Return the member id of this consumer, which never changes.
 
         Args:
             timeout: not used, since no request is sent; the Java client has this argument.
         """
-        _milliseconds(timeout)
+        timeout_ms(timeout)
         with self._entered():
             return self._member_settings.member_id
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: Seconds | None = None) -> None:
         """Send the acknowledgements, return all other records, and leave the group. A second close does nothing.
 
         Delivered records that were not acknowledged are released; undelivered ones are returned as if they had never
@@ -269,19 +277,20 @@ class ShareConsumer:
         Args:
             timeout: seconds to wait for the responses; None is 30, as in the Java client.
         """
-        timeout_ms = None if timeout is None else _milliseconds(timeout)
+        wait_ms = None if timeout is None else timeout_ms(timeout)
         with self._guard.entered(), as_kafka_exception():
             if self._is_closed:
                 return
             self._is_closed = True
+            joined = self._joining.close()
             try:
-                if self._member is not None:
+                if joined is not None:
                     last = self._delivered.take_acknowledged()
-                    self._settle(self._member.close(_CLOSE_TIMEOUT_MS if timeout_ms is None else timeout_ms, last))
+                    self._settle(joined.member.close(_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms, last))
                 self._callback.serve()
             finally:
-                if self._read_ahead is not None:
-                    self._read_ahead.close()
+                if joined is not None:
+                    joined.close()
                 self._log.close()
 
     def __enter__(self) -> Self:
@@ -302,27 +311,29 @@ class ShareConsumer:
     def _is_ended(self) -> bool:
         return self._member is not None and self._member.is_ended
 
-    def _running(self) -> ReadAhead:
-        """Return the reader of the member's records; the first call creates both, and subscribes as was asked."""
-        if self._read_ahead is None:
-            self._member = GroupMember(self._log, self._member_settings, self._woken)
-            limits = self._config
-            reader = RecordReader(self._log, limits.fetch_max_bytes, limits.max_partition_fetch_bytes)
-            self._read_ahead = ReadAhead(self._member, reader)
-            if self._subscription.names:
-                self._member.subscribe(self._subscription.names)
-        return self._read_ahead
+    @property
+    def _member(self) -> GroupMember | None:
+        return self._joining.joined.member if self._joining.joined is not None else None
 
-    def _join(self) -> None:
-        """Join the group with the subscribed topics, or leave it when there are none."""
-        if self._subscription.names or self._member is not None:
-            self._running().member.subscribe(self._subscription.names)
+    def _refresh_subscription(self) -> None:
+        if self._subscription.refresh(time.monotonic()):
+            self._joining.subscribe(self._subscription.names)
 
-    def _next_messages(self, timeout_ms: int | None) -> Messages:
-        deadline_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
-        read_ahead = self._running()
+    def _await_joined(self, deadline_s: float | None) -> ReadAhead | None:
+        """Wait for the member, which may be created only once the log is there; None at the deadline."""
+        while True:
+            self._refresh_subscription()
+            joined = self._joining.wait(self._wait_ms(deadline_s), lambda: self._subscription.has_listed)
+            self._raise_if_woken()
+            if joined is not None or (deadline_s is not None and time.monotonic() >= deadline_s):
+                return joined
+
+    def _next_messages(self, limit_ms: int | None) -> Messages:
+        deadline_s = None if limit_ms is None else time.monotonic() + limit_ms / 1000
+        read_ahead = self._await_joined(deadline_s)
+        if read_ahead is None:
+            return Messages()
         member = read_ahead.member
-        self._raise_if_woken()
         member.polled()
         # Nothing is taken yet that an exception of the callback would lose.
         self._serve_callback(member)
@@ -332,7 +343,7 @@ class ShareConsumer:
             return Messages.of_ranges(renewed)
         if self._delivered.renewals.are_awaited:
             member.acknowledge(acknowledged)
-            self._settle(member.flush(timeout_ms))
+            self._settle(member.flush(limit_ms))
             self._raise_if_woken()
             self._callback.serve()
             return Messages()
@@ -344,12 +355,14 @@ class ShareConsumer:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return Messages()
             self._serve_callback(member)
-            if self._subscription.refresh(time.monotonic()):
-                self._join()
-            is_there = member.wait(self._wait_ms(deadline_s), partial(read_ahead.is_ready, wanted_count))
+            self._refresh_subscription()
+            is_there = member.wait(self._wait_ms(deadline_s), partial(self._has_news, read_ahead, wanted_count))
             self._raise_if_woken()
             if not is_there:
                 wanted_count = 1
+
+    def _has_news(self, read_ahead: ReadAhead, wanted_count: int) -> bool:
+        return read_ahead.is_ready(wanted_count) or self._subscription.has_listed
 
     def _wait_ms(self, deadline_s: float | None) -> int | None:
         """Return the time to wait for records, ms: until a deadline, or the next lookup of the topics."""
@@ -386,8 +399,7 @@ class ShareConsumer:
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
 
 
-def _milliseconds(timeout: object) -> int | None:
-    """Return the milliseconds of a timeout in seconds; None is endless."""
-    if not isinstance(timeout, int | float):
-        raise TypeError(f"must be real number, not {type(timeout).__name__}")
-    return None if timeout < 0 else round(timeout * 1000)
+def _read_ahead(log: Log, config: ShareConsumerConfig, settings: MemberSettings, woken: threading.Event) -> ReadAhead:
+    """Create the member, and the reader of its records."""
+    member = GroupMember(log, settings, woken)
+    return ReadAhead(member, RecordReader(log, config.fetch_max_bytes, config.max_partition_fetch_bytes))

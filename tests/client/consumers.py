@@ -11,8 +11,9 @@ from sharegroup.client.kafka_exceptions import (
     TopicPartition,
 )
 from sharegroup.client.message import Messages
+from sharegroup.client.read_ahead import ReadAhead
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
-from tests.support.eventually import WAIT_MS
+from tests.support.eventually import WAIT_MS, eventually
 
 ERRONEOUS_STATE = "Local: Erroneous state"
 INVALID_ARGUMENT = "Local: Invalid argument or configuration"
@@ -52,8 +53,12 @@ def got(messages: Messages) -> str:
 
 def member_of(consumer: ShareConsumer) -> GroupMember:
     """The state that an application does not see: records that were fetched ahead, and responses."""
-    assert consumer._member is not None
-    return consumer._member
+    return reader_of(consumer).member
+
+
+def reader_of(consumer: ShareConsumer) -> ReadAhead:
+    """The reader of a consumer that has subscribed, once it has joined."""
+    return eventually(lambda: consumer._joining.joined, "the consumer has a member")
 
 
 def fetches_ahead(consumer: ShareConsumer) -> bool:

@@ -20,7 +20,7 @@ from sharegroup.client.message import Message, Messages
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
-from tests.client.consumers import Callback, Consume, member_of
+from tests.client.consumers import Callback, Consume, member_of, reader_of
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.client.recording import (
     SHORT_S,
@@ -292,7 +292,7 @@ def callback_raises(recording: Recording, consume: Consume) -> None:
     _acknowledge_all(consumer, recording.polled("poll", lambda: consumer.poll(DEADLINE_S)))
     member_of(consumer).acknowledge(consumer._delivered.take_acknowledged())
     await_responses(consumer)
-    eventually(lambda: consumer._running().is_ready(1), "the next records are read")
+    eventually(lambda: reader_of(consumer).is_ready(1), "the next records are read")
     recording.same("poll carrying acknowledgements", lambda: consumer.poll(DEADLINE_S))
     recording.differs("poll", lambda: consumer.poll(DEADLINE_S))
     consumer.set_acknowledgement_commit_callback(None)

@@ -15,12 +15,13 @@ from sharegroup.client.kafka_exceptions import (
     IllegalStateException,
     KafkaError,
     KafkaException,
+    WakeupException,
 )
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
-from sharegroup.errors import ConfigurationError, UnknownTopicError
+from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.messages import decoded_request
@@ -146,26 +147,40 @@ class TestLifecycle:
             assert error.str().startswith("ShareGroupHeartbeat fatal error: ")
             assert second.poll(0.1).is_empty()
 
-    def test_a_log_without_a_processor_is_an_error_of_subscribe(self, log: LocalLog, log_path: Path) -> None:
-        with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
-            with pytest.raises(KafkaException, match="__share_requests") as info:
-                consumer.subscribe(["cl-1"])
-            assert isinstance(info.value.__cause__, UnknownTopicError)
-
-    def test_a_subscription_that_failed_is_in_force_once_there_is_a_processor(
-        self, log: LocalLog, log_path: Path
+    def test_a_consumer_joins_once_there_is_a_processor(
+        self, log: LocalLog, log_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
-            with pytest.raises(KafkaException, match="__share_requests"):
-                consumer.subscribe(["cl-1"])
+            consumer.subscribe(["before"])
+            eventually(lambda: "event=waiting_for_processor group=g" in caplog.text, "the missing topic is logged")
+            assert "__share_requests" in caplog.text
+            assert consumer.poll(0).is_empty()
+            assert consumer.commit_sync() == {}
+            assert consumer.subscription() == ["before"]
+            consumer.subscribe(["cl-1"])
             for topic in (ChannelTopics().request_topic_name, ChannelTopics().response_topic_name):
                 log.create_topic(topic, 1)
-            assert consumer.poll(0.1).is_empty()
+            eventually(lambda: joining_topics(log), "the consumer joins, without a poll")
             # Nobody responds.
+            assert consumer.poll(0.1).is_empty()
             consumer.close(0.1)
-            requests = log.read(ChannelTopics().request_topic_name, 0, 0, 10)
-            (joining,) = [request for request in map(decoded_value, requests) if "subscribed_topic_names" in request]
-            assert joining["subscribed_topic_names"] == ["cl-1"]
+            assert joining_topics(log) == [["cl-1"]]
+
+    def test_an_endless_poll_without_a_processor_can_be_woken(self, log: LocalLog, log_path: Path) -> None:
+        with ShareConsumer({"group.id": "g", "log.path": str(log_path)}) as consumer:
+            consumer.subscribe(["cl-1"])
+            waker = threading.Timer(0.1, consumer.wakeup)
+            waker.start()
+            with pytest.raises(WakeupException):
+                consumer.poll()
+            waker.join()
+
+
+def joining_topics(log: LocalLog) -> list[list[str]]:
+    """The topics that each joining heartbeat subscribed to."""
+    requests = log.read(ChannelTopics().request_topic_name, 0, 0, 10)
+    bodies = [request for request in map(decoded_value, requests) if "subscribed_topic_names" in request]
+    return [body["subscribed_topic_names"] for body in bodies]
 
 
 def decoded_value(record: LogRecord) -> dict[str, Any]:

@@ -8,18 +8,20 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from sharegroup.client.held_records import HeldRange
+from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import LogAccessDeniedError, LogUnavailableError, RecordTooLargeError
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import LogRecord, NewRecord
 from sharegroup.spark.acquired_records import kafka_records
 from tests.kafka.access import Mechanism, grant, logged_in
-from tests.support.eventually import eventually
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kafka_broker import CLIENT_KEY_PASSWORD, SCRAM_MECHANISMS, USERS, KafkaBroker, ScramMechanism
 
 
@@ -43,6 +45,16 @@ def test_a_wrong_password_is_refused_at_once(
         log.describe_topic("events")
     assert "sasl." in failure.value.remedy
     assert password not in f"{failure.value!r} {failure.value} {config!r} {config} {caplog.text}"
+
+
+def test_a_poll_raises_a_refused_login_and_the_next_one_tries_again(broker: KafkaBroker) -> None:
+    config = logged_in(broker, "alice", "wrong-password-Kp9", "PLAIN")
+    with ShareConsumer({"group.id": "g", **config.client_properties()}) as consumer:
+        consumer.subscribe(["events"])
+        for _ in range(2):
+            with pytest.raises(KafkaException) as failure:
+                consumer.poll(DEADLINE_S)
+            assert failure.value.args[0].code() == KafkaError._AUTHENTICATION
 
 
 def taken(log: KafkaLog, topic: str) -> list[LogRecord]:
