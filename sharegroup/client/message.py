@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from itertools import repeat
+from typing import Any, cast, overload
 
 from sharegroup.client.held_records import ReadRange
 from sharegroup.client.kafka_exceptions import TIMESTAMP_NOT_AVAILABLE, KafkaError
@@ -139,15 +140,9 @@ class Message:
         # A message with an empty value is true, too.
         return True
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and self._record is other._record
-
-    def __hash__(self) -> int:
-        return id(self._record)
-
 
 class PolledMessage(Message):
-    """A message of a poll, created on access.
+    """A message of a poll.
 
     Args:
         delivery_count: deliveries of the record, this one included.
@@ -160,44 +155,40 @@ class PolledMessage(Message):
         self._delivery_count = delivery_count
 
 
+AnyMessage = Message | LogMessage
+"""A message of this package, or one that an application has created with confluent-kafka's class."""
+
+
 class Messages(Sequence[Message]):
-    """The messages of one poll: a read-only sequence, whose messages are created on access."""
+    """The messages of one poll: a read-only sequence, whose messages are created when the first one is accessed."""
 
-    __slots__ = ("_delivery_counts", "_records")
+    __slots__ = ("_count", "_messages", "_ranges")
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
-        messages = list(messages)
-        self._records: list[LogMessage] = [message._record for message in messages]
-        self._delivery_counts: list[int | None] = [message._delivery_count for message in messages]
-
-    @classmethod
-    def of(cls, records: list[LogMessage], delivery_counts: list[int | None]) -> Messages:
-        """Create a sequence of records, with the delivery count of each."""
-        messages = cls()
-        messages._records, messages._delivery_counts = records, delivery_counts
-        return messages
+    def __init__(self, messages: Iterable[AnyMessage] = ()) -> None:
+        self._ranges: list[ReadRange] = []
+        # confluent-kafka's messages have the same accessors.
+        self._messages: list[Message] | None = list(cast("Iterable[Message]", messages))
+        self._count = len(self._messages)
 
     @classmethod
     def of_ranges(cls, ranges: Iterable[ReadRange]) -> Messages:
         """Create a sequence of the records of ranges, in their order."""
-        records: list[LogMessage] = []
-        delivery_counts: list[int | None] = []
-        for part in ranges:
-            records += part.records
-            delivery_counts += [part.held.delivery_count] * len(part.records)
-        return cls.of(records, delivery_counts)
+        messages = cls()
+        messages._ranges, messages._messages = list(ranges), None
+        messages._count = sum(len(part.records) for part in messages._ranges)
+        return messages
 
     def count(self) -> int:  # type: ignore[override]  # confluent-kafka's meaning: the number of messages
         """Return the number of messages."""
-        return len(self._records)
+        return self._count
 
     def is_empty(self) -> bool:
         """Return True if there are none."""
-        return not self._records
+        return not self._count
 
     def records(self) -> list[Message]:
         """Return the messages as a new list."""
-        return list(self)
+        return list(self._all())
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -206,15 +197,21 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: slice) -> Messages: ...
 
     def __getitem__(self, index: int | slice) -> Message | Messages:
-        if isinstance(index, slice):
-            return Messages.of(self._records[index], self._delivery_counts[index])
-        return PolledMessage(self._records[index], self._delivery_counts[index])
+        return Messages(self._all()[index]) if isinstance(index, slice) else self._all()[index]
 
     def __len__(self) -> int:
-        return len(self._records)
+        return self._count
 
     def __iter__(self) -> Iterator[Message]:
-        return map(PolledMessage, self._records, self._delivery_counts)
+        return iter(self._all())
 
     def __repr__(self) -> str:
-        return f"Messages({list(self)!r})"
+        return f"Messages({self._all()!r})"
+
+    def _all(self) -> list[Message]:
+        if self._messages is None:
+            self._messages = []
+            for part in self._ranges:
+                self._messages += map(PolledMessage, part.records, repeat(part.held.delivery_count))
+            self._ranges = []
+        return self._messages

@@ -35,7 +35,7 @@ from sharegroup.client.kafka_exceptions import (
     as_kafka_exception,
 )
 from sharegroup.client.measurements import ConsumerMeasurements, MetricName
-from sharegroup.client.message import Message, Messages
+from sharegroup.client.message import AnyMessage, Message, Messages
 from sharegroup.client.pending_acknowledgements import Acknowledged, OffsetKey, RecordAcknowledgement
 from sharegroup.client.read_ahead import ReadAhead
 from sharegroup.client.record_reader import RecordReader
@@ -148,11 +148,12 @@ class ShareConsumer:
             return messages
 
     def acknowledge(
-        self, message: Message, ack_type: int = AcknowledgeType.ACCEPT, *, redelivery_delay_ms: int | None = None
+        self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT, *, redelivery_delay_ms: int | None = None
     ) -> None:
         """Acknowledge a polled record; of several acknowledgements before the commit the last one counts.
 
         Args:
+            message: of this package or of confluent-kafka; its topic, partition and offset count.
             ack_type: ACCEPT, RELEASE, REJECT, or RENEW, which restarts the lock when it is sent; after the response a
                 poll returns the record again. confluent-kafka's consumer has no RENEW, Java's has.
             redelivery_delay_ms: how long a released record stays unavailable to all members, at most a week; None
@@ -165,7 +166,7 @@ class ShareConsumer:
             IllegalStateException: implicit mode, or the record is not delivered, acknowledged, or being renewed.
         """
         with self._entered():
-            if not isinstance(message, Message):
+            if not isinstance(message, AnyMessage):
                 type_name = "None" if message is None else type(message).__name__
                 raise TypeError(f"argument 1 must be {Message.__module__}.Message, not {type_name}")
             acknowledgement = check_acknowledgement("message", ack_type, redelivery_delay_ms)

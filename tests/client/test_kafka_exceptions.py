@@ -152,7 +152,16 @@ def test_messages_are_a_read_only_sequence() -> None:
     assert messages[1] != single[2]
     assert isinstance(messages[1:3], Messages)
     assert messages[1:3].records() == single[1:3]
+    assert all(one is messages[0] for one in (single[0], messages.records()[0], next(iter(messages)), messages[:1][0]))
     assert messages.records() is not messages.records()
     assert repr(messages).startswith("Messages([<")
     with pytest.raises(TypeError):
         messages[0] = single[1]  # type: ignore[index]
+
+
+def test_messages_of_confluent_kafka_stay_as_they_are() -> None:
+    theirs = [confluent_kafka.Message(topic="t", partition=0, offset=offset) for offset in range(2)]
+    messages = Messages(theirs)
+    assert messages.count() == 2
+    assert [id(message) for message in messages] == [id(message) for message in theirs]
+    assert [message.offset() for message in messages] == [0, 1]

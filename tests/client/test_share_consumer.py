@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import confluent_kafka
 import pytest
 
 from sharegroup.client import read_ahead
@@ -186,12 +187,13 @@ class TestAcknowledgeErrors:
         consumer.acknowledge(messages[2], AcknowledgeType.ACCEPT)
         consumer.acknowledge(messages[2], AcknowledgeType.RELEASE)
         consumer.acknowledge(Message("cl-1", 0, 3))
+        consumer.acknowledge(confluent_kafka.Message("cl-1", 0, 4))
         assert consumer.commit_sync() == {CL_1: None}
         with pytest.raises(IllegalStateException, match=f"^Failed to acknowledge message: {ERRONEOUS_STATE}$"):
             consumer.acknowledge(messages[2])
         assert consumer.commit_sync(1) == {}
         for message in messages:
-            if message.offset() not in (1, 2, 3):
+            if message.offset() not in (1, 2, 3, 4):
                 consumer.acknowledge(message)
         consumer.close()
         assert got(consume("cl-1", max_poll_records=500).poll(DEADLINE_S)).startswith("2-2:d2 ")
