@@ -163,12 +163,17 @@ class GroupMember:
         with self._changed:
             return self._protocol.pace.poll_records
 
-    def polled(self) -> None:
-        """Record that the application is alive, although it may want no more records now."""
+    def polled(self) -> int | None:
+        """Record that the application is alive, although it may want no more records now.
+
+        Returns:
+            The time since the poll before, in ms, if the member left for it, and joins again now.
+        """
         with self._changed:
             now_ms = self._poll_ms()
-            self._protocol.polled(now_ms, wants_records=False)
+            silent_ms = self._protocol.polled(now_ms, wants_records=False)
             self._notify_sender(now_ms)
+            return silent_ms
 
     def wait(self, timeout_ms: int | None, is_ready: Callable[[], bool]) -> bool:
         """Block until there is a result, or a condition holds; return False at the timeout (None: endless).

@@ -38,6 +38,7 @@ __all__ = [
     "WakeupException",
     "as_kafka_exception",
     "kafka_exception",
+    "max_poll_exceeded",
 ]
 
 ERRONEOUS_STATE = "Local: Erroneous state"
@@ -78,6 +79,15 @@ def kafka_exception(error: ShareGroupError, is_fatal: bool = False) -> KafkaExce
     return KafkaException(
         KafkaError(code, str(error), fatal=is_fatal or code == KafkaError._FATAL, retriable=is_retriable)
     )
+
+
+def max_poll_exceeded(interval_ms: int, silent_ms: int) -> KafkaException:
+    """Return confluent-kafka's exception for an application that polled too late."""
+    text = (
+        f"Application maximum poll interval ({interval_ms}ms) exceeded by {silent_ms - interval_ms}ms "
+        "(adjust max.poll.interval.ms for long-running message processing): left the group, and joins it again"
+    )
+    return KafkaException(KafkaError(KafkaError._MAX_POLL_EXCEEDED, text))
 
 
 def _code(error: ShareGroupError) -> int:

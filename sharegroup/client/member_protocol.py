@@ -140,14 +140,21 @@ class MemberProtocol:
         self.membership.subscribe(self._subscription)
         self._readmit(now_ms)
 
-    def polled(self, now_ms: int, wants_records: bool = True) -> None:
-        """Record that the application polls; without `wants_records`, only that it is alive."""
+    def polled(self, now_ms: int, wants_records: bool = True) -> int | None:
+        """Record that the application polls; without `wants_records`, only that it is alive.
+
+        Returns:
+            The time since the poll before, in ms, if the member left for it, and joins again now.
+        """
+        silent_ms = now_ms - self._last_poll_ms
         self._last_poll_ms = now_ms
         self.processed(now_ms)
         self._prefetches |= wants_records
-        if self._has_lapsed:
-            self._has_lapsed = False
-            self.membership.subscribe(self._subscription)
+        if not self._has_lapsed:
+            return None
+        self._has_lapsed = False
+        self.membership.subscribe(self._subscription)
+        return silent_ms
 
     def processed(self, now_ms: int) -> None:
         """Record that the application has processed the records of its last poll."""

@@ -33,6 +33,7 @@ from sharegroup.client.kafka_exceptions import (
     TopicPartition,
     WakeupException,
     as_kafka_exception,
+    max_poll_exceeded,
 )
 from sharegroup.client.measurements import ConsumerMeasurements, MetricName
 from sharegroup.client.message import AnyMessage, Message, Messages
@@ -133,7 +134,8 @@ class ShareConsumer:
             IllegalStateException: not subscribed; or, in explicit mode, records of an earlier poll are unacknowledged.
             KafkaException: the group or the log refuses a request of this consumer permanently: raised once
                 for each cause, with its code. If the error is fatal, the consumer cannot continue; otherwise
-                the next poll continues.
+                the next poll continues. `_MAX_POLL_EXCEEDED` if the consumer left the group since no poll came
+                for `max.poll.interval.ms`: it joins again.
             WakeupException: `wakeup` was called.
         """
         wait_ms = timeout_ms(timeout)
@@ -335,7 +337,8 @@ class ShareConsumer:
         if read_ahead is None:
             return Messages()
         member = read_ahead.member
-        member.polled()
+        if (silent_ms := member.polled()) is not None:
+            raise max_poll_exceeded(self._config.max_poll_interval_ms, silent_ms)
         # Nothing is taken yet that an exception of the callback would lose.
         self._serve_callback(member)
         acknowledged = self._delivered.take_acknowledged(self._is_implicit)

@@ -97,7 +97,9 @@ class ShareConsumerConfig(Config):
         "application works off.",
     )
     max_poll_interval_ms: Annotated[Int, Field(ge=1)] = Field(
-        default=300_000, description="Time between two polls after which the consumer leaves the group, in ms."
+        default=300_000,
+        description="Time between two polls after which the consumer leaves the group, in ms; the next poll raises "
+        "_MAX_POLL_EXCEEDED, and joins again.",
     )
     fetch_max_wait_ms: Annotated[Int, Field(ge=0)] = Field(
         default=15_000, description="Time for which a fetch waits for records to become available, in ms; Kafka: 500."

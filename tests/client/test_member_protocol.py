@@ -681,10 +681,11 @@ def test_a_member_that_nobody_polls_leaves_until_somebody_does() -> None:
     driver.now_ms = 1_000
     assert driver.sends() == ["leave"]
     assert driver.protocol.next_deadline_ms(driver.now_ms) == 3_000
-    driver.protocol.take(driver.now_ms)
+    driver.now_ms = 1_200
+    assert driver.protocol.polled(driver.now_ms) == 1_200
     assert driver.sends() == ["join"]
     driver.now_ms = 1_500
-    driver.protocol.polled(driver.now_ms)
+    assert driver.protocol.polled(driver.now_ms) is None
     assert driver.protocol.next_deadline_ms(driver.now_ms) == 2_500
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.kafka_exceptions import IllegalStateException
+from sharegroup.client.kafka_exceptions import IllegalStateException, KafkaError, KafkaException
 from sharegroup.client.share_consumer import AcknowledgeType
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
@@ -126,6 +126,10 @@ def test_a_consumer_that_does_not_poll_leaves_may_still_acknowledge_and_comes_ba
     eventually(lambda: not member_of(consumer).standing().is_stable, "the end of the membership")
     acknowledge_all(consumer, messages)
     assert set(consumer.commit_sync().values()) == {None}
+    # As confluent-kafka; Java's poll returns the next records at once.
+    with pytest.raises(KafkaException, match=r"maximum poll interval \(500ms\) exceeded by") as failure:
+        consumer.poll(DEADLINE_S)
+    assert failure.value.args[0].code() == KafkaError._MAX_POLL_EXCEEDED
     assert got(consumer.poll(DEADLINE_S)) == "5-9:d1"
 
 
