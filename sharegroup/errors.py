@@ -31,6 +31,10 @@ class ConfigurationError(ShareGroupError):
     """A configuration key is unknown, or its value is out of bounds."""
 
 
+class ContradictionError(ConfigurationError):
+    """Values of several keys contradict each other, or a file that they name cannot be used."""
+
+
 class EnvironmentNotReadyError(ShareGroupError):
     """Java, Python, the jars or a folder that is needed is missing, too old, or in use."""
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from sharegroup.config.broker import LIMITED_SETTINGS, BrokerConfig
+from sharegroup.config.connections import ALIASES, CALLBACKS, PASSED
 from sharegroup.config.group import GroupConfig
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import environment_variable
@@ -63,6 +64,7 @@ def configuration_reference() -> str:
         _section("Groups", _GROUPS, GroupConfig),
         _section("Consumer", _description(ShareConsumerConfig), ShareConsumerConfig),
         _section("Worker", _description(WorkerConfig), WorkerConfig),
+        _passed(),
         _keys("Keys of Kafka's Java clients that are written otherwise here", KafkaConfig.refused),
         _keys("Broker keys of Kafka that have no meaning here", BrokerConfig.refused),
         _keys("Consumer keys of Kafka that members of a share group cannot set", ShareConsumerConfig.refused),
@@ -93,6 +95,19 @@ def _section(title: str, text: str, config: type[Config]) -> Iterator[str]:
 def _keys(title: str, keys: Mapping[str, str]) -> Iterator[str]:
     yield f"## {title}\n"
     yield from table(("Key", "Why, or what to set instead"), ((f"`{key}`", why) for key, why in keys.items()))
+
+
+def _passed() -> Iterator[str]:
+    yield "## Keys of librdkafka that a consumer's connections take\n"
+    yield (
+        "`ShareConsumer` passes these keys to each client of librdkafka that it has for Kafka, as they are; librdkafka "
+        "checks\nthe values. With the embedded log they have no effect.\n"
+    )
+    yield from table(("Key",), ((f"`{key}`",) for key in sorted(PASSED)))
+    yield "These keys have another name here:\n"
+    yield from table(("librdkafka's key", "Key"), ((f"`{key}`", f"`{own}`") for key, own in ALIASES.items()))
+    yield "The values of these keys are Python objects:\n"
+    yield from table(("Key", "What it gets"), ((f"`{key}`", what) for key, what in CALLBACKS.items()))
 
 
 def _default(key: str, field: FieldInfo) -> str:

@@ -45,15 +45,14 @@ class DeserializingShareConsumer(ShareConsumer):
     Args:
         conf: as for `ShareConsumer`, with `key.deserializer` and `value.deserializer`; without one, or with None, the
             bytes stay.
+        further: as for `ShareConsumer`.
     """
 
-    def __init__(self, conf: dict[str, object]) -> None:
-        own = dict(conf) if isinstance(conf, dict) else conf
-        self._deserializers = {
-            field: _checked(own.pop(f"{field}.deserializer", None) if isinstance(own, dict) else None, field)
-            for field in MessageField
-        }
-        super().__init__(own)
+    def __init__(self, conf: dict[str, object] | None = None, /, **further: object) -> None:
+        entries = {**conf, **further} if isinstance(conf, dict) else {**further}
+        deserializers = {field: _checked(entries.pop(f"{field}.deserializer", None), field) for field in MessageField}
+        super().__init__(entries if entries or isinstance(conf, dict) else conf)
+        self._deserializers = deserializers
 
     def _deliver(self, ranges: list[ReadRange]) -> Messages:
         messages = super()._deliver(ranges)

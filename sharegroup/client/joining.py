@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from sharegroup.client.exchange import Backoff
+from sharegroup.client.group_member import GroupMember
 from sharegroup.client.read_ahead import ReadAhead
+from sharegroup.client.record_reader import RecordReader
+from sharegroup.client.settings import MemberSettings
+from sharegroup.config.members import ShareConsumerConfig
 from sharegroup.errors import LogUnavailableError, ShareGroupError, UnknownTopicError
 from sharegroup.event_log import Event
 from sharegroup.logs.log_clock import monotonic_ms
+from sharegroup.logs.port import Log
 
 _EVENT_INTERVAL_S = 60.0
 
@@ -127,3 +132,9 @@ class Joining:
         if is_late and joined is not None:
             joined.member.close(0)
             joined.close()
+
+
+def new_reader(log: Log, config: ShareConsumerConfig, settings: MemberSettings, woken: threading.Event) -> ReadAhead:
+    """Create the member, and the reader of its records."""
+    member = GroupMember(log, settings, woken)
+    return ReadAhead(member, RecordReader(log, config.fetch_max_bytes, config.max_partition_fetch_bytes))

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from sharegroup.errors import (
     ApiError,
     ConfigurationError,
+    ContradictionError,
     LogAccessDeniedError,
     LogUnavailableError,
     OffsetOutOfRangeError,
@@ -37,6 +38,7 @@ __all__ = [
     "TopicPartition",
     "WakeupException",
     "as_kafka_exception",
+    "construction_error",
     "kafka_exception",
     "max_poll_exceeded",
 ]
@@ -79,6 +81,16 @@ def kafka_exception(error: ShareGroupError, is_fatal: bool = False) -> KafkaExce
     return KafkaException(
         KafkaError(code, str(error), fatal=is_fatal or code == KafkaError._FATAL, retriable=is_retriable)
     )
+
+
+def construction_error(error: ConfigurationError) -> KafkaException | ValueError:
+    """Return confluent-kafka's exception for a configuration that a consumer cannot be made of.
+
+    A wrong key or value is a KafkaException, a contradiction between them a ValueError.
+    """
+    if isinstance(error, ContradictionError):
+        return ValueError(f"Failed to create share consumer: {error}")
+    return kafka_exception(error)
 
 
 def max_poll_exceeded(interval_ms: int, silent_ms: int) -> KafkaException:

@@ -1,7 +1,4 @@
-"""Settings of a group member: its identity, its fetches, and the topics of its processor; parsed from Kafka's keys.
-
-The errors of a share consumer's configuration have confluent-kafka's types.
-"""
+"""Settings of a group member: its identity, its fetches, its log, and the topics of its processor."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sharegroup.client.kafka_exceptions import kafka_exception
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.config.processor_config import ProcessorConfig
 from sharegroup.core.acquisition import AcquireMode
 from sharegroup.errors import ConfigurationError
@@ -23,8 +18,6 @@ LOG_KEYS = (LOG_PATH, *KafkaConfig.key_names())
 """Keys with the address of the log."""
 CHANNEL_TOPIC_KEYS = ("request.topic.name", "response.topic.name")
 """Names of the topics between members and the processor, if they are not the defaults."""
-MAX_AHEAD_RECORDS = 100_000
-"""Maximum number of records of a fetch. A group's `share.partition.max.record.locks` mostly allows fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,36 +85,6 @@ class MemberSettings:
     topics: ChannelTopics = field(default_factory=ChannelTopics)
 
 
-def consumer_settings(config: object) -> tuple[str | KafkaConfig, ShareConsumerConfig, MemberSettings]:
-    """Return the log of a consumer's configuration dict, its own configuration, and the settings of its member.
-
-    Raises:
-        TypeError: it is not a dict.
-        ValueError: group.id is missing, or a key is not for share consumers.
-        KafkaException: a key is unknown, or a value is not acceptable.
-    """
-    if not isinstance(config, dict):
-        raise TypeError("expected configuration dict")
-    refused = next((key for key in config if key in CONSUMER_REFUSED), None)
-    if refused is not None:
-        raise ValueError(
-            f"Failed to create share consumer: `{refused}` is not applicable for share consumer. "
-            f"{CONSUMER_REFUSED[refused]}"
-        )
-    if not config.get("group.id"):
-        raise ValueError("Failed to create consumer: group.id must be set")
-    misplaced = next((key for key in config if key in KafkaConfig.refused), None)
-    if misplaced is not None:
-        raise kafka_exception(KafkaConfig.unknown_key(misplaced))
-    own = {key: config[key] for key in config if key not in (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)}
-    try:
-        log = log_address(config)
-        consumer = ShareConsumerConfig.from_mapping(own)
-    except ConfigurationError as error:
-        raise kafka_exception(error) from error
-    return log, consumer, _member_settings(consumer, channel_topics(config))
-
-
 def log_address(config: Mapping[str, object]) -> str | KafkaConfig:
     """Return the log of the LOG_KEYS: a path or address, or a Kafka cluster.
 
@@ -145,27 +108,3 @@ def channel_topics(config: Mapping[str, object]) -> ChannelTopics:
     """Return the topics of the CHANNEL_TOPIC_KEYS."""
     names = {key.replace(".", "_"): str(config[key]) for key in CHANNEL_TOPIC_KEYS if key in config}
     return ChannelTopics(**names)
-
-
-def _member_settings(consumer: ShareConsumerConfig, topics: ChannelTopics) -> MemberSettings:
-    acquire_mode = AcquireMode(consumer.share_acquire_mode)
-    is_exact = acquire_mode is AcquireMode.RECORD_LIMIT
-    # An explicit max.poll.records is used from the first poll on; the default is reached step by step.
-    is_set = "max_poll_records" in consumer.model_fields_set
-    return MemberSettings(
-        group_id=consumer.group_id,
-        client_id=consumer.client_id,
-        rack_id=consumer.client_rack,
-        fetch=FetchSettings(
-            max_records=consumer.max_poll_records if is_set else 1,
-            max_ahead_records=consumer.max_poll_records if is_exact else MAX_AHEAD_RECORDS,
-            max_poll_records=consumer.max_poll_records,
-            batch_size=MAX_AHEAD_RECORDS,
-            acquire_mode=acquire_mode,
-            max_wait_ms=consumer.fetch_max_wait_ms,
-            request_timeout_ms=consumer.request_timeout_ms,
-            acknowledge_timeout_ms=consumer.default_api_timeout_ms,
-        ),
-        max_poll_interval_ms=consumer.max_poll_interval_ms,
-        topics=topics,
-    )

@@ -21,10 +21,12 @@ from sharegroup.client.application_acknowledgements import (
     check_offset_key,
     commit_outcome,
 )
+from sharegroup.client.client_events import ClientEvents
+from sharegroup.client.consumer_settings import consumer_settings, open_consumer_log
 from sharegroup.client.delivered import DeliveredRecords
 from sharegroup.client.group_member import GroupMember
 from sharegroup.client.held_records import ReadRange
-from sharegroup.client.joining import Joining
+from sharegroup.client.joining import Joining, new_reader
 from sharegroup.client.kafka_exceptions import (
     ERRONEOUS_STATE,
     IllegalStateException,
@@ -39,14 +41,9 @@ from sharegroup.client.measurements import ConsumerMeasurements, MetricName
 from sharegroup.client.message import AnyMessage, Message, Messages
 from sharegroup.client.pending_acknowledgements import Acknowledged, OffsetKey, RecordAcknowledgement
 from sharegroup.client.read_ahead import ReadAhead
-from sharegroup.client.record_reader import RecordReader
-from sharegroup.client.settings import MemberSettings, consumer_settings
 from sharegroup.client.subscription import Subscription
 from sharegroup.client.timeouts import ApiTimeout, Seconds, timeout_ms
-from sharegroup.config.members import ShareConsumerConfig
 from sharegroup.core.record_state import AcknowledgeType
-from sharegroup.logs.open import open_log
-from sharegroup.logs.port import Log
 from sharegroup.logs.topic_properties import new_topic_id
 
 __all__ = ["AcknowledgeType", "ShareConsumer"]
@@ -62,32 +59,38 @@ class ShareConsumer:
 
     Args:
         config: Kafka's keys (see `ShareConsumerConfig` and `KafkaConfig`), with `log.path` in place of
-            `bootstrap.servers` for a log on this machine;
-            `request.topic.name` and `response.topic.name` if the processor uses other names.
+            `bootstrap.servers` for a log on this machine; `request.topic.name` and `response.topic.name` if the
+            processor uses other names; keys and callbacks for librdkafka (see `sharegroup.config.connections`).
+        further: more keys, such as `logger=…`, which replace the dict's; with them the dict may be left out.
 
     Raises:
-        TypeError: config is not a dict.
-        ValueError: group.id is missing, or a key is not for share consumers.
+        TypeError: config is not a dict, or a callback cannot be called.
+        ValueError: group.id is missing, a key is not for share consumers, or values contradict each other.
         KafkaException: a key is unknown, a value is not acceptable, or the log cannot be opened.
+        RuntimeError: the consumer is initialized a second time.
     """
 
-    def __init__(self, config: dict[str, object]) -> None:
-        address, self._config, settings = consumer_settings(config)
+    def __init__(self, config: dict[str, object] | None = None, /, **further: object) -> None:
+        if hasattr(self, "_guard"):
+            raise RuntimeError("ShareConsumer already initialized")
+        settings = consumer_settings(config, further)
+        self._config = settings.config
         # Kafka generates member ids in the same way as topic ids.
-        self._member_settings = replace(settings, member_id=new_topic_id())
+        self._member_settings = replace(settings.member, member_id=new_topic_id())
         self._is_implicit = self._config.share_acknowledgement_mode == "implicit"
-        with as_kafka_exception():
-            self._log = open_log(address)
+        self._woken = threading.Event()
+        self._events = ClientEvents(settings.callbacks)
+        self._log = open_consumer_log(settings, self._events)
+        create = partial(new_reader, self._log, self._config, self._member_settings, self._woken)
+        self._joining = Joining(self._config.group_id, create, self._woken)
+        self._events.attach(self._joining.notify)
         # An explicit max.poll.records waits for that number of records; the default takes the records that are read.
         is_set = "max_poll_records" in self._config.model_fields_set
         self._exact_count = self._config.max_poll_records if is_set else 1
         self._guard = SingleThreadGuard()
-        self._woken = threading.Event()
         self._measurements = ConsumerMeasurements()
         self._callback = CommitCallbackQueue()
         self._delivered = DeliveredRecords()
-        create = partial(_read_ahead, self._log, self._config, self._member_settings, self._woken)
-        self._joining = Joining(self._config.group_id, create, self._woken)
         self._subscription = Subscription(self._log, self._config.metadata_max_age_ms, self._joining.notify)
         self._is_closed = False
 
@@ -208,6 +211,7 @@ class ShareConsumer:
         """
         wait_ms = self._config.default_api_timeout_ms if isinstance(timeout, ApiTimeout) else timeout_ms(timeout)
         with self._entered():
+            self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is None:
                 return {}
@@ -225,6 +229,7 @@ class ShareConsumer:
     def commit_async(self) -> None:
         """Send the acknowledgements; the callback receives the results."""
         with self._entered():
+            self._events.serve()
             sent = self._delivered.take_acknowledged(self._is_implicit)
             if self._member is not None:
                 self._member.acknowledge(sent)
@@ -291,6 +296,7 @@ class ShareConsumer:
                     last = self._delivered.take_acknowledged()
                     self._settle(joined.member.close(_CLOSE_TIMEOUT_MS if wait_ms is None else wait_ms, last))
                 self._callback.serve()
+                self._events.serve()
             finally:
                 if joined is not None:
                     joined.close()
@@ -325,8 +331,9 @@ class ShareConsumer:
     def _await_joined(self, deadline_s: float | None) -> ReadAhead | None:
         """Wait for the member, which may be created only once the log is there; None at the deadline."""
         while True:
+            self._events.serve()
             self._refresh_subscription()
-            joined = self._joining.wait(self._wait_ms(deadline_s), lambda: self._subscription.has_listed)
+            joined = self._joining.wait(self._wait_ms(deadline_s), self._has_events)
             self._raise_if_woken()
             if joined is not None or (deadline_s is not None and time.monotonic() >= deadline_s):
                 return joined
@@ -359,14 +366,18 @@ class ShareConsumer:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 return Messages()
             self._serve_callback(member)
+            self._events.serve()
             self._refresh_subscription()
             is_there = member.wait(self._wait_ms(deadline_s), partial(self._has_news, read_ahead, wanted_count))
             self._raise_if_woken()
             if not is_there:
                 wanted_count = 1
 
+    def _has_events(self) -> bool:
+        return self._subscription.has_listed or self._events.are_waiting
+
     def _has_news(self, read_ahead: ReadAhead, wanted_count: int) -> bool:
-        return read_ahead.is_ready(wanted_count) or self._subscription.has_listed
+        return read_ahead.is_ready(wanted_count) or self._has_events()
 
     def _wait_ms(self, deadline_s: float | None) -> int | None:
         """Return the time to wait for records, ms: until a deadline, or the next lookup of the topics."""
@@ -401,9 +412,3 @@ class ShareConsumer:
     def _acknowledge(self, what: str, key: OffsetKey, acknowledgement: RecordAcknowledgement) -> None:
         if self._is_implicit or not self._delivered.acknowledge(key, acknowledgement):
             raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS_STATE}")
-
-
-def _read_ahead(log: Log, config: ShareConsumerConfig, settings: MemberSettings, woken: threading.Event) -> ReadAhead:
-    """Create the member, and the reader of its records."""
-    member = GroupMember(log, settings, woken)
-    return ReadAhead(member, RecordReader(log, config.fetch_max_bytes, config.max_partition_fetch_bytes))

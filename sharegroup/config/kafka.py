@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from sharegroup.config.model import HIDDEN, Allowed, Config, invalid_relation, invalid_value
 from sharegroup.errors import ConfigurationError
 
-_SERVER = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
+_SERVER = re.compile(r"([A-Za-z_]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
 
 _PEM = "Set ssl.ca.location, ssl.certificate.location and ssl.key.location to PEM files, which all clients can read."
 
@@ -90,6 +90,10 @@ def _check_servers(value: str) -> str:
     return value
 
 
+def _in_capitals(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
 def _quoted(value: str) -> str:
     """Quote a value of a JAAS configuration."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -134,9 +138,9 @@ class KafkaConfig(Config):
     bootstrap_servers: Annotated[str, AfterValidator(_check_servers), Allowed("host:port, comma-separated")] = Field(
         default="", description="Brokers to find the cluster by; empty is no Kafka."
     )
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
-        default="PLAINTEXT", description="Whether connections are encrypted, and whether clients log in."
-    )
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_in_capitals)
+    ] = Field(default="PLAINTEXT", description="Whether connections are encrypted, and whether clients log in.")
     sasl_mechanism: Annotated[
         Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], Allowed("`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`")
     ] = Field(default="", description="How clients log in, with the two SASL protocols.")
@@ -155,6 +159,11 @@ class KafkaConfig(Config):
     @model_validator(mode="after")
     def _check_relations(self) -> Self:
         protocol, mechanism = "security.protocol", "sasl.mechanism"
+        for server in self.bootstrap_servers.split(","):
+            scheme = server.strip().rpartition("://")[0]
+            if scheme and scheme.upper() != self.security_protocol:
+                text = f"{server.strip()} of bootstrap.servers contradicts {protocol} {self.security_protocol}"
+                raise invalid_relation(text, "bootstrap.servers", protocol)
         is_sasl = self.security_protocol.startswith("SASL_")
         if is_sasl and not (self.sasl_mechanism and self.sasl_username and self.sasl_password.get_secret_value()):
             text = f"{protocol} {self.security_protocol} needs {mechanism}, sasl.username and sasl.password"

@@ -14,6 +14,10 @@ AcquireModeName = Literal["batch_optimized", "record_limit"]
 CONSUMER_REFUSAL = "cannot be set when using a share group"
 """The text after a refused key in the error, without the full stop; the text is Kafka's."""
 
+_IN_C = "Only programs in C can set it; consumers take error_cb, stats_cb, throttle_cb, oauth_cb and logger."
+_READS = "What is read ahead follows from the acquired records."
+_NO_KERBEROS = "Clients log in by PLAIN, SCRAM or OAUTHBEARER: librdkafka's packages for Python have no Kerberos."
+
 CONSUMER_REFUSED: Mapping[str, str] = {
     "allow.auto.create.topics": "Topics are created by an administrator, never by a consumer.",
     "auto.offset.reset": "Set share.auto.offset.reset of the group instead.",
@@ -29,26 +33,60 @@ CONSUMER_REFUSED: Mapping[str, str] = {
     "partition.assignment.strategy": "The assignor is the broker's group.share.assignors.",
     "session.timeout.ms": "Set share.session.timeout.ms of the group instead.",
     "value.deserializer": "Values are bytes; DeserializingShareConsumer takes deserializers.",
+    "enable.partition.eof": "A share group has no position in a partition.",
+    "fetch.error.backoff.ms": _READS,
+    "fetch.queue.backoff.ms": _READS,
+    "group.protocol.type": "A share group has one protocol.",
+    "interceptors": _IN_C,
+    "queued.max.messages.kbytes": _READS,
+    "queued.min.messages": _READS,
+    "topic.blacklist": "Subscribe to the topics that are wanted, by name or by a pattern.",
+    "builtin.features": "It describes librdkafka's build.",
+    "consume.callback.max.messages": "Records come from poll.",
+    "plugin.library.paths": "Plugins would change each client of librdkafka here, those of requests included.",
+    "sasl.kerberos.keytab": _NO_KERBEROS,
+    "sasl.kerberos.principal": _NO_KERBEROS,
+    **dict.fromkeys(
+        (
+            "background_event_cb",
+            "closesocket_cb",
+            "connect_cb",
+            "default_topic_conf",
+            "enabled_events",
+            "log_cb",
+            "oauthbearer_token_refresh_cb",
+            "opaque",
+            "open_cb",
+            "resolve_cb",
+            "socket_cb",
+            "ssl.certificate.verify_cb",
+            "ssl_ca",
+            "ssl_certificate",
+            "ssl_engine_callback_data",
+            "ssl_key",
+        ),
+        _IN_C,
+    ),
+    **dict.fromkeys(
+        ("consume_cb", "offset_commit_cb", "rebalance_cb"), "A share consumer has no such callback, as in Kafka."
+    ),
 }
-"""Keys that are refused for members of a share group.
+"""Keys of Kafka's clients and of librdkafka that are refused for members of a share group.
 
 Kafka accepts `allow.auto.create.topics` and `config.providers`, and its consumers need the deserializers.
 """
 
-_CONNECTIONS = "Connections to Kafka are librdkafka's, with its defaults."
+_CONNECTIONS = "Java's name; set librdkafka's: socket.connection.setup.timeout.ms, socket.{send,receive}.buffer.bytes."
+_OWN_CLIENTS = "The clients of requests, responses and records have values of their own."
+_NO_OFFSETS = "A share consumer commits no offsets, and has no coordinator."
 _METRICS = "`ShareConsumer.metrics` has averages, maxima and rates of the last minute; nothing is pushed."
 
 CONSUMER_WITHOUT_EFFECT: Mapping[str, str] = {
     "auto.commit.interval.ms": "Nothing is committed at intervals, as with Kafka's share consumer.",
     "check.crcs": "Checks of records are librdkafka's, or the embedded log's own.",
-    "client.dns.lookup": _CONNECTIONS,
-    "connections.max.idle.ms": _CONNECTIONS,
-    "enable.metrics.push": _METRICS,
     "exclude.internal.topics": "A pattern never matches internal topics, as by default.",
     "fetch.min.bytes": "A fetch is completed as soon as a record can be acquired, as with the default of 1.",
     "internal.throw.on.fetch.stable.offset.unsupported": "It is internal to Kafka's Java client.",
-    "metadata.recovery.rebootstrap.trigger.ms": _CONNECTIONS,
-    "metadata.recovery.strategy": _CONNECTIONS,
     "metric.reporters": _METRICS,
     "metrics.num.samples": _METRICS,
     "metrics.recording.level": _METRICS,
@@ -60,9 +98,36 @@ CONSUMER_WITHOUT_EFFECT: Mapping[str, str] = {
     "retry.backoff.ms": "Requests are tried again after 100 ms, doubling to 1 s, which are the defaults.",
     "send.buffer.bytes": _CONNECTIONS,
     "socket.connection.setup.timeout.max.ms": _CONNECTIONS,
-    "socket.connection.setup.timeout.ms": _CONNECTIONS,
+    **dict.fromkeys(
+        (
+            "auto.commit.enable",
+            "coordinator.query.interval.ms",
+            "enable.auto.offset.store",
+            "offset.store.method",
+            "offset.store.path",
+            "offset.store.sync.interval.ms",
+        ),
+        _NO_OFFSETS,
+    ),
+    **dict.fromkeys(
+        (
+            "default.topic.config",
+            "internal.termination.signal",
+            "log.queue",
+            "max.in.flight",
+            "max.in.flight.requests.per.connection",
+            "message.copy.max.bytes",
+            "message.max.bytes",
+            "receive.message.max.bytes",
+            "reconnect.backoff.jitter.ms",
+            "socket.blocking.max.ms",
+            "topic.metadata.propagation.max.ms",
+            "topic.metadata.refresh.fast.cnt",
+        ),
+        _OWN_CLIENTS,
+    ),
 }
-"""Keys of Kafka's share consumer that are accepted and change nothing."""
+"""Keys of Kafka's share consumer and of librdkafka that are accepted and change nothing."""
 
 
 class ShareConsumerConfig(Config):

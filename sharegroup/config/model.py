@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from sharegroup.errors import ConfigurationError
+from sharegroup.errors import ConfigurationError, ContradictionError
 
 _logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ class Config(BaseModel):
     def _explain(cls, error: ErrorDetails, origins: Mapping[str, str]) -> ConfigurationError:
         context = error.get("ctx", {})
         if error["type"] == "relation":
-            return ConfigurationError(f"{error['msg']}{from_origins(context['keys'], origins)}.")
+            return ContradictionError(f"{error['msg']}{from_origins(context['keys'], origins)}.")
         attribute = attribute_name(str(error["loc"][0]))
         key = attribute.replace("_", ".")
         match error["type"]:

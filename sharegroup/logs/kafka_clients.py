@@ -17,8 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from sharegroup.config.connections import DIAGNOSTICS
 from sharegroup.config.kafka import KafkaConfig
-from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
+from sharegroup.errors import ConfigurationError, ContradictionError, LogError, ShareGroupError
+from sharegroup.logs.client_options import ClientOptions
 from sharegroup.logs.kafka_errors import is_transient, translated
 from sharegroup.logs.kafka_outage import Connection, MetadataRefresh, Outage, pauses
 from sharegroup.logs.port import ENDLESS_MS
@@ -82,17 +84,20 @@ class KafkaClients:
 
     Args:
         timeout_ms: how long an operation retries while Kafka cannot be reached.
+        options: what the application adds.
 
     Raises:
         ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
     """
 
-    def __init__(self, config: KafkaConfig, timeout_ms: int) -> None:
+    def __init__(self, config: KafkaConfig, timeout_ms: int, options: ClientOptions | None = None) -> None:
         if not config.bootstrap_servers:
             raise ConfigurationError("bootstrap.servers is empty.", "Name a broker of the cluster, host:port.")
         self.closed = threading.Event()
         self.name = f"Kafka at {config.bootstrap_servers}"
         self._config = config
+        self._options = options or ClientOptions()
+        self._logger = self._options.logger or _client_logger
         self.own_timeout_ms = timeout_ms
         self._limit = threading.local()
         self._outage = Outage(self.name)
@@ -105,15 +110,18 @@ class KafkaClients:
     def consumer(self, connection: Connection, settings: Mapping[str, object]) -> Consumer:
         """Return a new consumer that belongs to no group."""
         own = {"group.id": "sharegroup-none", "enable.auto.commit": False, **settings}
-        return self._made(lambda merged: Consumer(merged, logger=_client_logger), connection, own)
+        return self._made(lambda merged: Consumer(merged, logger=self._logger), connection, own)
 
     def producer(self, connection: Connection, settings: Mapping[str, object]) -> Producer:
         """Return a new producer."""
-        return self._made(lambda merged: Producer(merged, logger=_client_logger), connection, settings)
+        return self._made(lambda merged: Producer(merged, logger=self._logger), connection, settings)
 
-    def helper_settings(self) -> dict[str, object]:
-        """Return the configuration of a producer in another process; it holds secrets."""
-        return {**_COMMON, **_HELPER, **self._config.client_properties()}
+    def helper_settings(self) -> dict[str, object] | None:
+        """Return the configuration of a producer in another process, which holds secrets; None if it cannot log in."""
+        if self._options.oauth_cb is not None:
+            return None
+        added = {key: value for key, value in self._options.properties.items() if key not in DIAGNOSTICS}
+        return {**_COMMON, **self._config.client_properties(), **added, **_HELPER}
 
     @property
     def timeout_ms(self) -> int:
@@ -295,7 +303,7 @@ class KafkaClients:
         self._outage.log_wait(action, seconds, self._config.without_secrets(error.str()) if error else "")
 
     def _administrator(self, own: Mapping[str, object]) -> AdminClient:
-        return self._made(lambda settings: AdminClient(settings, logger=_client_logger), self._admin_connection, own)
+        return self._made(lambda settings: AdminClient(settings, logger=self._logger), self._admin_connection, own)
 
     def _wait_for_all(
         self, action: str, reader: AdminClient, futures: Mapping[Key, Future[Any]], deadline: float
@@ -323,12 +331,26 @@ class KafkaClients:
                 self.check_connection(action, self._admin_connection, deadline)
 
     def _made(self, make: Callable[[dict[str, Any]], T], connection: Connection, own: Mapping[str, object]) -> T:
-        settings = {**_COMMON, **own, **self._config.client_properties(), "error_cb": connection.failed}
+        def failed(error: KafkaError) -> None:
+            connection.failed(error)
+            if self._options.on_error is not None:
+                self._options.on_error(error)
+
+        settings = {
+            **_COMMON,
+            **self._config.client_properties(),
+            **self._options.properties,
+            **own,
+            **self._options.callbacks(),
+            "error_cb": failed,
+        }
         try:
             return make(settings)
         except KafkaException as failure:
             text = self._config.without_secrets(kafka_error(failure).str())
-            raise ConfigurationError(
+            # The client checks each value by itself, and then all of them together.
+            kind = ContradictionError if text.startswith("Failed to create") else ConfigurationError
+            raise kind(
                 f"The client of {self.name} does not accept its configuration: {text}.",
                 "Check the settings of section kafka.",
             ) from None

@@ -14,6 +14,7 @@ from confluent_kafka import Message
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.core.isolation_level import IsolationLevel
 from sharegroup.errors import LogError, ShareGroupError, TopicExistsError
+from sharegroup.logs.client_options import ClientOptions
 from sharegroup.logs.helper_process import KafkaMemberHelper
 from sharegroup.logs.kafka_appender import Batch, KafkaAppender
 from sharegroup.logs.kafka_clients import ClientPool, KafkaClients
@@ -43,14 +44,15 @@ class KafkaLog:
     Args:
         timeout_ms: how long an operation retries while Kafka cannot be reached (`default.api.timeout.ms` of
             Kafka's own clients); the event log reports waiting operations once a minute.
+        options: what the application adds to all clients.
 
     Raises:
         ConfigurationError: no bootstrap.servers, or the client does not accept a setting.
     """
 
-    def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000) -> None:
+    def __init__(self, config: KafkaConfig, *, timeout_ms: int = 60_000, options: ClientOptions | None = None) -> None:
         self.config = config
-        self._clients = KafkaClients(config, timeout_ms)
+        self._clients = KafkaClients(config, timeout_ms, options)
         self._topics = KafkaTopics(self._clients)
         self._known_topics = KnownTopics(self._topics)
         # The processor's responses do not wait for the appends of its watches.
@@ -188,9 +190,10 @@ class KafkaLog:
     def lock_member(self, group_id: str, member_id: str) -> None:
         """Return None: Kafka does not report the end of a process."""
 
-    def help_member(self, signs: LifeSigns) -> KafkaMemberHelper:
-        """Let another process speak for a member; see `Log.help_member`."""
-        return KafkaMemberHelper(signs, self._clients.helper_settings())
+    def help_member(self, signs: LifeSigns) -> KafkaMemberHelper | None:
+        """Let another process speak for a member, if it can log in; see `Log.help_member`."""
+        settings = self._clients.helper_settings()
+        return None if settings is None else KafkaMemberHelper(signs, settings)
 
     def member_locks(self) -> None:
         """Return None: members have no locks in Kafka."""

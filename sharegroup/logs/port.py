@@ -370,7 +370,7 @@ class Log(Protocol):
         ...
 
     def help_member(self, signs: LifeSigns) -> MemberHelper | None:
-        """Let another process speak for a member; None where `lock_member` shows the end of its process."""
+        """Let another process speak for a member; None if `lock_member` shows its process's end, or none can log in."""
         ...
 
     def member_locks(self) -> MemberLocks | None:

@@ -124,4 +124,4 @@ def test_a_deserializer_is_callable(log_path: Path) -> None:
     with pytest.raises(TypeError, match=r"^value\.deserializer must be callable or None, not str$"):
         DeserializingShareConsumer({"group.id": "g", "log.path": str(log_path), "value.deserializer": "x"})
     with pytest.raises(TypeError, match=r"^expected configuration dict$"):
-        DeserializingShareConsumer(None)  # type: ignore[arg-type]
+        DeserializingShareConsumer(None)

@@ -19,6 +19,7 @@ from sharegroup.client.kafka_exceptions import (
 )
 from sharegroup.client.settings import ChannelTopics
 from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.config.connections import ALIASES, CALLBACKS, PASSED
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSED, ShareConsumerConfig
 from sharegroup.errors import ConfigurationError
@@ -31,6 +32,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 
 RECORDED_KEYS = Path(__file__).parent / "recorded" / "share_consumer_keys.txt"
 """`ShareConsumerConfig.configDef().names()` of Kafka 4.3.1."""
+LIBRDKAFKA_KEYS = (RECORDED_KEYS.parent / "librdkafka_keys.txt").read_text(encoding="utf-8").split()
+"""The keys in librdkafka's CONFIGURATION.md that are not only for producers."""
 KAFKA_KEYS = RECORDED_KEYS.read_text(encoding="utf-8").split()
 CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -227,12 +230,13 @@ class TestConfiguration:
         with pytest.raises(error, match=text):
             ShareConsumer(config)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("key", KAFKA_KEYS)
-    def test_each_key_of_kafkas_share_consumer_is_taken_or_refused_with_a_reason(self, key: str) -> None:
+    @pytest.mark.parametrize("key", sorted({*KAFKA_KEYS, *LIBRDKAFKA_KEYS}))
+    def test_each_key_of_kafkas_share_consumers_is_taken_or_refused_with_a_reason(self, key: str) -> None:
         known = {*ShareConsumerConfig.key_names(), *KafkaConfig.key_names()}
-        ways = [known, CONSUMER_REFUSED, KafkaConfig.refused, ShareConsumerConfig.without_effect]
+        taken = {*known, *ALIASES, *CALLBACKS, *PASSED}
+        ways = [taken, CONSUMER_REFUSED, KafkaConfig.refused.keys() - taken, ShareConsumerConfig.without_effect]
         assert [key in way for way in ways].count(True) == 1
-        assert key in known or f"| `{key}` | " in CONFIGURATION.read_text(encoding="utf-8")
+        assert key in known or f"| `{key}` |" in CONFIGURATION.read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(
         ("key", "error", "text"),

@@ -56,7 +56,7 @@ def the_helper() -> int:
 
 
 def test_one_process_helps_all_members_while_there_are_some(log: KafkaLog) -> None:
-    anna, ben = (log.help_member(SIGNS) for _ in range(2))
+    anna, ben = (helper_of(log) for _ in range(2))
     anna.note(holds_records=False, has_sent=True)
     assert not helpers(), "nobody holds records"
     anna.note(holds_records=True, has_sent=False)
@@ -67,13 +67,19 @@ def test_one_process_helps_all_members_while_there_are_some(log: KafkaLog) -> No
     assert processes.is_running(helper)
     ben.close()
     eventually(lambda: not processes.is_running(helper), "the helper ends with the last member")
-    with closing(log.help_member(SIGNS)) as cleo:
+    with closing(helper_of(log)) as cleo:
         cleo.note(holds_records=True, has_sent=False)
         assert the_helper() != helper
 
 
+def helper_of(log: KafkaLog) -> KafkaMemberHelper:
+    helper = log.help_member(SIGNS)
+    assert helper is not None
+    return helper
+
+
 def test_it_has_nothing_of_this_process_but_the_pipe(log: KafkaLog) -> None:
-    with closing(log.help_member(SIGNS)) as member:
+    with closing(helper_of(log)) as member:
         member.note(holds_records=True, has_sent=False)
         helper = the_helper()
         assert PASSWORD not in processes.command_line(helper)
@@ -84,7 +90,7 @@ def test_it_has_nothing_of_this_process_but_the_pipe(log: KafkaLog) -> None:
 
 
 def test_signals_that_end_this_process_do_not_end_it_before(log: KafkaLog) -> None:
-    with closing(log.help_member(SIGNS)) as member:
+    with closing(helper_of(log)) as member:
         member.note(holds_records=True, has_sent=False)
         (ignored,) = re.findall(r"^SigIgn:\s(\w+)$", Path(f"/proc/{the_helper()}/status").read_text(), re.MULTILINE)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -92,7 +98,7 @@ def test_signals_that_end_this_process_do_not_end_it_before(log: KafkaLog) -> No
 
 
 def test_one_that_is_killed_is_replaced(log: KafkaLog, caplog: pytest.LogCaptureFixture) -> None:
-    with closing(log.help_member(SIGNS)) as member:
+    with closing(helper_of(log)) as member:
         member.note(holds_records=True, has_sent=False)
         killed = the_helper()
         os.kill(killed, signal.SIGKILL)
@@ -102,7 +108,7 @@ def test_one_that_is_killed_is_replaced(log: KafkaLog, caplog: pytest.LogCapture
 
 
 def test_a_fork_is_no_member_and_does_not_hold_the_pipe_open(log: KafkaLog, tmp_path: Path) -> None:
-    with closing(log.help_member(SIGNS)) as member:
+    with closing(helper_of(log)) as member:
         member.note(holds_records=True, has_sent=False)
         helper = the_helper()
         child = multiprocessing.get_context("fork").Process(target=_use, args=(member, helper, tmp_path / "seen"))
@@ -121,7 +127,7 @@ def _use(member: KafkaMemberHelper, helper: int, seen: Path) -> None:
     shared = [file for file in processes.open_files(os.getpid()) if file in pipes]
     member.note(holds_records=False, has_sent=True)
     member.close()
-    with KafkaLog(KafkaConfig(bootstrap_servers="127.0.0.1:9")) as log, closing(log.help_member(SIGNS)) as own:
+    with KafkaLog(KafkaConfig(bootstrap_servers="127.0.0.1:9")) as log, closing(helper_of(log)) as own:
         own.note(holds_records=True, has_sent=False)
         seen.write_text(json.dumps([shared, helpers()]))
 
