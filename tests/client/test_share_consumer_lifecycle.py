@@ -26,7 +26,7 @@ from sharegroup.errors import ConfigurationError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord
 from sharegroup.protocol.messages import decoded_request
-from tests.client.consumers import CL_1, INVALID_ARGUMENT, Consume, got
+from tests.client.consumers import CL_1, INVALID_ARGUMENT, Consume, got, member_of
 from tests.client.processor_peer import BROKER, ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 
@@ -141,6 +141,7 @@ class TestLifecycle:
             ShareConsumer(config) as second,
         ):
             first.subscribe(["cl-1"])
+            eventually(lambda: member_of(first).standing().is_stable, "the first one has joined")
             assert first.poll(0.1).is_empty()
             second.subscribe(["cl-1"])
             with pytest.raises(KafkaException) as info:
