@@ -133,7 +133,7 @@ def consume(
         --formatter-property print.key=true
     """
     line_of = json_line if output == JSON else LineFormat(formatter_properties).line
-    _check_topic(site, topic)
+    _check_topics(site, topic)
     config = _consumer_config(site, group, consumer_properties, max_messages)
     printer = _Printer(line_of, acknowledge_type, reject_message_on_error, max_messages)
     try:
@@ -227,8 +227,10 @@ def _write(data: bytes) -> None:
         raise
 
 
-def _check_topic(site: Site, topic: str) -> None:
+def _check_topics(site: Site, topic: str) -> None:
+    """Warn of a missing topic, and raise `UnknownTopicError` without a processor: the consumer would wait for it."""
     with site.open_log() as opened:
+        opened.describe_topic(site.channel_topics.request_topic_name)
         if topic not in (known.name for known in opened.topics()):
             click.echo(f"warning: there is no topic {topic} yet.", err=True)
 
