@@ -66,7 +66,8 @@ def configuration_reference() -> str:
         _section("Worker", _description(WorkerConfig), WorkerConfig),
         _passed(),
         _keys("Keys of Kafka's Java clients that are written otherwise here", KafkaConfig.refused),
-        _keys("Broker keys of Kafka that have no meaning here", BrokerConfig.refused),
+        _keys("Broker keys of Kafka, and of its drafts, that have no meaning here", BrokerConfig.refused),
+        _keys("Group keys of Kafka that have no meaning here", GroupConfig.refused),
         _keys("Consumer keys of Kafka that members of a share group cannot set", ShareConsumerConfig.refused),
         _keys("Consumer keys of Kafka that are accepted without effect", ShareConsumerConfig.without_effect),
     )

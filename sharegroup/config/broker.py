@@ -120,7 +120,20 @@ class BrokerConfig(Config):
     """
 
     refused: ClassVar[Mapping[str, str]] = {
+        "errors.deadletterqueue.topic.name.prefix": "A dead-letter topic may have any name that is not internal.",
+        "group.share.assignor.offload.enable": "The actor of a group computes its assignments itself.",
+        "group.share.auto.offset.reset": "Set share.auto.offset.reset of the group instead.",
+        "group.share.delivery.attempt.limit": "Set group.share.delivery.count.limit, its later name.",
+        "group.share.enable": "A processor serves share groups, and nothing else.",
+        "group.share.isolation.level": "Set share.isolation.level of the group instead.",
+        "group.share.max.groups": "Groups have no maximum number; processor.group.pattern says which are served.",
         "group.share.persister.class.name": _STATE_TABLE,
+        "group.share.record.lock.duration.max.ms": "Set group.share.max.record.lock.duration.ms, its later name.",
+        "group.share.record.lock.partition.limit": "Set group.share.partition.max.record.locks, its later name.",
+        "group.share.state.topic.min.isr": _STATE_TABLE,
+        "group.share.state.topic.num.partitions": _STATE_TABLE,
+        "group.share.state.topic.replication.factor": _STATE_TABLE,
+        "group.share.state.topic.segment.bytes": _STATE_TABLE,
         "share.coordinator.append.linger.ms": _COMMIT,
         "share.coordinator.cached.buffer.max.bytes": _COMMIT,
         "share.coordinator.load.buffer.size": _STATE_TABLE,

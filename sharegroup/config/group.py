@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -98,6 +98,12 @@ class GroupConfig(Config):
     `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002); the
     `share.redelivery` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
     """
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "errors.deadletterqueue.group.enable": "It is a key of the dead-letter topic.",
+        "group.type": "All groups are share groups, in a namespace of their own.",
+        "share.assignor.offload.enable": "The actor of a group computes its assignments itself.",
+    }
 
     share_heartbeat_interval_ms: Int = HEARTBEAT_INTERVAL.group_field
     share_session_timeout_ms: Int = SESSION_TIMEOUT.group_field
@@ -249,7 +255,7 @@ def _parse(broker: BrokerConfig, overrides: Mapping[str, str], origins: Mapping[
     for key in overrides:
         if key not in GroupConfig.key_names():
             message = f"Unknown group config name: {key}{from_origins([key], origins)}."
-            raise ConfigurationError(message, nearest(key, GroupConfig.key_names()))
+            raise ConfigurationError(message, GroupConfig.refused.get(key) or nearest(key, GroupConfig.key_names()))
     defaults = {setting.group_key: broker.value(setting.default_key) for setting in LIMITED_SETTINGS}
     defaults["share.member.silence.ms"] = broker.group_share_member_silence_ms
     config = GroupConfig.from_mapping({**defaults, **overrides}, origins)

@@ -409,6 +409,14 @@ def test_key_that_share_groups_refuse(config: type[Config], key: str) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("key", sorted(GroupConfig.refused))
+def test_group_key_without_meaning_here(key: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        validate_overrides(BrokerConfig(), {key: "1"})
+    assert caught.value.message == f"Unknown group config name: {key}."
+    assert caught.value.remedy == GroupConfig.refused[key]
+
+
 @pytest.mark.parametrize("key", sorted(BrokerConfig.refused))
 def test_broker_key_without_meaning_here(key: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
