@@ -329,12 +329,15 @@ class GroupMember:
                 self._changed.wait(LONGEST_PAUSE_MS / 1000)
             return
         with self._changed:
+            before = self._protocol.membership.assignment
             for response in responses:
                 self._measurements.received(response.correlation_id, time.monotonic())
                 try:
                     self._protocol.receive(response, monotonic_ms())
                 except InvalidRequestError as error:
                     _logger.warning("A response to member %s is not readable: %s", self.member_id, error)
+            if (assignment := self._protocol.membership.assignment) is not before and assignment != before:
+                self._measurements.rebalanced(time.monotonic())
             # The sender does so more often, unless the log is away.
             self._protocol.expire(monotonic_ms())
             # The application may keep the interpreter busy with the first record that it gets.

@@ -130,8 +130,8 @@ class ConsumerMeasurements:
             MetricName("time-between-poll-avg", CONSUMER_GROUP): self._between_polls_ms.average(now_s),
             MetricName("time-between-poll-max", CONSUMER_GROUP): self._between_polls_ms.maximum(now_s),
             MetricName("poll-idle-ratio-avg", CONSUMER_GROUP): self._idle_ratio.average(now_s),
-            MetricName("records-fetched-total", FETCH_GROUP): self._records.total,
-            MetricName("records-fetched-rate", FETCH_GROUP): self._records.rate(now_s),
+            MetricName("records-consumed-total", FETCH_GROUP): self._records.total,
+            MetricName("records-consumed-rate", FETCH_GROUP): self._records.rate(now_s),
             MetricName("records-per-request-avg", FETCH_GROUP): self._records.average(now_s),
             MetricName("records-per-request-max", FETCH_GROUP): self._records.maximum(now_s),
             MetricName("bytes-consumed-total", FETCH_GROUP): self._bytes.total,
@@ -146,13 +146,18 @@ class ConsumerMeasurements:
 
 
 class RequestMeasurements:
-    """Counts the requests of a member; latencies are in ms, those of fetches include the wait for records."""
+    """Counts requests and changes of assignment of a member; latencies, in ms, include a fetch's wait for records."""
 
     def __init__(self) -> None:
         self._sent = {ApiKey.SHARE_FETCH: WindowedValues(), ApiKey.SHARE_GROUP_HEARTBEAT: WindowedValues()}
         self._latencies_ms = {api_key: WindowedValues() for api_key in self._sent}
         self._pending: dict[int, tuple[ApiKey, float]] = {}
         self._last_heartbeat_s: float | None = None
+        self._rebalances = WindowedValues()
+
+    def rebalanced(self, now_s: float) -> None:
+        """Record an assignment that differs from the one before."""
+        self._rebalances.add(1, now_s)
 
     def sent(self, requests: Iterable[Request[Message]], now_s: float) -> None:
         """Record requests; a repeated request counts again."""
@@ -186,4 +191,6 @@ class RequestMeasurements:
             MetricName("heartbeat-rate", COORDINATOR_GROUP): heartbeats.rate(now_s),
             MetricName("heartbeat-response-time-max", COORDINATOR_GROUP): heartbeat_latency.maximum(now_s),
             MetricName("last-heartbeat-seconds-ago", COORDINATOR_GROUP): -1 if last_s is None else now_s - last_s,
+            MetricName("rebalance-total", COORDINATOR_GROUP): self._rebalances.total,
+            MetricName("rebalance-rate-per-hour", COORDINATOR_GROUP): self._rebalances.rate(now_s) * 3600,
         }

@@ -31,7 +31,7 @@ def test_a_consumer_counts_what_it_does(consume: Consume) -> None:
     for message in messages:
         consumer.acknowledge(message)
     consumer.commit_sync()
-    assert value(consumer, "records-fetched-total") == 10
+    assert value(consumer, "records-consumed-total") == 10
     assert value(consumer, "records-per-request-max") == 10
     assert value(consumer, "bytes-consumed-total") == value(consumer, "fetch-size-avg") == 10 * len(b"v0")
     assert value(consumer, "acknowledgements-send-total") == 10
@@ -41,6 +41,8 @@ def test_a_consumer_counts_what_it_does(consume: Consume) -> None:
     assert value(consumer, "heartbeat-total", COORDINATOR_GROUP) >= 1
     assert value(consumer, "heartbeat-response-time-max", COORDINATOR_GROUP) > 0
     assert value(consumer, "last-heartbeat-seconds-ago", COORDINATOR_GROUP) >= 0
+    assert value(consumer, "rebalance-total", COORDINATOR_GROUP) == 1
+    assert value(consumer, "rebalance-rate-per-hour", COORDINATOR_GROUP) > 0
     assert 0 < value(consumer, "poll-idle-ratio-avg", CONSUMER_GROUP) <= 1
     assert value(consumer, "last-poll-seconds-ago", CONSUMER_GROUP) >= 0
 
@@ -60,7 +62,7 @@ def test_before_anything_happens_there_are_no_values(consume: Consume) -> None:
     metrics = consumer.metrics()
     assert metrics[MetricName("last-poll-seconds-ago", CONSUMER_GROUP)] == -1
     assert math.isnan(metrics[MetricName("records-per-request-avg", FETCH_GROUP)])
-    assert metrics[MetricName("records-fetched-rate", FETCH_GROUP)] == 0
+    assert metrics[MetricName("records-consumed-rate", FETCH_GROUP)] == 0
 
 
 def test_half_of_the_time_between_polls_is_idle() -> None:
