@@ -61,7 +61,7 @@ class RangeSize:
     def weigh(self, log: Log, ranges: Iterable[HeldRange]) -> None:
         """Read the first records of the largest range, and take their size into account; ranges may be empty.
 
-        A log that cannot be read says nothing: whoever reads the range has the error.
+        A log that cannot be read says nothing: the reader of the range has the error.
         """
         largest = max(ranges, key=lambda held: held.record_count, default=None)
         if largest is None or self._is_set:
