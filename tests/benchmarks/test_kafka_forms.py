@@ -61,7 +61,8 @@ def test_workers_of_a_queue(spark: SparkSession, kafka_4_3_1: KafkaBroker, tmp_p
     figures = by_name(worker_queue.run(options, spark, kafka_4_3_1, tmp_path))
     # Six threads cannot be faster than 2 x 10 ms each.
     assert figures["workers.time"].value >= 0.02
-    assert figures["workers.of_ideal"].value == pytest.approx(figures["workers.time"].value / 0.02)
+    assert figures["workers.of_ideal"].value == pytest.approx(figures["workers.time"].value / 0.04)
+    assert figures["workers.of_ideal_threads"].value == pytest.approx(figures["workers.time"].value / 0.02)
     assert 1 <= figures["workers.at_work"].value <= 3
 
 
