@@ -2,8 +2,9 @@
 
 The size starts small and grows with the measured speed. Where more records take little more time than fewer, since the
 application writes its records together or starts a job for them, a larger size is tried from time to time, and kept if
-it makes a record cheaper. A size whose records take too long shrinks at once, unless the time is not theirs: then it
-grows, too, for fewer records would save nothing.
+it makes a record cheaper. A size whose records take too long shrinks at once. If fewer records take as long, the time is
+not theirs: then the size grows, too. If they take far less than their part, it was a delay that has passed, such as a
+checkpoint of the application's table: then the size is what it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ _FAST_GROWTH = 8
 _GROWTH = 2
 _SAME_TIME = 1.25
 """A larger size that takes at most so much longer may grow fast."""
+_PASSED_DELAY = 0.5
+"""A delay was not the records' if they take at most this part of their time once the size has shrunk."""
 _SHORTEST_MS = 0.5
 """A time that the clock shows as 0 ms."""
 
@@ -37,6 +40,9 @@ class WorkSize:
         self._acceptable_ms: float = longest_ms
         """As `longest_ms`, longer only while fewer records take as long."""
         self._has_shrunk = False
+        self._shrunk_from = (0, 0.0)
+        """Size before it shrank, and the time of a record that was the reason."""
+        self._is_growing = False
         self._kept = (first, 0.0)
         """Size after the last trial, and the time of a record."""
         self._sizes_until_trial = 0
@@ -46,29 +52,46 @@ class WorkSize:
         """The number of records for the next piece of work."""
         return self._records
 
+    @property
+    def is_growing(self) -> bool:
+        """True if the last piece of work showed that far more records take the usual time."""
+        return self._is_growing
+
     def worked_off(self, record_count: int, worked_ms: float) -> None:
         """Take into account that so many records, at least one, took so long; the size may have changed since."""
         worked_ms = max(worked_ms, _SHORTEST_MS)
         usual_count = int(record_count * self._usual_ms / worked_ms)
+        self._is_growing = False
         if worked_ms > self._acceptable_ms:
             size = self._shrunk(record_count, worked_ms, usual_count)
+        elif usual_count > record_count:
+            self._acceptable_ms = self._longest_ms
+            size = self._grown(record_count, worked_ms, usual_count)
         else:
-            self._has_shrunk = False
-            if usual_count > record_count:
-                self._acceptable_ms = self._longest_ms
-                # A few records at the end of a queue say little about many.
-                size = max(self._records, min(usual_count, _FAST_GROWTH * record_count))
-            else:
-                size = self._tried(record_count, worked_ms, usual_count)
+            self._has_shrunk, self._shrunk_from = False, (0, 0.0)
+            size = self._tried(record_count, worked_ms, usual_count)
         self._records = max(self._least, min(size, self._most))
+
+    def _grown(self, count: int, worked_ms: float, usual_count: int) -> int:
+        """Return a size that should take the usual time; after a time that was not the records', the one before it."""
+        self._has_shrunk = False
+        before, record_ms = self._shrunk_from
+        self._shrunk_from = 0, 0.0
+        if worked_ms <= _PASSED_DELAY * record_ms * count:
+            return max(self._records, before)
+        # A few records at the end of a queue say little about many.
+        size = max(self._records, min(usual_count, _FAST_GROWTH * count))
+        self._is_growing = min(size, self._most) >= _GROWTH * self._records
+        return size
 
     def _shrunk(self, count: int, worked_ms: float, usual_count: int) -> int:
         """Return a size that should take the usual time, or a larger one if that has not helped."""
         self._kept = count, worked_ms / count
         if not self._has_shrunk or count > self._records:
             self._has_shrunk = True
+            self._shrunk_from = max(self._shrunk_from[0], self._records), worked_ms / count
             return usual_count
-        self._has_shrunk = False
+        self._has_shrunk, self._shrunk_from = False, (0, 0.0)
         self._sizes_until_trial = 0
         self._acceptable_ms = _GROWTH * worked_ms
         return _GROWTH * count
@@ -82,6 +105,7 @@ class WorkSize:
             return self._records if worked_ms <= _SAME_TIME * kept_total_ms else _FAST_GROWTH * count
         if not kept_ms:
             self._kept = count, record_ms
+            self._shrunk_from = count, record_ms
             return usual_count
         if count > kept_count and record_ms >= _WORTHWHILE * kept_ms:
             self._sizes_until_trial = _SIZES_BETWEEN_TRIALS

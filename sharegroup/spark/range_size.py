@@ -38,11 +38,18 @@ class RangeSize:
         self._lock = threading.Lock()
         self._work = WorkSize(first, 1, most, _USUAL_MS, _LONGEST_MS)
         self._record_bytes = 0.0
+        self._is_settled = self._is_set
 
     @property
     def is_known(self) -> bool:
         """True if ranges may be acquired in advance: their size does not wait for the time of earlier ones."""
         return self._is_set
+
+    @property
+    def is_settled(self) -> bool:
+        """False while each range may show that the next ones should have far more records."""
+        with self._lock:
+            return self._is_settled
 
     @property
     def records(self) -> int:
@@ -57,6 +64,7 @@ class RangeSize:
         if record_count:
             with self._lock:
                 self._work.worked_off(record_count, worked_ms)
+                self._is_settled = self._is_set or not self._work.is_growing
 
     def weigh(self, log: Log, ranges: Iterable[HeldRange]) -> None:
         """Read the first records of the largest range, and take their size into account; ranges may be empty.

@@ -213,7 +213,8 @@ class _Worker:
 
     def _dispatch(self, threads: ThreadPoolExecutor) -> None:
         """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
-        if len(self._running) >= (1 if self._calls.is_failing else self._config.worker_ranges_in_flight):
+        is_alone = self._calls.is_failing or not self._size.is_settled
+        if len(self._running) >= (1 if is_alone else self._config.worker_ranges_in_flight):
             wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
         elif renewed := self._renewals.resume(monotonic_ms()):
             self._running.add(threads.submit(self._process, renewed))

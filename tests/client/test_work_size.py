@@ -68,6 +68,34 @@ def test_size_before_a_change_counts_until_its_work_has_ended() -> None:
     assert size.records == 40
 
 
+def test_delay_that_has_passed_costs_one_small_piece() -> None:
+    size = size_of(first=6_400)
+    size.worked_off(6_400, 7_000)
+    assert size.records == 1_828
+    size.worked_off(1_828, 300)
+    assert size.records == 6_400
+
+
+def test_delay_of_several_pieces_at_once_costs_as_little() -> None:
+    size = size_of(first=6_400)
+    for worked_ms in (7_000, 7_100, 6_900):
+        size.worked_off(6_400, worked_ms)
+    assert size.records == 1_855
+    size.worked_off(1_855, 300)
+    assert size.records == 6_400
+
+
+def test_size_grows_until_a_piece_takes_its_time() -> None:
+    size = size_of()
+    assert not size.is_growing
+    growing = []
+    for _ in range(5):
+        size.worked_off(size.records, 300)
+        growing.append(size.is_growing)
+    size.worked_off(size.records, 1_900)
+    assert (growing, size.is_growing) == ([True] * 5, False)
+
+
 @pytest.mark.parametrize("worked_ms", [1, 300, 1_500])
 def test_few_records_say_little_about_many(worked_ms: int) -> None:
     size = size_of(first=50_000)
