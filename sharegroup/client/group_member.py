@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from sharegroup.client.exchange import LONGEST_PAUSE_MS, Request
 from sharegroup.client.held_records import Acquisition, ReadRange
 from sharegroup.client.measurements import MetricName, RequestMeasurements
-from sharegroup.client.member_protocol import MemberProtocol, Standing
-from sharegroup.client.membership import MemberState
+from sharegroup.client.member_protocol import MemberProtocol
+from sharegroup.client.membership import MemberState, Standing
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.processor_channel import ProcessorChannel
 from sharegroup.client.settings import MemberSettings
@@ -385,12 +385,12 @@ class GroupMember:
     def _waiting_poll(self) -> Iterator[None]:
         """Count the application as polling; what this thread waits is no processing time of any member's records."""
         self._poll_ms()
-        self._protocol.poll_waits()
+        self._protocol.polls.wait_begins()
         try:
             with waiting_poll():
                 yield
         finally:
-            self._protocol.poll_waited(self._poll_ms())
+            self._protocol.polls.wait_ends(self._poll_ms())
 
     def _poll_ms(self) -> int:
         """Return the time of a poll, which does not count as processing what its thread has waited."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sharegroup.client.acquired_again import withdraw_acknowledged
+from sharegroup.client.application_polls import ApplicationPolls
 from sharegroup.client.exchange import FollowedProcessor, Request
 from sharegroup.client.held_records import Acquisition, HeldLocks, ReadRange, WaitingAcquisitions, unread
 from sharegroup.client.member_session import MemberSession
-from sharegroup.client.membership import Membership, MemberState
+from sharegroup.client.membership import Membership, MemberState, Standing
 from sharegroup.client.pace import Pace
 from sharegroup.client.pending_acknowledgements import Acknowledged, Acknowledgement
 from sharegroup.client.refusals import FetchCompleted, Refusals
@@ -25,37 +26,12 @@ from sharegroup.event_log import Event
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.group_messages import ShareGroupHeartbeatResponse
 from sharegroup.protocol.messages import Message, ResponseEnvelope, parsed
-from sharegroup.protocol.share_fetch import NOTICE_INTERVAL_MS, ShareFetchResponse
+from sharegroup.protocol.share_fetch import ShareFetchResponse
 
 _LINGER_MS = 50
 """Time for which acknowledgements wait for a fetch, while records wait for the application."""
-_PATIENCE_WITH_NOTICE_MS = 200
-"""Waiting records that another member waits for are returned when no poll comes for this time."""
-_NOTICE_MS = NOTICE_INTERVAL_MS * 3 // 2
-"""A notice counts for this time: the next one comes before its end, as long as the other member waits."""
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Membership and fetch counts of a member.
-
-    Attributes:
-        is_stable: True if the coordinator has accepted the member.
-        member_epoch: its epoch; 0 before it has joined.
-        partition_count: number of share-partitions that it may fetch from.
-        joined_with_partitions: True if it had some as soon as it joined: the group has read its topics before.
-        response_count: number of responses so far.
-        empty_fetch_count: number of fetches so far without records and without an error.
-    """
-
-    is_stable: bool
-    member_epoch: int
-    partition_count: int
-    joined_with_partitions: bool
-    response_count: int
-    empty_fetch_count: int
 
 
 class MemberProtocol:
@@ -64,6 +40,7 @@ class MemberProtocol:
     Attributes:
         membership: heartbeats and the assignment.
         session: fetches and acknowledgements.
+        polls: when the application polled.
         pace: the sizes of polls and fetches.
         waiting: acquisitions that the application has not taken yet.
         refusals: refusals that concern the application.
@@ -95,10 +72,7 @@ class MemberProtocol:
         self._response_count = 0
         self._empty_fetch_count = 0
         self.waited_ms = 0
-        self._last_poll_ms = now_ms
-        self._waiting_poll_count = 0
-        self._notice_until_ms: int | None = None
-        self._has_lapsed = False
+        self.polls = ApplicationPolls(settings.max_poll_interval_ms, now_ms)
         self._prefetches = True
         self._linger_until_ms: int | None = None
         self._is_closing = False
@@ -135,8 +109,7 @@ class MemberProtocol:
         """Join the group with these topics, or leave it without topics; return waiting records of other topics."""
         self._subscription = tuple(topics)
         self.refusals.forget()
-        self._has_lapsed = False
-        self._last_poll_ms = now_ms
+        self.polls.begin(now_ms)
         self.membership.subscribe(self._subscription)
         self._readmit(now_ms)
 
@@ -146,28 +119,16 @@ class MemberProtocol:
         Returns:
             The time since the poll before, in ms, if the member left for it, and joins again now.
         """
-        silent_ms = now_ms - self._last_poll_ms
-        self._last_poll_ms = now_ms
         self.processed(now_ms)
         self._prefetches |= wants_records
-        if not self._has_lapsed:
-            return None
-        self._has_lapsed = False
-        self.membership.subscribe(self._subscription)
+        silent_ms = self.polls.polled(now_ms)
+        if silent_ms is not None:
+            self.membership.subscribe(self._subscription)
         return silent_ms
 
     def processed(self, now_ms: int) -> None:
         """Record that the application has processed the records of its last poll."""
         self.pace.polled(now_ms - self.waited_ms)
-
-    def poll_waits(self) -> None:
-        """Record that a poll begins to wait: until its end, the application counts as polling."""
-        self._waiting_poll_count += 1
-
-    def poll_waited(self, now_ms: int) -> None:
-        """Record that the wait of a poll has ended."""
-        self._waiting_poll_count -= 1
-        self._last_poll_ms = now_ms
 
     def take(self, now_ms: int) -> Acquisition | None:
         """Take the oldest waiting acquisition, if any; drop those whose locks have ended."""
@@ -327,7 +288,7 @@ class MemberProtocol:
         elif envelope.api_key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
             response = parsed(ShareFetchResponse, envelope.body)
             if response.other_member_waits:
-                self._notice_until_ms = now_ms + _NOTICE_MS
+                self.polls.noticed(now_ms)
             for event in self.session.receive(envelope.correlation_id, response, now_ms, envelope.published_ms):
                 if isinstance(event, Acquisition):
                     self._acquired(event)
@@ -406,33 +367,23 @@ class MemberProtocol:
 
     def _idle_at_ms(self, now_ms: int) -> int | None:
         """Return when waiting records are to be returned if no poll comes; None is never."""
-        if not self._settings.fetch.max_poll_records or self._waiting_poll_count:
-            return None
-        patience_ms = _PATIENCE_WITH_NOTICE_MS if self._has_notice(now_ms) else self.pace.patience_ms
-        return self._last_poll_ms + patience_ms
-
-    def _has_notice(self, now_ms: int) -> bool:
-        """Return True if a notice that another member waits still counts when the patience with it ends."""
-        ends_ms = max(self._last_poll_ms + _PATIENCE_WITH_NOTICE_MS, now_ms)
-        return self._notice_until_ms is not None and ends_ms < self._notice_until_ms
+        has_polls = self._settings.fetch.max_poll_records > 0
+        return self.polls.idle_at_ms(now_ms, self.pace.patience_ms) if has_polls else None
 
     def _return_idle(self, now_ms: int) -> None:
         """Return the waiting records of an application that stopped polling, and fetch nothing until it polls again."""
         if self.waiting and (idle_at_ms := self._idle_at_ms(now_ms)) is not None and now_ms >= idle_at_ms:
             self.pace.went_stale()
-            cause = "another member waits" if self._has_notice(now_ms) else "the application polls no more"
+            cause = "another member waits" if self.polls.has_notice(now_ms) else "the application polls no more"
             self.return_waiting(cause, now_ms)
 
     @property
     def _lapse_at_ms(self) -> int | None:
-        interval_ms = self._settings.max_poll_interval_ms
-        if interval_ms is None or self._has_lapsed or not self._subscription or self.membership.is_outside:
-            return None
-        return self._last_poll_ms + interval_ms
+        return None if not self._subscription or self.membership.is_outside else self.polls.lapse_at_ms
 
     def _lapse_if_due(self, now_ms: int) -> None:
         if (lapse_at_ms := self._lapse_at_ms) is not None and now_ms >= lapse_at_ms:
-            self._has_lapsed = True
+            self.polls.lapsed()
             self.membership.leave()
 
     def _return_stale(self, now_ms: int) -> None:

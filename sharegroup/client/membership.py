@@ -7,6 +7,7 @@ fields, and leaves with epoch -1. The coordinator responds, and may also push a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from sharegroup.client.exchange import Backoff, Request
@@ -53,6 +54,27 @@ _REACTIONS: dict[type[ApiError], _Reaction] = {
     GroupQuarantinedError: _Reaction.REPORT_AND_RETRY,
 }
 """Error of a heartbeat → reaction of the member; other retriable errors are retried, and the rest are fatal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Membership and fetch counts of a member.
+
+    Attributes:
+        is_stable: True if the coordinator has accepted the member.
+        member_epoch: its epoch; 0 before it has joined.
+        partition_count: number of share-partitions that it may fetch from.
+        joined_with_partitions: True if it had some as soon as it joined: the group has read its topics before.
+        response_count: number of responses so far.
+        empty_fetch_count: number of fetches so far without records and without an error.
+    """
+
+    is_stable: bool
+    member_epoch: int
+    partition_count: int
+    joined_with_partitions: bool
+    response_count: int
+    empty_fetch_count: int
 
 
 class Membership:

@@ -2,9 +2,9 @@
 
 The size starts small and grows with the measured speed. Where more records take little more time than fewer, since the
 application writes its records together or starts a job for them, a larger size is tried from time to time, and kept if
-it makes a record cheaper. A size whose records take too long shrinks at once. If fewer records take as long, the time is
-not theirs: then the size grows, too. If they take far less than their part, it was a delay that has passed, such as a
-checkpoint of the application's table: then the size is what it was.
+it makes a record cheaper. A size whose records take too long shrinks at once. If fewer records take as long, the time
+is not theirs: then the size grows, too. If they take far less than their part, it was a delay that has passed, such as
+a checkpoint of the application's table: then the size is what it was.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class WorkSize:
         """Return a size that should take the usual time; after a time that was not the records', the one before it."""
         self._has_shrunk = False
         before, record_ms = self._shrunk_from
-        self._shrunk_from = 0, 0.0
-        if worked_ms <= _PASSED_DELAY * record_ms * count:
-            return max(self._records, before)
+        if before and _GROWTH * count >= self._records:
+            self._shrunk_from = 0, 0.0
+            if worked_ms <= _PASSED_DELAY * record_ms * count:
+                return max(self._records, before)
         # A few records at the end of a queue say little about many.
         size = max(self._records, min(usual_count, _FAST_GROWTH * count))
         self._is_growing = min(size, self._most) >= _GROWTH * self._records
@@ -102,7 +103,8 @@ class WorkSize:
         kept_count, kept_ms = self._kept
         kept_total_ms = kept_count * kept_ms
         if count < self._records:
-            return self._records if worked_ms <= _SAME_TIME * kept_total_ms else _FAST_GROWTH * count
+            most = self._records if worked_ms <= _SAME_TIME * kept_total_ms else _FAST_GROWTH * count
+            return min(self._records, most)
         if not kept_ms:
             self._kept = count, record_ms
             self._shrunk_from = count, record_ms

@@ -436,10 +436,10 @@ class TestANoticeThatAnotherMemberWaits:
     def test_a_poll_that_waits_counts_as_polling_until_its_end(self) -> None:
         driver, polled_ms = idle()
         notice(driver)
-        driver.protocol.poll_waits()
+        driver.protocol.polls.wait_begins()
         driver.now_ms = polled_ms + 1_200
         assert driver.sends() == []
-        driver.protocol.poll_waited(driver.now_ms)
+        driver.protocol.polls.wait_ends(driver.now_ms)
         notice(driver)
         driver.now_ms += 199
         assert driver.sends() == []

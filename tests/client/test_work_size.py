@@ -85,6 +85,22 @@ def test_delay_of_several_pieces_at_once_costs_as_little() -> None:
     assert size.records == 6_400
 
 
+def test_one_quick_record_does_not_say_that_a_delay_has_passed() -> None:
+    size = size_of(first=6_400)
+    size.worked_off(6_400, 320_000)
+    size.worked_off(1, 10)
+    assert size.records == 40
+    size.worked_off(40, 1_999)
+    size.worked_off(1, 10)
+    assert size.records == 40
+
+
+def test_slow_few_records_never_let_the_size_grow() -> None:
+    size = size_of()
+    size.worked_off(60, 2_400)
+    assert size.records == 100
+
+
 def test_size_grows_until_a_piece_takes_its_time() -> None:
     size = size_of()
     assert not size.is_growing
