@@ -17,7 +17,11 @@ from sharegroup.logs.port import Log
 
 _FIRST_RECORDS = 100
 _USUAL_MS = 2_000
+"""Time in which a range's number of records is worked off, by all ranges in flight together."""
+_LONGEST_USUAL_MS = 4_000
+"""Time of one range, of those in flight, that is usual; it must not reach the next one by chance."""
 _LONGEST_MS = 5_000
+"""Time of one range above which it shrinks."""
 _MAX_BYTES = 256 * 1024 * 1024
 """Keys, values and headers of a range, by the mean size of the records seen last; where its size is not set."""
 _SAMPLE_RECORDS = 100
@@ -29,14 +33,16 @@ class RangeSize:
 
     Args:
         config: of a worker or a source: `max.poll.records` bounds the number, and is where it starts if it is set.
+        in_flight: ranges that are worked off at once: each takes so many times as long as its part of the time.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, in_flight: int = 1) -> None:
         most = int(config.value("max.poll.records"))
         self._is_set = "max_poll_records" in config.model_fields_set
         first = most if self._is_set else min(_FIRST_RECORDS, most)
         self._lock = threading.Lock()
-        self._work = WorkSize(first, 1, most, _USUAL_MS, _LONGEST_MS)
+        usual_ms = min(in_flight * _USUAL_MS, _LONGEST_USUAL_MS)
+        self._work = WorkSize(first, 1, most, usual_ms, _LONGEST_MS)
         self._record_bytes = 0.0
         self._is_settled = self._is_set
 

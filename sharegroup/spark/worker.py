@@ -171,7 +171,7 @@ class _Worker:
         self._config = config
         self._log = log
         self._member = member
-        self._size = RangeSize(config)
+        self._size = RangeSize(config, config.worker_ranges_in_flight)
         self._stop_condition = stop_condition
         self._metrics = metrics
         self._event = partial(Event, group=config.group_id, client=config.client_id or None, member=member.member_id)
