@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from sharegroup.config.model import HIDDEN, Allowed, Config, invalid_relation, invalid_value
 from sharegroup.errors import ConfigurationError
 
-_SERVER = re.compile(r"([A-Za-z_]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
+_SERVER = re.compile(r"((?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[0-9a-fA-F:.%]+\]|[^\s:,\[\]/]+):[0-9]{1,5}")
 
 _PEM = "Set ssl.ca.location, ssl.certificate.location and ssl.key.location to PEM files, which all clients can read."
 

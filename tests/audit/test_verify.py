@@ -181,7 +181,7 @@ def _damaged_metadata(rows: list[StateRow]) -> None:
             id="count of finished records changed",
         ),
         pytest.param(
-            lambda rows: _changed_entry(rows, Cause.ACQUIRE, last_offset=9_999),
+            lambda rows: _changed_entry(rows, Cause.ACQUIRE, last_offset=1_099_999),
             "window_is_within_limit",
             id="more acquired than the window allows",
         ),
