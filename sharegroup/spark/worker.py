@@ -56,6 +56,8 @@ CHANNEL_KEYS = (*LOG_KEYS, *CHANNEL_TOPIC_KEYS)
 _POLL_TIMEOUT_MS = 200
 _PROCESSOR_POLL_S = 0.5
 _WAITING_EVENT_INTERVAL_S = 30
+_SHORT_RANGE_S = 2
+"""While ranges grow, the next one waits for so long for the size that the one in work shows."""
 _HANDLER_TIMEOUT_S = 10
 """How long handlers may finish after a stop; then their Spark jobs are cancelled."""
 _CANCEL_TIMEOUT_S = 2
@@ -183,6 +185,8 @@ class _Worker:
         self._running: set[Future[Outcome]] = set()
         self._job_tag = f"share-worker-{member.member_id}"
         self._acquisition_numbers = itertools.count(1)
+        self._begun_s = 0.0
+        """When the last range began, in s of the monotonic clock."""
         self._is_reported = False
         """True if the log has that the handler accepts nothing."""
 
@@ -213,7 +217,8 @@ class _Worker:
 
     def _dispatch(self, threads: ThreadPoolExecutor) -> None:
         """Hand the next records to a thread; wait for a while if no thread is free, or if there are no records."""
-        is_alone = self._calls.is_failing or not self._size.is_settled
+        is_short = time.monotonic() < self._begun_s + _SHORT_RANGE_S
+        is_alone = self._calls.is_failing or (is_short and not self._size.is_settled)
         if len(self._running) >= (1 if is_alone else self._config.worker_ranges_in_flight):
             wait(self._running, _POLL_TIMEOUT_MS / 1000, "FIRST_COMPLETED")
         elif renewed := self._renewals.resume(monotonic_ms()):
@@ -223,6 +228,7 @@ class _Worker:
             self._settle_results()
             job_tag = f"{self._job_tag}-{next(self._acquisition_numbers)}"
             active = self._renewals.begin(acquisition, job_tag, monotonic_ms())
+            self._begun_s = time.monotonic()
             self._running.add(threads.submit(self._process, active))
 
     def _next_acquisition(self) -> Acquisition | None:
