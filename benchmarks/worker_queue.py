@@ -18,15 +18,15 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.broker import add_broker_arguments, open_broker, site_on
-from benchmarks.report import Figure, print_round, print_rounds, round_numbers
+from benchmarks.broker import add_broker_arguments, site_on
+from benchmarks.report import Figure, print_round, round_numbers
 from benchmarks.share_clients import share_clients
 from benchmarks.site import Site
+from benchmarks.worker_site import measure
 from sharegroup.config.members import WorkerConfig
 from sharegroup.logs.kafka_log import KafkaLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.spark.processor_query import ProcessorQuery
-from sharegroup.spark.session import build_session
 from sharegroup.spark.worker import process
 from tests.support.kafka_broker import KafkaBroker
 
@@ -37,11 +37,7 @@ THREADS = int(WorkerConfig.model_fields["worker_ranges_in_flight"].default)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    options = parser().parse_args(arguments)
-    with open_broker(options) as (broker, folder):
-        spark = build_session("benchmark")
-        print_rounds(run(options, spark, broker, folder))
-        spark.stop()
+    measure(parser().parse_args(arguments), run)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--workers", type=int, default=3, help="workers of the queue")
     made.add_argument("--records", type=int, default=600, help="records of the queue")
     made.add_argument("--work-ms", type=int, default=50, help="work on each of them")
+    made.add_argument("--driver-memory", default="4g", help="heap of Spark's JVM, as of spark-submit")
     made.add_argument("--warm-up-rounds", type=int, default=1, help="rounds before those that count")
     return made
 

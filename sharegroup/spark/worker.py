@@ -119,16 +119,21 @@ def process(
     with open_log(address) as log:
         if worker_config.worker_metrics_port:
             metrics.serve(worker_config.worker_metrics_host, worker_config.worker_metrics_port)
-        member = _join(spark, log, worker_config, topics, condition)
+        size = RangeSize(worker_config, worker_config.worker_ranges_in_flight)
+        member = _join(spark, log, worker_config, size, topics, condition)
         if member is not None:
-            _Worker(spark, log, address, worker_config, handler, member, condition, metrics).run()
+            _Worker(spark, log, address, worker_config, size, handler, member, condition, metrics).run()
 
 
 def _join(
-    spark: SparkSession, log: Log, config: WorkerConfig, topics: ChannelTopics, stop_condition: StopOnRequest
+    spark: SparkSession,
+    log: Log,
+    config: WorkerConfig,
+    size: RangeSize,
+    topics: ChannelTopics,
+    stop_condition: StopOnRequest,
 ) -> GroupMember | None:
     """Create the member once a processor has created the topics between them; return None if it stops before."""
-    size = RangeSize(config)
     fetch = FetchSettings(
         max_records=size.records,
         # One range for one Spark task: to split it would only cost.
@@ -163,6 +168,7 @@ class _Worker:
         log: Log,
         log_address: str | KafkaConfig,
         config: WorkerConfig,
+        size: RangeSize,
         handler: Handler,
         member: GroupMember,
         stop_condition: StopOnRequest,
@@ -173,7 +179,7 @@ class _Worker:
         self._config = config
         self._log = log
         self._member = member
-        self._size = RangeSize(config, config.worker_ranges_in_flight)
+        self._size = size
         self._stop_condition = stop_condition
         self._metrics = metrics
         self._event = partial(Event, group=config.group_id, client=config.client_id or None, member=member.member_id)
