@@ -40,7 +40,7 @@ KILLED_MEMBER = "python-consumer-killed"
 SPARK_SINK = "flights_processed"
 
 _REFRESH_S = 0.5
-_JOIN_DEADLINE_S = 60
+_BEGIN_DEADLINE_S = 120
 _DRAIN_DEADLINE_S = 600
 _STOP_DEADLINE_S = 30
 
@@ -86,11 +86,12 @@ class Drill:
         processor.start()
         live = LiveHistory(StateTableReader(self.settings.processor.state_table_path), GROUP)
         try:
-            for name in (*PYTHON_MEMBERS, KILLED_MEMBER):
-                self._start_process(name)
-            self._watch(live, processor, _all_joined, _JOIN_DEADLINE_S)
             for name in SPARK_MEMBERS:
                 self._start_worker(spark, name)
+            # Spark's first jobs take seconds, in which consumers would drain the topic.
+            self._watch(live, processor, _workers_have_begun, _BEGIN_DEADLINE_S)
+            for name in (*PYTHON_MEMBERS, KILLED_MEMBER):
+                self._start_process(name)
             self._watch(live, processor, self._is_drained, _DRAIN_DEADLINE_S)
         finally:
             self._stop_members()
@@ -213,5 +214,6 @@ class Drill:
                 member.kill()
 
 
-def _all_joined(history: GroupHistory) -> bool:
-    return {*PYTHON_MEMBERS, KILLED_MEMBER} <= set(history.client_ids.values())
+def _workers_have_begun(history: GroupHistory) -> bool:
+    accepted = {history.client_ids[member] for member, count in history.accepted_by_member.items() if count}
+    return {*SPARK_MEMBERS} <= accepted
