@@ -145,7 +145,9 @@ class GroupConfig(Config):
         "empty for no dead-letter queue.",
     )
     errors_deadletterqueue_copy_record_enable: Bool = Field(
-        default=False, description="Whether the record is copied to the dead-letter queue, not only its context."
+        default=False,
+        description="Whether key, value and headers of the record are copied to the dead-letter queue, "
+        "not only its context.",
     )
 
     @property

@@ -43,8 +43,7 @@ class LogRecord(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Size of key, value and headers."""
-        of_headers = sum(len(key) + len(value or b"") for key, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + of_headers
+        return _size_bytes(self.key, self.value, self.headers)
 
 
 class NewRecord(NamedTuple):
@@ -54,6 +53,15 @@ class NewRecord(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp_ms: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of key, value and headers."""
+        return _size_bytes(self.key, self.value, self.headers)
+
+
+def _size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    return len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sharegroup.errors import ConfigurationError, LogUnavailableError, RecordToo
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import LogRecord, NewRecord, TopicDescription
 from sharegroup.logs.topic_properties import DEAD_LETTER_QUEUE_ENABLE_CONFIG
+from sharegroup.processor.dead_letters.headers import dead_letter_headers_of, without_dead_letter_headers
 from sharegroup.processor.dead_letters.records import (
     MAX_RECORDS,
     NOT_COPIED_HEADER,
@@ -41,8 +42,8 @@ class FailingLog(LocalLog):
     """A log in which appends to some topics fail, and all appends are counted."""
 
     failing: frozenset[str] = frozenset()
-    longest_value: int | None = None
-    """Bytes of a value that the dead-letter topic takes."""
+    longest_record: int | None = None
+    """Bytes of a record that the dead-letter topic takes, without the headers of dead-letter records."""
     during_failure: Callable[[], None] | None = None
     """Called while an append fails."""
     appended = 0
@@ -54,8 +55,9 @@ class FailingLog(LocalLog):
                 if self.during_failure is not None:
                     self.during_failure()
                 raise LogUnavailableError(f"The topic {topic} does not respond.")
-            lengths = [len(record.value or b"") for record in records]
-            if topic == DLQ and self.longest_value is not None and max(lengths) > self.longest_value:
+            own = [record._replace(headers=without_dead_letter_headers(record.headers)) for record in records]
+            sizes = [record.size_bytes for record in own]
+            if topic == DLQ and self.longest_record is not None and max(sizes) > self.longest_record:
                 raise RecordTooLargeError(f"A record for partition {topic}-{partition} is too large.")
         return super().append_all(batches)
 
@@ -177,13 +179,29 @@ class TestRecords:
             )
         ]
 
-    def test_key_and_value_are_copied_on_demand_but_not_the_headers(self, desk: Desk, log: FailingLog) -> None:
+    def test_key_value_and_headers_are_copied_on_demand_before_the_own_headers(
+        self, desk: Desk, log: FailingLog
+    ) -> None:
         desk.write(dead_letters(log, 3, 4), copies=True)
-        assert [(record.key, record.value) for record in desk.records()] == [
-            (b"key-3", b"value-3"),
-            (b"key-4", b"value-4"),
+        assert [(record.key, record.value, record.headers[0]) for record in desk.records()] == [
+            (b"key-3", b"value-3", ("original", b"x")),
+            (b"key-4", b"value-4", ("original", b"x")),
         ]
-        assert all("original" not in dict(record.headers) for record in desk.records())
+        assert [[name for name, _ in record.headers[1:3]] for record in desk.records()] == [
+            ["__dlq.errors.topic", "__dlq.errors.partition"]
+        ] * 2
+
+    def test_a_copied_dead_letter_record_leads_to_its_own_source(self, desk: Desk, log: FailingLog) -> None:
+        desk.write(dead_letters(log, 3, 3, partition=1), copies=True)
+        (of_orders,) = desk.records(partition=1)
+        log.create_topic("dlq.dlq", 1)
+        topic_id = log.describe_topic(DLQ).topic_id
+        given_up = DeadLetters(DLQ, topic_id, 1, 0, 0, 2, EXCEEDED, STATE_EPOCH)
+        desk.write(given_up, group_id="group-2", topic="dlq.dlq", copies=True)
+        (record,) = desk.records("dlq.dlq")
+        assert record.headers[: len(of_orders.headers)] == of_orders.headers
+        origin = dead_letter_headers_of(record.headers)
+        assert origin == (DLQ, 1, 0, "group-2", 2, "Offset delivery count exceeded the threshold.")
 
     def test_the_partition_is_that_of_the_source_modulo_the_count(self, desk: Desk, log: FailingLog) -> None:
         desk.write(*(dead_letters(log, 0, partition, partition) for partition in range(3)))
@@ -274,9 +292,11 @@ class TestRecordsThatAreTooLarge:
     @pytest.fixture(autouse=True)
     def long_values(self, log: FailingLog) -> None:
         for partition in range(3):
-            values = [b"long value" if n in (2, 5) else b"short" for n in range(10)]
-            log.append("orders", partition, [NewRecord(b"key", value) for value in values])  # offsets 10 to 19
-        log.longest_value = 9
+            values = [b"long value" if n == 2 else b"short" for n in range(10)]
+            headers = [(("long", b"header"),) if n == 5 else (("a", b"b"),) for n in range(10)]
+            records = [NewRecord(b"key", value, of_record) for value, of_record in zip(values, headers, strict=True)]
+            log.append("orders", partition, records)  # offsets 10 to 19
+        log.longest_record = 12
 
     def test_they_are_written_without_the_copy_and_a_header_explains_it(self, desk: Desk, log: FailingLog) -> None:
         desk.write(dead_letters(log, 10, 19), dead_letters(log, 15, 15, partition=1), copies=True)
@@ -284,6 +304,8 @@ class TestRecordsThatAreTooLarge:
         assert desk.offsets(partition=1) == [15]
         copies = [(record.key, record.value) for record in desk.records()]
         assert copies == [(None, None) if n in (2, 5) else (b"key", b"short") for n in range(10)]
+        copied_headers = [without_dead_letter_headers(record.headers) for record in desk.records()]
+        assert copied_headers == [() if n in (2, 5) else (("a", b"b"),) for n in range(10)]
         explained = [dict(record.headers).get(NOT_COPIED_HEADER) for record in desk.records()]
         reason = b"A record for partition dlq.orders-0 is too large."
         assert explained == [reason if n in (2, 5) else None for n in range(10)]
@@ -292,7 +314,7 @@ class TestRecordsThatAreTooLarge:
         assert (desk.writer.metrics.written_records, desk.writer.metrics.records_without_copy) == (11, 3)
 
     def test_a_topic_that_takes_no_record_at_all_makes_the_group_wait(self, desk: Desk, log: FailingLog) -> None:
-        log.longest_value = -1
+        log.longest_record = -1
         desk.write(dead_letters(log, 15, 15), copies=True)
         desk.advance(30)
         assert (desk.records(), desk.confirmed()) == ([], [])

@@ -148,7 +148,7 @@ def _batches(copies: Copies, outcomes: Iterator[tuple[int, NewRecord | str]]) ->
     batch = CopyBatch(wanted.topic, wanted.partition)
     batch_bytes = 0
     for offset, outcome in outcomes:
-        size_bytes = _SKIPPED_BYTES if isinstance(outcome, str) else _size_bytes(outcome)
+        size_bytes = _SKIPPED_BYTES if isinstance(outcome, str) else outcome.size_bytes
         if batch_bytes and batch_bytes + size_bytes > BATCH_BYTES:
             yield batch
             batch, batch_bytes = CopyBatch(wanted.topic, wanted.partition), 0
@@ -159,11 +159,6 @@ def _batches(copies: Copies, outcomes: Iterator[tuple[int, NewRecord | str]]) ->
             batch.offsets.append(offset)
             batch.records.append(outcome)
     yield batch
-
-
-def _size_bytes(record: NewRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _outcomes(

@@ -48,7 +48,10 @@ class DeadLetterHeaders(NamedTuple):
 
 
 def dead_letter_headers_of(headers: Headers) -> DeadLetterHeaders | None:
-    """Return the lineage that headers have; None without topic, partition, offset and group."""
+    """Return the lineage that headers have; None without topic, partition, offset and group.
+
+    The last header of a name counts: earlier ones were copied from a source that was a dead-letter record itself.
+    """
     values = {name: (value or b"").decode(errors="replace") for name, value in headers if name.startswith(PREFIX)}
     partition, offset = values.get(_PARTITION, ""), values.get(_OFFSET, "")
     if not (values.get(_TOPIC) and values.get(_GROUP) and partition.isdecimal() and offset.isdecimal()):
@@ -62,6 +65,11 @@ def dead_letter_headers_of(headers: Headers) -> DeadLetterHeaders | None:
         int(count) if count.isdecimal() else 0,
         values.get(_MESSAGE, ""),
     )
+
+
+def without_copied_headers(headers: Headers) -> Headers:
+    """Return the headers of a dead-letter record without those copied from its source, which come before its own."""
+    return headers[-len(DeadLetterHeaders._fields) :]
 
 
 def without_dead_letter_headers(headers: Headers) -> Headers:

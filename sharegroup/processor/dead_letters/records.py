@@ -8,7 +8,7 @@ from sharegroup.actor.effects import DeadLetters
 from sharegroup.errors import ConfigurationError, RecordTooLargeError, UnknownTopicError
 from sharegroup.logs.port import Log, LogRecord, NewRecord, TopicDescription
 from sharegroup.logs.topic_properties import CREATE_TIME, DEAD_LETTER_QUEUE_ENABLE_CONFIG, TIMESTAMP_TYPE_CONFIG
-from sharegroup.processor.dead_letters.headers import DeadLetterHeaders
+from sharegroup.processor.dead_letters.headers import DeadLetterHeaders, without_copied_headers
 from sharegroup.protocol.internal_messages import MAX_WRITTEN_RANGES
 
 MAX_RECORDS = MAX_WRITTEN_RANGES
@@ -18,7 +18,7 @@ MAX_BYTES = 1_048_576
 
 
 NOT_COPIED_HEADER = "__dlq.errors.record.not.copied"
-"""Header of this project: why a dead-letter record has no key and value although its group copies records."""
+"""Header of this project: why a dead-letter record has no copy of its source although its group copies records."""
 
 _CREATED_PARTITIONS = 1
 _CREATED_CONFIG = {TIMESTAMP_TYPE_CONFIG: CREATE_TIME}
@@ -29,11 +29,12 @@ def dead_letter_records(
 ) -> list[NewRecord]:
     """Build the next dead-letter records, one for each offset from the first on, up to the maximum at once.
 
-    For a source record that no longer exists, key and value are empty; the headers are still written.
+    A copy has key, value and headers of the source record, and then the headers of the dead-letter record. Of a source
+    record that no longer exists there is no copy; the headers of the dead-letter record are still written.
 
     Args:
         first_offset: first offset without a dead-letter record.
-        copies_records: True to copy key and value of the source records.
+        copies_records: True to copy the source records.
 
     Raises:
         LogError: the source records cannot be read.
@@ -69,7 +70,9 @@ def _record(group_id: str, dead_letters: DeadLetters, offset: int, source: LogRe
         dead_letters.delivery_count,
         dead_letters.reason.value,
     )
-    return NewRecord(source.key if source else None, source.value if source else None, origin.headers)
+    if source is None:
+        return NewRecord(None, None, origin.headers)
+    return NewRecord(source.key, source.value, (*source.headers, *origin.headers))
 
 
 def dead_letter_topic(log: Log, name: str, internal_topics: Collection[str], may_create: bool) -> TopicDescription:
@@ -139,11 +142,11 @@ def _append_halves(log: Log, topic: str, partition: int, records: Sequence[NewRe
         if middle:
             halves = (records[:middle], records[middle:])
             return sum(_append_halves(log, topic, partition, half) for half in halves)
-        record = records[0]
-        if record.key is None and record.value is None:
+        without_copy = NewRecord(None, None, without_copied_headers(records[0].headers))
+        if records[0] == without_copy:
             raise
         reason = (NOT_COPIED_HEADER, str(error).encode())
-        log.append(topic, partition, [record._replace(key=None, value=None, headers=(*record.headers, reason))])
+        log.append(topic, partition, [without_copy._replace(headers=(*without_copy.headers, reason))])
         return 1
     return 0
 

@@ -257,7 +257,7 @@ class DeadLetterWriter:
             append.parts.append((waiting, waiting.next_offset + len(records) - 1))
             append.records[waiting.dead_letters.partition % partition_count] += records
             record_count += len(records)
-            byte_count += sum(len(record.key or b"") + len(record.value or b"") for record in records)
+            byte_count += sum(record.size_bytes for record in records)
             if record_count >= MAX_RECORDS or byte_count >= MAX_BYTES:
                 break
         return append
