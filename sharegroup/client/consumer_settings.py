@@ -154,7 +154,7 @@ def _member_settings(consumer: ShareConsumerConfig, topics: ChannelTopics) -> Me
         rack_id=consumer.client_rack,
         fetch=FetchSettings(
             max_records=consumer.max_poll_records if is_set else 1,
-            max_ahead_records=consumer.max_poll_records if is_exact else MAX_AHEAD_RECORDS,
+            max_ahead_records=0 if is_exact else MAX_AHEAD_RECORDS,
             max_poll_records=consumer.max_poll_records,
             batch_size=MAX_AHEAD_RECORDS,
             acquire_mode=acquire_mode,

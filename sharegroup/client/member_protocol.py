@@ -73,7 +73,7 @@ class MemberProtocol:
         self._empty_fetch_count = 0
         self.waited_ms = 0
         self.polls = ApplicationPolls(settings.max_poll_interval_ms, now_ms)
-        self._prefetches = True
+        self._prefetches = settings.fetch.may_fetch_ahead
         self._linger_until_ms: int | None = None
         self._is_closing = False
 
@@ -137,7 +137,7 @@ class MemberProtocol:
         if oldest is None:
             self.pace.ran_out()
         else:
-            self._prefetches = self._settings.fetch.fetches_ahead
+            self._prefetches = self._settings.fetch.may_fetch_ahead
         return oldest
 
     def fetch_next(self, max_records: int) -> None:
@@ -179,6 +179,7 @@ class MemberProtocol:
             self.acknowledge_later(missing, now_ms)
         if record_count:
             self.pace.delivered(record_count, now_ms - self.waited_ms)
+            self._prefetches = self._settings.fetch.may_fetch_ahead
         return delivered
 
     def take_results(self) -> list[Acknowledged]:
@@ -359,7 +360,9 @@ class MemberProtocol:
 
     @property
     def _wants_records(self) -> bool:
-        return self._prefetches and (not self.waiting or self.pace.is_due(self.waiting.record_count))
+        if not self._prefetches or not self.waiting:
+            return self._prefetches
+        return self._settings.fetch.may_fetch_ahead and self.pace.is_due(self.waiting.record_count)
 
     def _lingers(self, now_ms: int) -> bool:
         """Return True if acknowledgements wait for a fetch."""

@@ -45,6 +45,11 @@ class FetchSettings:
     request_timeout_ms: int = 30_000
     acknowledge_timeout_ms: int | None = None
 
+    @property
+    def may_fetch_ahead(self) -> bool:
+        """True if records may be acquired before the application asks for them; with record_limit none are."""
+        return self.fetches_ahead and self.acquire_mode is not AcquireMode.RECORD_LIMIT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTopics:

@@ -137,9 +137,9 @@ class ShareConsumerConfig(Config):
     waits, but each fetch that is sent is a message for the processor. A fetch must be completed before its request
     times out, so `request.timeout.ms` is greater than `fetch.max.wait.ms`.
 
-    The records of the next poll may be acquired and read while the application works. If no poll comes for three times
-    the usual time between two, and for a second at least, they go back unread, and nothing is fetched until the next
-    poll.
+    Unless `share.acquire.mode` is `record_limit`, the records of the next poll may be acquired and read while the
+    application works. If no poll comes for three times the usual time between two, and for a second at least, they go
+    back unread, and nothing is fetched until the next poll.
     """
 
     refused: ClassVar[Mapping[str, str]] = CONSUMER_REFUSED
@@ -153,7 +153,9 @@ class ShareConsumerConfig(Config):
         default="implicit", description="Whether the next poll accepts the records of the last one, or the application."
     )
     share_acquire_mode: AcquireModeName = Field(
-        default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
+        default="batch_optimized",
+        description="Whether `max.poll.records` may be exceeded to the end of a run. With `record_limit` nothing is "
+        "fetched before the next poll, either.",
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(
         default=500,
@@ -210,7 +212,9 @@ class WorkerConfig(Config):
     topics: TopicNames = Field(description="The topics that the worker subscribes to.")
     client_id: str = Field(default="", description="Free name of the worker, for people who read logs.")
     share_acquire_mode: AcquireModeName = Field(
-        default="batch_optimized", description="Whether `max.poll.records` may be exceeded to the end of a run."
+        default="batch_optimized",
+        description="Whether `max.poll.records` may be exceeded to the end of a run. With `record_limit` nothing is "
+        "fetched before a thread is free for it, either.",
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(
         default=10_000_000,

@@ -13,6 +13,7 @@ from sharegroup.client.member_protocol import MemberProtocol
 from sharegroup.client.membership import PUSHED_CORRELATION_ID, MemberState
 from sharegroup.client.pending_acknowledgements import Acknowledgement
 from sharegroup.client.settings import FetchSettings, MemberSettings
+from sharegroup.core.acquisition import AcquireMode
 from sharegroup.core.record_state import AcknowledgeType
 from sharegroup.errors import (
     ApiError,
@@ -320,6 +321,62 @@ def test_the_next_fetch_is_sent_before_all_is_taken() -> None:
     assert application.driver.sends() == []
     application.poll()
     assert application.driver.sends() == ["fetch"]
+
+
+LIMITED = replace(EXACT, fetch=replace(EXACT.fetch, acquire_mode=AcquireMode.RECORD_LIMIT, max_ahead_records=0))
+"""An application that gets exactly the records of its polls, 10 each."""
+
+
+class TestRecordLimit:
+    def test_nothing_is_fetched_before_the_application_asks(self) -> None:
+        application = Application(LIMITED, record_ms=0)
+        driver = application.driver
+        assert driver.sends() == []
+        for first in (0, 10):
+            assert application.poll() == 0
+            application.fetch()
+            assert application.poll() == 10
+            assert driver.sends() == []
+            driver.protocol.acknowledge([acknowledged(first, first + 9)])
+            assert driver.sends() == [f"acknowledge o:{first}-{first + 9}:ACCEPT"]
+            driver.acknowledges()
+            assert driver.sends() == []
+
+    def test_acknowledgements_of_a_poll_come_with_its_fetch(self) -> None:
+        application = Application(LIMITED, record_ms=0).run(1)
+        driver = application.driver
+        driver.protocol.acknowledge_later([acknowledged(0, 9)], driver.now_ms)
+        assert application.poll() == 0
+        assert driver.sends() == ["fetch o:0-9:ACCEPT"]
+
+    def test_a_member_that_takes_whole_acquisitions_fetches_when_it_takes(self) -> None:
+        fetch = replace(SETTINGS.fetch, acquire_mode=AcquireMode.RECORD_LIMIT)
+        driver = Driver(replace(SETTINGS, fetch=fetch)).subscribed("orders")
+        assert driver.sends() == []
+        for first in (0, 10):
+            assert driver.protocol.take(driver.now_ms) is None
+            assert driver.sends() == ["fetch"]
+            driver.brings("orders", first=first, last=first + 9)
+            assert offsets(driver.protocol.take(driver.now_ms)) == [("orders", first, first + 9)]
+            assert driver.sends() == []
+
+    def test_no_fetch_is_larger_than_its_poll(self) -> None:
+        fetch = replace(LIMITED.fetch, max_records=1, max_poll_records=100)
+        application = Application(replace(LIMITED, fetch=fetch), record_ms=0).run(30)
+        assert application.fetches == application.polls
+        assert max(application.polls) == 100
+
+    def test_what_is_left_of_a_fetch_is_taken_before_there_is_another_one(self) -> None:
+        application = Application(LIMITED, record_ms=0)
+        driver = application.driver
+        application.poll()
+        application.fetch(record_count=25)
+        for count in (10, 10, 5):
+            assert driver.sends() == []
+            assert application.poll() == count
+        assert driver.sends() == []
+        application.poll()
+        assert driver.sends() == ["fetch"]
 
 
 class TestAnApplicationThatPollsNoMore:

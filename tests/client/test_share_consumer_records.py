@@ -16,7 +16,7 @@ from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.protocol.api_key import ApiKey
-from tests.client.consumers import Callback, Consume, fetches_ahead, got
+from tests.client.consumers import Callback, Consume, acknowledge_all, fetches_ahead, got
 from tests.client.processor_peer import ProcessorPeer
 from tests.support.eventually import DEADLINE_S, eventually
 
@@ -122,6 +122,19 @@ class TestRecords:
 
         eventually(everything_else_is_seen, "all other records with the other consumer")
         assert seen == dict.fromkeys(range(1, 120), 1)
+
+    def test_with_record_limit_no_record_waits_behind_those_that_were_polled(
+        self, consume: Consume, processor: ProcessorPeer
+    ) -> None:
+        first = consume("cl-1", mode="explicit", share_acquire_mode="record_limit")
+        for offset in (0, 10):
+            messages = first.poll(DEADLINE_S)
+            assert got(messages) == f"{offset}-{offset + 9}:d1"
+            acknowledge_all(first, messages)
+            first.commit_sync(DEADLINE_S)
+        assert len(processor.sent(ApiKey.SHARE_FETCH)) == 2
+        second = consume("cl-1", max_poll_records=500)
+        assert got(second.poll(DEADLINE_S)) == "20-119:d1"
 
     def test_what_a_consumer_fetched_ahead_goes_back_where_another_one_waits(
         self, consume: Consume, produce: Callable[[str, int], None], processor: ProcessorPeer

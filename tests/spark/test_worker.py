@@ -352,7 +352,7 @@ def test_stop_finishes_what_was_begun_and_gives_back_the_rest_unread(site: Spark
             go_on.wait(DEADLINE_S)
 
     seen = Waits()
-    config = {"max.poll.records": 10, "worker.ranges.in.flight": 1, "share.acquire.mode": "record_limit"}
+    config = {"max.poll.records": 10, "worker.ranges.in.flight": 1}
     with working(site, group_id, topic, seen, **config):
         assert begun.wait(DEADLINE_S)
         site.until(
@@ -486,7 +486,7 @@ def test_renewed_records_stay_locked_until_a_thread_is_free(site: SparkSite) -> 
             return None
 
     seen = RenewsAtFirstThenIsBusy()
-    config = {"max.poll.records": 5, "share.acquire.mode": "record_limit", "worker.ranges.in.flight": 1}
+    config = {"max.poll.records": 5, "worker.ranges.in.flight": 1}
     drain(site, group_id, topic, seen, **config)
     assert seen.delivery_counts == {(0, offset): [1, 1] if offset == 2 else [1] for offset in range(10)}
     assert transitions(site, group_id, Cause.LOCK_TIMEOUT) == []
@@ -506,7 +506,7 @@ def test_renewed_records_that_wait_for_too_long_are_released(site: SparkSite, ca
             return None
 
     seen = RenewsAtFirstThenIsBusy()
-    config = {"max.poll.records": 5, "share.acquire.mode": "record_limit", "worker.ranges.in.flight": 1}
+    config = {"max.poll.records": 5, "worker.ranges.in.flight": 1}
     with caplog.at_level(logging.WARNING, "sharegroup.spark.worker"):
         drain(
             site, group_id, topic, seen, **config, **{"worker.renew.max.ms": 5_000, "worker.bisect.on.error": "false"}
@@ -550,7 +550,7 @@ def test_records_that_are_gone_are_gaps(site: SparkSite) -> None:
                 site.log.delete_records(topic, 0, 4)
 
     seen = Deletes()
-    config = {"max.poll.records": 2, "share.acquire.mode": "record_limit", "worker.ranges.in.flight": 1}
+    config = {"max.poll.records": 2, "worker.ranges.in.flight": 1}
     drain(site, group_id, topic, seen, **config)
     assert sorted(seen.delivery_counts) == [(0, offset) for offset in (0, 1, *range(4, 10))]
     assert offsets(transitions(site, group_id, Cause.ACCEPT)) == [0, 1, *range(4, 10)]

@@ -43,7 +43,8 @@ class ShareGroupSourceConfig(Config):
     )
     share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized",
-        description="`batch_optimized`: the last run may exceed `max.poll.records`; `record_limit`: it is cut.",
+        description="`batch_optimized`: the last run may exceed `max.poll.records`; `record_limit`: it is cut, and "
+        "nothing is fetched during a micro-batch.",
     )
     max_poll_records: Annotated[Int, Field(ge=1)] = Field(
         default=10_000_000,
