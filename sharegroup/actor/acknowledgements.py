@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 
 from sharegroup.actor.context import LoggedRequest
 from sharegroup.actor.led_partitions import LedPartitions
-from sharegroup.core.records import PartitionKey, SharePartitionLimits
-from sharegroup.errors import ApiError
+from sharegroup.core.records import AcknowledgementBatch, PartitionKey, SharePartitionLimits
+from sharegroup.errors import ApiError, InvalidRequestError
 from sharegroup.protocol.messages import constructed
 from sharegroup.protocol.share_fetch import AcknowledgementRange, FetchTopic, PartitionResponse, TopicResponse
 
@@ -33,6 +34,7 @@ def acknowledge(
         try:
             if led is None:
                 raise partitions.not_led_error(key)
+            _check_ascending(batches)
             applied = led.share_partition.acknowledge(message.envelope.member_id, batches, limits, message.time_ms)
         except ApiError as error:
             # An error text that is the same for a whole topic is sent once.
@@ -70,6 +72,20 @@ def grouped_by_topic(partitions: Mapping[PartitionKey, PartitionResponse]) -> li
     return [
         constructed(TopicResponse, topic_id=topic_id, partitions=responses) for topic_id, responses in topics.items()
     ]
+
+
+def _check_ascending(batches: Iterable[AcknowledgementBatch]) -> None:
+    """Refuse batches that descend or overlap, as Kafka's broker does before it asks the share-partition.
+
+    Raises:
+        InvalidRequestError: a batch begins within the one before it, or below it.
+    """
+    for before, batch in pairwise(batches):
+        if batch.first_offset <= before.last_offset:
+            raise InvalidRequestError(
+                f"Acknowledgement batch {batch.first_offset}..{batch.last_offset} comes after "
+                f"{before.first_offset}..{before.last_offset}; batches ascend and do not overlap."
+            )
 
 
 def _ranges_by_partition(topics: Iterable[FetchTopic]) -> dict[PartitionKey, list[AcknowledgementRange]]:

@@ -77,7 +77,7 @@ class FetchPartition(Message):
 
     partition_index: PartitionIndex = Field(description="Partition.")
     acknowledgement_batches: list[AcknowledgementRange] = Field(
-        default_factory=list, description="Acknowledgements, in the order in which they take effect."
+        default_factory=list, description="Acknowledgements, ascending and without overlaps."
     )
 
 

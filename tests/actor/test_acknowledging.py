@@ -75,9 +75,11 @@ class TestErrors:
         [
             ([(0, 9, ACCEPT)], 0),
             ([(0, 4, ACCEPT), (5, 9, RELEASE)], 0),
-            ([(0, 0, GAP), (9, 9, REJECT), (3, 3, UNREAD)], 0),
-            ([(0, 4, RENEW), (0, 4, ACCEPT)], 0),
-            ([(0, 4, ACCEPT), (4, 4, ACCEPT)], INVALID_STATE),
+            ([(0, 0, GAP), (3, 3, UNREAD), (9, 9, REJECT)], 0),
+            ([(0, 0, GAP), (9, 9, REJECT), (3, 3, UNREAD)], INVALID_REQUEST),
+            ([(0, 4, RENEW), (0, 4, ACCEPT)], INVALID_REQUEST),
+            ([(0, 4, ACCEPT), (4, 4, ACCEPT)], INVALID_REQUEST),
+            ([(0, 4, ACCEPT), (4, 9, ACCEPT)], INVALID_REQUEST),
             ([(0, 10, ACCEPT)], INVALID_REQUEST),
             ([(10, 12, ACCEPT)], INVALID_REQUEST),
             ([(4, 3, ACCEPT)], INVALID_REQUEST),
@@ -92,6 +94,11 @@ class TestErrors:
         assert anna.acknowledge({ORDERS_0: batches}).acknowledge_errors == {ORDERS_0: error_code}
         if error_code:
             assert list(group.leader.partitions["orders-id", 0].share_partition.runs) == before
+
+    def test_batches_that_overlap_below_the_start_offset_are_refused_too(self, group: Group, anna: Member) -> None:
+        anna.acknowledge({ORDERS_0: [(0, 9, ACCEPT)]})
+        again = {ORDERS_0: [(0, 4, ACCEPT), (4, 9, ACCEPT)], ORDERS_1: [(0, 4, ACCEPT), (5, 9, ACCEPT)]}
+        assert anna.acknowledge(again).acknowledge_errors == {ORDERS_0: INVALID_REQUEST, ORDERS_1: 0}
 
     def test_partitions_fail_apart(self, anna: Member) -> None:
         acknowledged = anna.acknowledge(

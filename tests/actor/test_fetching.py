@@ -232,7 +232,7 @@ class TestWhatMayBeAcquired:
         (anna,) = joined(group, "anna")
         for delivery_count in (1, 2):
             assert anna.fetch().acquired == {ORDERS_0: [(0, 2, delivery_count)]}
-            anna.acknowledge({ORDERS_0: [(1, 1, RELEASE), (0, 0, RELEASE), (2, 2, RELEASE)]})
+            anna.acknowledge({ORDERS_0: [(0, 0, RELEASE), (1, 1, RELEASE), (2, 2, RELEASE)]})
         assert anna.fetch(max_wait_ms=0).acquired == {}
         (led,) = group.leader.partitions.values()
         assert led.share_partition.start_offset == 3
