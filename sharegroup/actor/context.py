@@ -50,6 +50,7 @@ class ActorContext:
     Attributes:
         leader_epoch: epoch of the processor that runs the actor.
         group_epoch_floor: a new group begins above it: the highest epoch of any removed group.
+        host: host that the processor runs on, "" when unknown.
     """
 
     group_id: str
@@ -58,6 +59,7 @@ class ActorContext:
     broker: BrokerConfig
     group_epoch_floor: int = 0
     state_id: str = ""
+    host: str = ""
 
     def addressed(self, row: StateRow, request_offset: int, time: CutTime) -> StateRow:
         """Return the row with the columns for its group, message and time; the table adds those of the commit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sharegroup.actor.context import ActorContext
 from sharegroup.actor.led_partition import LedPartition
 from sharegroup.actor.led_partitions import LedPartitions
 from sharegroup.config.group import GroupConfig
@@ -30,9 +31,11 @@ MAX_ENTRIES_PER_PAGE = 4_000
 """Share-partitions and runs of one response: about half a megabyte."""
 
 
-def described_group(state: GroupState, assignor_name: str) -> ShareGroupDescribeResponse:
+def described_group(context: ActorContext, state: GroupState, assignor_name: str) -> ShareGroupDescribeResponse:
     """Return the group and its members."""
     return ShareGroupDescribeResponse(
+        coordinator_id=context.leader_epoch,
+        coordinator_host=context.host,
         group_state=GroupStateName.PAUSED if state.pause is not None else state.name,
         group_epoch=state.group_epoch,
         assignment_epoch=state.assignment_epoch,

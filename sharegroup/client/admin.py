@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sharegroup.client.admin_conversation import Administrator, listed_groups, read_partitions
 from sharegroup.client.group_results import (
+    ConfigEntry,
     GroupListing,
     ShareGroupDescription,
-    ShareMemberDescription,
     SharePartitionOffsetInfo,
     TopicPartition,
+    config_entries,
 )
 from sharegroup.client.imported_partition import ImportedPartition, request_parts
 from sharegroup.client.settings import CHANNEL_TOPIC_KEYS, LOG_KEYS, ChannelTopics, channel_topics, log_address
@@ -34,7 +35,8 @@ from sharegroup.protocol.group_administration import (
     RedriveShareGroupRecordsResponse,
 )
 from sharegroup.protocol.group_description import (
-    DescribedMember,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     GroupStateName,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -45,6 +47,8 @@ from sharegroup.protocol.messages import ErrorResponse, Message, parsed
 DEFAULT_TIMEOUT_S = 60.0
 _CLIENT_ID = "client.id"
 _KEYS = (_CLIENT_ID, *LOG_KEYS, *CHANNEL_TOPIC_KEYS)
+
+Result = TypeVar("Result")
 
 
 class AdminClient:
@@ -257,14 +261,11 @@ class AdminClient:
         Returns:
             Group id → its error; None when it was deleted.
         """
-        results: dict[str, ApiError | None] = {}
-        for group_id in group_ids:
-            try:
-                self._ask(group_id, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(), timeout)
-                results[group_id] = None
-            except ApiError as error:
-                results[group_id] = error
-        return results
+
+        def delete(group_id: str) -> None:
+            self._ask(group_id, ApiKey.DELETE_GROUPS, DeleteGroupsRequest(), timeout)
+
+        return _result_of_each(group_ids, delete)
 
     def list_groups(self, states: Iterable[str] = (), timeout: float = DEFAULT_TIMEOUT_S) -> list[GroupListing]:
         """List all groups, of all partitions of the request log.
@@ -285,44 +286,67 @@ class AdminClient:
         return sorted(listings, key=lambda listing: listing.group_id)
 
     def describe_share_groups(
-        self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
+        self,
+        group_ids: Iterable[str],
+        include_authorized_operations: bool = False,
+        timeout: float = DEFAULT_TIMEOUT_S,
     ) -> dict[str, ShareGroupDescription | ApiError]:
         """Describe groups and their members.
+
+        Args:
+            include_authorized_operations: True to have the operations that this client may do on each group.
 
         Returns:
             Group id → its description, or the error.
         """
-        results: dict[str, ShareGroupDescription | ApiError] = {}
-        for group_id in group_ids:
-            try:
-                with self._administrator.conversation(group_id, timeout) as conversation:
-                    (response,) = conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
-                results[group_id] = _description(group_id, parsed(ShareGroupDescribeResponse, response))
-            except ApiError as error:
-                results[group_id] = error
-        return results
+
+        def described(group_id: str) -> ShareGroupDescription:
+            response = self._ask(group_id, ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest(), timeout)
+            parsed_response = parsed(ShareGroupDescribeResponse, response)
+            return ShareGroupDescription.of(group_id, parsed_response, include_authorized_operations)
+
+        return _result_of_each(group_ids, described)
+
+    def describe_configs(
+        self, group_ids: Iterable[str], timeout: float = DEFAULT_TIMEOUT_S
+    ) -> dict[str, dict[str, ConfigEntry] | ApiError]:
+        """Describe the configuration of groups; a group that does not exist has the defaults.
+
+        Returns:
+            Group id → key → its value in force and where it comes from; or the error.
+        """
+
+        def described(group_id: str) -> dict[str, ConfigEntry]:
+            response = self._ask(group_id, ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(), timeout)
+            return config_entries(parsed(DescribeConfigsResponse, response))
+
+        return _result_of_each(group_ids, described)
 
     def list_share_group_offsets(
         self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None = None,
+        group_specs: Mapping[str, Iterable[TopicPartition] | None],
         timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
-        """List the start offsets of a group, and its lag.
+    ) -> dict[str, dict[TopicPartition, SharePartitionOffsetInfo | None] | ApiError]:
+        """List the start offsets of groups, and their lag.
 
         Args:
-            partitions: (topic, partition) pairs; None is all share-partitions that have their state.
+            group_specs: group id → (topic, partition) pairs; None is all share-partitions that have their state.
 
         Returns:
-            (topic, partition) → its start offset and lag; None where the group has no start offset.
-
-        Raises:
-            GroupIdNotFoundError: the group does not exist.
+            Group id → (topic, partition) → its start offset and lag, None where the group has no start offset; or the
+            error. A group that does not exist has no start offsets.
         """
+
+        def listed(group_id: str) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
+            return self._offsets(group_id, group_specs[group_id], timeout)
+
+        return _result_of_each(group_specs, listed)
+
+    def _offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, timeout: float
+    ) -> dict[TopicPartition, SharePartitionOffsetInfo | None]:
         wanted = None if partitions is None else list(partitions)
         with self._administrator.conversation(group_id, timeout) as conversation:
-            # Only the coordinator knows whether the group exists.
-            conversation.ask((ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest()))
             share_partitions = read_partitions(conversation, wanted, include_runs=False)
             ends = end_offsets(self._log, set(share_partitions.topics.values()))
         offsets: dict[TopicPartition, SharePartitionOffsetInfo | None] = dict.fromkeys(wanted or ())
@@ -346,28 +370,12 @@ def _error(result: ErrorResponse) -> ApiError | None:
     return api_error(result.error_code, result.error_message) if result.error_code else None
 
 
-def _description(group_id: str, response: ShareGroupDescribeResponse) -> ShareGroupDescription:
-    return ShareGroupDescription(
-        group_id,
-        GroupStateName(response.group_state),
-        response.group_epoch,
-        response.assignment_epoch,
-        response.assignor_name,
-        tuple(_member_description(member) for member in response.members),
-        response.quarantine_reason,
-        response.is_paused,
-        response.pause_reason,
-    )
-
-
-def _member_description(member: DescribedMember) -> ShareMemberDescription:
-    assignment = ((topic.topic, partition) for topic in member.assignment for partition in topic.partitions)
-    return ShareMemberDescription(
-        member.member_id,
-        member.client_id,
-        member.client_host,
-        member.member_epoch,
-        tuple(sorted(assignment)),
-        member.rack_id,
-        tuple(member.subscribed_topic_names),
-    )
+def _result_of_each(group_ids: Iterable[str], ask: Callable[[str], Result]) -> dict[str, Result | ApiError]:
+    """Return group id → the result for it, or the error."""
+    results: dict[str, Result | ApiError] = {}
+    for group_id in group_ids:
+        try:
+            results[group_id] = ask(group_id)
+        except ApiError as error:
+            results[group_id] = error
+    return results

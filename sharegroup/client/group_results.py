@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
 
-from sharegroup.protocol.group_description import SHARE, GroupStateName
+from sharegroup.config.broker import BrokerConfig
+from sharegroup.config.group import effective_group_config
+from sharegroup.protocol.group_description import (
+    SHARE,
+    DescribeConfigsResponse,
+    DescribedMember,
+    GroupStateName,
+    ShareGroupDescribeResponse,
+)
 
 TopicPartition = tuple[str, int]
 """Topic name and partition."""
+
+GROUP_OPERATIONS = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+"""Kafka's operations on a group; a process that reaches the request log is authorized for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +58,26 @@ class ShareMemberDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """The processor that coordinates a group.
+
+    Attributes:
+        id: its leader epoch, which rises with each takeover.
+        host: host that it runs on, "" when unknown.
+        port: -1, since clients reach it by the log.
+    """
+
+    id: int
+    host: str
+    port: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
     """A group and its members.
 
     Attributes:
+        authorized_operations: operations that the client may do, as Kafka names them; None if not asked for.
         group_epoch: rises with changes of members, subscriptions and topics.
         target_assignment_epoch: group epoch of the assignment.
         quarantine_reason: reason of the quarantine; "" without one.
@@ -64,6 +93,81 @@ class ShareGroupDescription:
     quarantine_reason: str
     is_paused: bool
     pause_reason: str
+    coordinator: Node
+    authorized_operations: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, group_id: str, response: ShareGroupDescribeResponse, includes_operations: bool) -> Self:
+        """Return the description in a response."""
+        return cls(
+            group_id,
+            GroupStateName(response.group_state),
+            response.group_epoch,
+            response.assignment_epoch,
+            response.assignor_name,
+            tuple(_member_description(member) for member in response.members),
+            response.quarantine_reason,
+            response.is_paused,
+            response.pause_reason,
+            Node(response.coordinator_id, response.coordinator_host),
+            GROUP_OPERATIONS if includes_operations else None,
+        )
+
+
+def _member_description(member: DescribedMember) -> ShareMemberDescription:
+    assignment = ((topic.topic, partition) for topic in member.assignment for partition in topic.partitions)
+    return ShareMemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.member_epoch,
+        tuple(sorted(assignment)),
+        member.rack_id,
+        tuple(member.subscribed_topic_names),
+    )
+
+
+class ConfigSource(StrEnum):
+    """Where a value in force comes from."""
+
+    DYNAMIC_GROUP_CONFIG = "DYNAMIC_GROUP_CONFIG"
+    STATIC_BROKER_CONFIG = "STATIC_BROKER_CONFIG"
+    DEFAULT_CONFIG = "DEFAULT_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A key of a group's configuration.
+
+    Attributes:
+        value: the value in force.
+        source: the group's own value, the processor's for all groups, or the default.
+    """
+
+    name: str
+    value: str
+    source: ConfigSource
+
+    @property
+    def is_default(self) -> bool:
+        """True if neither the group nor the processor sets the key."""
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+def config_entries(response: DescribeConfigsResponse) -> dict[str, ConfigEntry]:
+    """Return key → its entry."""
+    defaults = effective_group_config(BrokerConfig(), {})
+    known = set(defaults.key_names())
+    entries: dict[str, ConfigEntry] = {}
+    for config in response.configs:
+        if config.own_value is not None:
+            source = ConfigSource.DYNAMIC_GROUP_CONFIG
+        elif config.name in known and config.value == defaults.spelled_value(config.name):
+            source = ConfigSource.DEFAULT_CONFIG
+        else:
+            source = ConfigSource.STATIC_BROKER_CONFIG
+        entries[config.name] = ConfigEntry(config.name, config.value, source)
+    return entries
 
 
 @dataclass(frozen=True, slots=True)

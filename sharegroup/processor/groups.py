@@ -342,6 +342,7 @@ class Groups:
             self._broker,
             self.group_epoch_floor,
             self._beginning.state_id,
+            self._beginning.host,
         )
         role, failure = next(iter(group.failures.items()), (ActorRole.COORDINATOR, ""))
         return GroupActors(context, Coordinator(context, group.metadata), leader_of(context, group), failure, role)

@@ -81,6 +81,8 @@ class DescribedMember(Message):
 class ShareGroupDescribeResponse(ErrorResponse):
     """The group and its members."""
 
+    coordinator_id: int = Field(default=-1, description="Leader epoch of the processor.")
+    coordinator_host: str = Field(default="", description="Host that the processor runs on; empty when unknown.")
     group_state: str = Field(default="", description="State of the group.")
     group_epoch: int = Field(default=0, description="Group epoch.")
     assignment_epoch: int = Field(default=0, description="Group epoch that the assignment was made for.")

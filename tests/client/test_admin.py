@@ -10,12 +10,15 @@ import pytest
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.group_results import (
+    ConfigSource,
     GroupListing,
+    Node,
     ShareGroupDescription,
     SharePartitionOffsetInfo,
 )
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import (
+    ApiError,
     ConfigurationError,
     GroupIdNotFoundError,
     InvalidConfigError,
@@ -95,17 +98,52 @@ def test_offsets_and_lag_are_listed(log: LocalLog, processor: ProcessorPeer) -> 
     used_group(log, admin)
     admin.alter_share_group_offsets("g", {("orders", 0): 10, ("orders", 1): 10})
     log.append("orders", 1, [NewRecord(None, b"x")] * 3)
-    offsets = admin.list_share_group_offsets("g")
-    assert offsets == {
+    offsets = {
         ("orders", 0): SharePartitionOffsetInfo(10, 1, 0),
         ("orders", 1): SharePartitionOffsetInfo(10, 1, 3),
     }
-    assert admin.list_share_group_offsets("g", [("orders", 1), ("orders", 7)]) == {
-        ("orders", 1): offsets["orders", 1],
-        ("orders", 7): None,
+    assert admin.list_share_group_offsets({"g": None, "another": None}) == {"g": offsets, "another": {}}
+    chosen = [("orders", 1), ("orders", 7)]
+    assert admin.list_share_group_offsets({"g": chosen, "another": chosen}) == {
+        "g": {("orders", 1): offsets["orders", 1], ("orders", 7): None},
+        "another": dict.fromkeys(chosen),
     }
-    with pytest.raises(GroupIdNotFoundError):
-        admin.list_share_group_offsets("another")
+
+
+def test_the_configuration_of_groups_is_described(log: LocalLog, processor: ProcessorPeer) -> None:
+    admin = AdminClient(log)
+    admin.alter_group_config("g", {"share.delivery.count.limit": "3"})
+    described = admin.describe_configs(["g", "another"])
+    limits, intervals = [
+        [entries[key] for entries in described.values() if not isinstance(entries, ApiError)]
+        for key in ("share.delivery.count.limit", "share.heartbeat.interval.ms")
+    ]
+    assert [(limit.value, limit.source, limit.is_default) for limit in limits] == [
+        ("3", ConfigSource.DYNAMIC_GROUP_CONFIG, False),
+        ("5", ConfigSource.DEFAULT_CONFIG, True),
+    ]
+    # The processor has another default than the release.
+    assert [(interval.value, interval.source) for interval in intervals] == [
+        ("1000", ConfigSource.STATIC_BROKER_CONFIG)
+    ] * 2
+    assert admin.list_groups() == [GroupListing("g", GroupStateName.EMPTY)]
+
+
+def test_a_description_names_the_coordinator_and_the_operations_on_demand(
+    log: LocalLog, processor: ProcessorPeer
+) -> None:
+    admin = AdminClient(log)
+    admin.alter_group_config("g", {"share.delivery.count.limit": "3"})
+    described = admin.describe_share_groups(["g"])["g"]
+    processor.lose_sessions()
+    with_operations = admin.describe_share_groups(["g"], include_authorized_operations=True)["g"]
+    assert isinstance(described, ShareGroupDescription)
+    assert isinstance(with_operations, ShareGroupDescription)
+    assert (described.coordinator, with_operations.coordinator) == (Node(1, gethostname()), Node(2, gethostname()))
+    assert described.authorized_operations is None
+    assert set(with_operations.authorized_operations or ()) == {
+        *("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    }
 
 
 def test_a_configuration_says_where_the_log_is(log: LocalLog, processor: ProcessorPeer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -32,7 +33,9 @@ def test_the_examples(
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert shown[0] == ["packers", "share", "share", "Stable"]
     assert shown[2][1] == "anna"
-    assert shown[3] == ["nobody", "GROUP_ID_NOT_FOUND"]
+    assert shown[3] == ["1", gethostname(), "-1"]
+    assert shown[4] == ["nobody", "GROUP_ID_NOT_FOUND"]
+    assert shown[5] == ["share.delivery.count.limit", "5", "DEFAULT_CONFIG", "True"]
     for example in EXAMPLES[1:]:
         exec(example, {})
     assert capsys.readouterr().out == "orders 0 0 1 30\n"

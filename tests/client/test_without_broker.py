@@ -43,7 +43,7 @@ def test_an_administrators_call_raises_at_its_timeout(address: str) -> None:
         for call in (
             lambda: admin.alter_group_config("g", {"share.auto.offset.reset": "earliest"}, timeout=0.3),
             lambda: admin.list_groups(timeout=0.3),
-            lambda: admin.list_share_group_offsets("g", timeout=0.3),
+            lambda: admin.list_share_group_offsets({"g": None}, timeout=0.3),
         ):
             with pytest.raises(LogUnavailableError, match="no response within 300 ms"):
                 call()

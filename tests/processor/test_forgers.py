@@ -126,8 +126,7 @@ def test_an_administrators_requests_are_anybodys(site: Site) -> None:
         site.until(lambda: site.folded(victim.group_id).metadata.pause is not None, "it is paused")
     Forger(site, victim.group_id).send(ApiKey.DELETE_GROUPS, {})
     site.until(lambda: site.folded(victim.group_id).metadata.is_dead, "it is deleted")
-    with pytest.raises(GroupIdNotFoundError):
-        site.admin.list_share_group_offsets(victim.group_id)
+    assert isinstance(site.admin.describe_share_groups([victim.group_id])[victim.group_id], GroupIdNotFoundError)
 
 
 def test_offsets_of_the_log_are_believed(site: Site) -> None:

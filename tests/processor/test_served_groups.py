@@ -86,12 +86,15 @@ def test_administrators_see_and_change_served_groups_only(new_site: NewSite) -> 
         for ask in (
             lambda: site.new_group("bob-orders"),
             lambda: site.admin.pause_group("bob-orders"),
-            lambda: site.admin.list_share_group_offsets("bob-orders"),
         ):
             with pytest.raises(GroupAuthorizationFailedError, match=r"Group bob-orders is not served here: .*alice-"):
                 ask()
-        refused = site.admin.delete_share_groups(["bob-orders"])["bob-orders"]
-        assert isinstance(refused, GroupAuthorizationFailedError)
+        for results in (
+            site.admin.delete_share_groups(["bob-orders"]),
+            site.admin.describe_configs(["bob-orders"]),
+            site.admin.list_share_group_offsets({"bob-orders": None}),
+        ):
+            assert isinstance(results["bob-orders"], GroupAuthorizationFailedError)
         assert [listed.group_id for listed in site.admin.list_groups()] == ["alice-\norders", "alice-orders"]
 
 

@@ -222,6 +222,7 @@ class RequestReplay:
             self._own_state = self._own_state or copy.deepcopy(self._state)
             self._editor.begin(self._own_state, epoch, self._config.request_topic_partitions)
         state = copy.deepcopy(self._own_state or self._state)
+        fence = self._fences.get(epoch, {})
         clocks = started_clocks(stamps_ms, before, lambda: 0.0)
         beginning = Beginning(
             state,
@@ -229,9 +230,10 @@ class RequestReplay:
             self._config.request_topic_partitions,
             before.group_epoch_floor if before else 0,
             before.attempted_offset if before else None,
-            self._fences.get(epoch, {}).get("state_id") or self._state_id,
+            fence.get("state_id") or self._state_id,
             announced,
-            ServedGroups(self._fences.get(epoch, {}).get("group_pattern", ALL_GROUPS)),
+            ServedGroups(fence.get("group_pattern", ALL_GROUPS)),
+            fence.get("host", ""),
         )
         groups = Groups(beginning, self._broker_of(epoch), self._responses, clocks)
         self._epoch = _Epoch(groups, clocks, ends)

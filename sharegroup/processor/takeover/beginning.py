@@ -54,6 +54,7 @@ class Beginning:
         poison: request partition and offset of a message that ended processors: its group is quarantined at it.
         announced_offsets: request partition → offset of this processor's announcement.
         served: the groups that are served; the others of the state table are left out.
+        host: host that the processor runs on, which its Fence row has.
     """
 
     folded: FoldedState
@@ -64,6 +65,7 @@ class Beginning:
     state_id: str = ""
     announced_offsets: Mapping[int, int] = field(default_factory=dict)
     served: ServedGroups = field(default_factory=ServedGroups)
+    host: str = ""
 
     def check_term(self, announcement: RequestEnvelope, record: LogRecord) -> None:
         """Check that the announcement of a processor does not end this one's term.

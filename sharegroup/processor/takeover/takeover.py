@@ -108,6 +108,7 @@ class Takeover:
             self.state_id,
             self.announced_offsets,
             self.served,
+            socket.gethostname(),
         )
 
     def unapplied_records(self, log: Log, topic: str) -> list[LogRecord]:
