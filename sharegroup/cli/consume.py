@@ -6,28 +6,30 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from sharegroup.cli.flags import Command, Site, needs_log, read_properties
+from sharegroup.cli.consumers import (
+    LONGEST_POLL_S,
+    as_share_group_error,
+    check_topics,
+    consumer_config,
+    consumer_options,
+)
+from sharegroup.cli.flags import PROPERTIES_FILE, Command, Site, needs_log, read_properties
 from sharegroup.cli.output import JSON, output_option
 from sharegroup.cli.record_text import DATA_TYPES, FORMATTER_PROPERTIES, LineFormat, json_line
 from sharegroup.cli.terminal import Interruption, interruption
-from sharegroup.client.kafka_exceptions import KafkaException
 from sharegroup.client.message import Message
 from sharegroup.client.share_consumer import AcknowledgeType, ShareConsumer
-from sharegroup.errors import ConfigurationError, LogError, ShareGroupError
+from sharegroup.errors import ShareGroupError
 
 _DEFAULT_GROUP = "share"
 _CLIENT_ID = "console-share-consumer"
-_LONGEST_POLL_S = 0.5
-"""The longest delay of Ctrl-C while no message comes."""
 _MAX_POLL_RECORDS = "max.poll.records"
-_PROPERTIES_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 def _acknowledgement_options(command: Command) -> Command:
@@ -68,28 +70,10 @@ def _formatter_options(command: Command) -> Command:
         multiple=True,
         help=f"Parts and form of a printed line; repeatable. Keys: {', '.join(FORMATTER_PROPERTIES)}.",
     )
-    file = click.option("--formatter-config", type=_PROPERTIES_FILE, help="File of such properties.")
+    file = click.option("--formatter-config", type=PROPERTIES_FILE, help="File of such properties.")
     key = click.option("--key-deserializer", metavar="TYPE", help=f"Show keys as this type: {', '.join(DATA_TYPES)}.")
     value = click.option("--value-deserializer", metavar="TYPE", help="Show values as this type.")
     return pairs(file(key(value(with_properties))))
-
-
-def _consumer_options(command: Command) -> Command:
-    """Add the flags of the consumer's configuration, and pass them as `consumer_properties`."""
-
-    @functools.wraps(command)
-    def with_properties(*, command_pairs: tuple[str, ...], command_config: Path | None, **others: object) -> object:
-        return command(consumer_properties=read_properties(command_config, command_pairs), **others)
-
-    pairs = click.option(
-        "--command-property",
-        "command_pairs",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Configuration of the consumer, over that of the configuration file; repeatable.",
-    )
-    file = click.option("--command-config", type=_PROPERTIES_FILE, help="File of such properties.")
-    return pairs(file(with_properties))
 
 
 @click.command()
@@ -106,7 +90,7 @@ def _consumer_options(command: Command) -> Command:
 @_acknowledgement_options
 @click.option("--reject-message-on-error", is_flag=True, help="Reject a message that cannot be printed; else halt.")
 @_formatter_options
-@_consumer_options
+@consumer_options
 @needs_log
 @output_option
 def consume(
@@ -133,11 +117,11 @@ def consume(
         --formatter-property print.key=true
     """
     line_of = json_line if output == JSON else LineFormat(formatter_properties).line
-    _check_topics(site, topic)
+    check_topics(site, topic)
     config = _consumer_config(site, group, consumer_properties, max_messages)
     printer = _Printer(line_of, acknowledge_type, reject_message_on_error, max_messages)
     try:
-        with interruption() as interrupted, _as_share_group_error(), ShareConsumer(config) as consumer:
+        with interruption() as interrupted, as_share_group_error(), ShareConsumer(config) as consumer:
             consumer.subscribe([topic])
             _run(consumer, printer, timeout_ms, interrupted)
     finally:
@@ -201,10 +185,10 @@ def _run(consumer: ShareConsumer, printer: _Printer, timeout_ms: int | None, int
     last_message_s = time.monotonic()
     while not (printer.is_done or interrupted.is_requested):
         idle_s = time.monotonic() - last_message_s
-        remaining_s = _LONGEST_POLL_S if timeout_ms is None else timeout_ms / 1000 - idle_s
+        remaining_s = LONGEST_POLL_S if timeout_ms is None else timeout_ms / 1000 - idle_s
         if remaining_s <= 0:
             return
-        messages = consumer.poll(timeout=min(remaining_s, _LONGEST_POLL_S))
+        messages = consumer.poll(timeout=min(remaining_s, LONGEST_POLL_S))
         if not messages:
             continue
         last_message_s = time.monotonic()
@@ -227,41 +211,12 @@ def _write(data: bytes) -> None:
         raise
 
 
-def _check_topics(site: Site, topic: str) -> None:
-    """Warn of a missing topic, and raise `UnknownTopicError` without a processor: the consumer would wait for it."""
-    with site.open_log() as opened:
-        opened.describe_topic(site.channel_topics.request_topic_name)
-        if topic not in (known.name for known in opened.topics()):
-            click.echo(f"warning: there is no topic {topic} yet.", err=True)
-
-
 def _consumer_config(
     site: Site, group: str | None, properties: Mapping[str, str], max_messages: int | None
 ) -> dict[str, object]:
-    if group is not None and properties.get("group.id", group) != group:
-        raise ConfigurationError(
-            f"The group ids {group!r} of --group and {properties['group.id']!r} of the consumer's properties differ.",
-            "Give one of them.",
-        )
-    config: dict[str, object] = {"client.id": _CLIENT_ID, "group.id": _DEFAULT_GROUP, **site.settings.consumer}
-    config |= properties
-    if group is not None:
-        config["group.id"] = group
+    config = consumer_config(site, properties, _CLIENT_ID, group, _DEFAULT_GROUP)
     if max_messages and _MAX_POLL_RECORDS not in config:
         # Messages beyond the last one would be released, and count as delivered.
         config[_MAX_POLL_RECORDS] = min(max_messages, 500)
         config.setdefault("share.acquire.mode", "record_limit")
-    return config | site.settings.channel_properties | {"share.acknowledgement.mode": "explicit"}
-
-
-@contextmanager
-def _as_share_group_error() -> Iterator[None]:
-    """Raise the consumer's errors as those of this package."""
-    try:
-        yield
-    except KafkaException as error:
-        if isinstance(error.__cause__, ShareGroupError):
-            raise error.__cause__ from None
-        raise LogError(error.args[0].str()) from error
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    return config | {"share.acknowledgement.mode": "explicit"}

@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path("conf/local.yaml")
 """The settings of a command that names no file, when this one is in the working folder."""
 
+PROPERTIES_FILE = click.Path(dir_okay=False, path_type=Path)
+"""The type of a flag that names a file of properties."""
+
 _FLAGS = {"log.path": "--log", "state.table.path": "--state-table"}
 _UNUSED = "not-used-by-this-command"
 _END_OF_NAME = re.compile(r"[:=\s]")
+_EQUALS = re.compile(r"\s*=\s*")
 _MISSING = "Missing required configuration {} "
 """The start of the error for a setting without a value."""
 
@@ -196,7 +200,8 @@ def read_properties(path: Path | None, pairs: Iterable[str]) -> dict[str, str]:
     """Return the properties of a file, and over them those of flags.
 
     Args:
-        path: lines of `key=value`; empty ones and those that begin with `#` or `!` are skipped. None for no file.
+        path: lines of `key=value` or `key = value`; empty ones and those that begin with `#` or `!` are skipped. None
+            for no file.
         pairs: the arguments of the flags.
 
     Raises:
@@ -205,7 +210,8 @@ def read_properties(path: Path | None, pairs: Iterable[str]) -> dict[str, str]:
     lines: list[str] = []
     if path is not None:
         try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            stripped = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+            lines = [_EQUALS.sub("=", line, count=1) for line in stripped]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"The file {path} cannot be read: {error}.") from error
     return parse_pairs([*(line for line in lines if line and not line.startswith(("#", "!"))), *pairs])

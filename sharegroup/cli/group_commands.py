@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
-from sharegroup.cli.flags import Site, needs_groups, needs_log, parse_pairs, timeout_option
+from sharegroup.cli.flags import (
+    PROPERTIES_FILE,
+    Site,
+    needs_groups,
+    needs_log,
+    parse_pairs,
+    read_properties,
+    timeout_option,
+)
 from sharegroup.cli.group_view import (
     SHOWN_LOCKS,
     GroupSource,
@@ -53,9 +62,10 @@ _TYPES = ("classic", "consumer", SHARE, "streams")
 @click.option(
     "--state",
     "states",
-    type=click.Choice([state.value for state in GroupStateName], case_sensitive=False),
+    metavar="STATE,STATE",
     multiple=True,
-    help="Only groups in this state; repeatable.",
+    callback=lambda _context, _option, texts: _states(texts),
+    help=f"Only groups in these states: {', '.join(GroupStateName)}.",
 )
 @click.option(
     "--type",
@@ -68,7 +78,7 @@ _TYPES = ("classic", "consumer", SHARE, "streams")
 @needs_groups
 @output_option
 def list_groups(
-    states: tuple[str, ...],
+    states: frozenset[GroupStateName],
     types: tuple[str, ...],
     timeout_ms: int,
     site: Site,
@@ -78,7 +88,7 @@ def list_groups(
 
     \b
     Example:
-      sharegroup groups list --state Stable
+      sharegroup groups list --state Stable,Paused
     """
     with site.open_log() as opened:
         known = read_groups(site, opened, timeout_ms, lambda source: source.groups())
@@ -87,6 +97,17 @@ def list_groups(
         print_json([summary(group) for group in shown])
     else:
         print_text(groups_table(shown))
+
+
+def _states(texts: Iterable[str]) -> frozenset[GroupStateName]:
+    """Return the states of comma-separated names, in any case, as Kafka's tools take them."""
+    by_name = {state.lower(): state for state in GroupStateName}
+    names = [name.strip() for text in texts for name in text.split(",")]
+    if unknown := [name for name in names if name.lower() not in by_name]:
+        raise click.BadParameter(
+            f"{unknown[0]!r} is no state of a group; they are {', '.join(GroupStateName)}.", param_hint="--state"
+        )
+    return frozenset(by_name[name.lower()] for name in names)
 
 
 @groups.command(short_help="Show state, offsets, members and locks.")
@@ -163,6 +184,7 @@ _OUTER_COMMA = re.compile(r",(?=[^\]]*(?:\[|$))")
 @click.option("--group", "group_id", metavar="GROUP", required=True, help="The share group; it need not exist yet.")
 @click.option("--alter", is_flag=True, help="Change the group's own keys, all of them or none.")
 @click.option("--add-config", metavar="K=V,K=[V,V]", multiple=True, help="Keys to set.")
+@click.option("--add-config-file", metavar="FILE", type=PROPERTIES_FILE, help="File of keys to set, a line K=V each.")
 @click.option("--delete-config", metavar="K,K", multiple=True, help="Keys that go back to the default.")
 @click.option("--describe", "is_description", is_flag=True, help="Show the keys that the group has set.")
 @click.option("--all", "shows_all", is_flag=True, help="With --describe: all keys, as they are in force.")
@@ -173,6 +195,7 @@ def configure(
     group_id: str,
     alter: bool,
     add_config: tuple[str, ...],
+    add_config_file: Path | None,
     delete_config: tuple[str, ...],
     is_description: bool,
     shows_all: bool,
@@ -182,7 +205,8 @@ def configure(
 ) -> None:
     """Show or change a group's configuration; the flags are those of kafka-configs.
 
-    A change is made by the processor, and needs a running one. All keys are in docs/configuration.md.
+    A change is made by the processor, and needs a running one. All keys are in docs/configuration.md. Of a key that is
+    both in the file and in a flag the flag's value counts.
 
     \b
     Example:
@@ -192,10 +216,12 @@ def configure(
     """
     if alter == is_description:
         raise click.UsageError("Give either --alter or --describe.")
-    if alter != bool(add_config or delete_config):
-        raise click.UsageError("--alter goes with --add-config, --delete-config, or both.")
+    if alter != bool(add_config or add_config_file or delete_config):
+        raise click.UsageError("--alter goes with --add-config, --add-config-file or --delete-config.")
     if alter:
-        _alter_config(site, group_id, add_config, delete_config, timeout_ms, output)
+        pairs = parse_pairs(pair for text in add_config for pair in _items(text))
+        changes = read_properties(add_config_file, ()) | {k: _without_brackets(v) for k, v in pairs.items()}
+        _alter_config(site, group_id, changes, delete_config, timeout_ms, output)
     else:
         _describe_config(site, group_id, shows_all, timeout_ms, output)
 
@@ -203,18 +229,16 @@ def configure(
 def _alter_config(
     site: Site,
     group_id: str,
-    add_config: tuple[str, ...],
+    changes: Mapping[str, str],
     delete_config: tuple[str, ...],
     timeout_ms: int,
     output: str,
 ) -> None:
-    pairs = parse_pairs(pair for text in add_config for pair in _items(text))
-    changes = {key: _without_brackets(value) for key, value in pairs.items()}
     deleted = [key for keys in delete_config for key in _items(keys)]
     with site.open_log() as opened:
         site.admin_client(opened).alter_group_config(group_id, changes, deleted, timeout_ms / 1000)
     if output == JSON:
-        print_json({"group_id": group_id, "set": changes, "deleted": deleted})
+        print_json({"group_id": group_id, "set": dict(changes), "deleted": deleted})
     else:
         print_text(f"Completed updating config for group {group_id}.")
 
@@ -268,11 +292,12 @@ def delete_offsets(group_id: str, topics: tuple[str, ...], timeout_ms: int, site
 
 
 @groups.command(short_help="Delete groups without members.")
-@click.option("--group", "group_ids", metavar="GROUP", multiple=True, required=True, help="The group; repeatable.")
+@click.option("--group", "group_ids", metavar="GROUP", multiple=True, help="The group; repeatable.")
+@click.option("--all-groups", is_flag=True, help="All groups; those that have members are left, each with an error.")
 @timeout_option
 @needs_log
 @output_option
-def delete(group_ids: tuple[str, ...], timeout_ms: int, site: Site, output: str) -> None:
+def delete(group_ids: tuple[str, ...], all_groups: bool, timeout_ms: int, site: Site, output: str) -> None:
     """Delete groups without members, with their offsets and their configuration; needs a running processor.
 
     Their history stays in the state table for the audit, for `audit.retention.ms`.
@@ -281,8 +306,13 @@ def delete(group_ids: tuple[str, ...], timeout_ms: int, site: Site, output: str)
     Example:
       sharegroup groups delete --group orders --group refunds
     """
+    if bool(group_ids) == all_groups:
+        raise click.UsageError("Give either --group or --all-groups.")
+    timeout_s = timeout_ms / 1000
     with site.open_log() as opened:
-        results = site.admin_client(opened).delete_share_groups(group_ids, timeout_ms / 1000)
+        admin = site.admin_client(opened)
+        named = group_ids or [group.group_id for group in admin.list_groups(timeout=timeout_s)]
+        results = admin.delete_share_groups(named, timeout_s)
     if output == JSON:
         print_json([{"group_id": group_id, "error": str(e) if e else None} for group_id, e in results.items()])
     elif deleted := ", ".join(f"'{group_id}'" for group_id, error in results.items() if error is None):

@@ -23,6 +23,12 @@ _COMMANDS = {
     "audit": LazyCommand("sharegroup.cli.lazy_groups", "audit", "Verify, trace, compare and export the state table."),
     "migrate": LazyCommand("sharegroup.cli.lazy_groups", "migrate", "Move share groups from Kafka to here, and back."),
     "consume": LazyCommand("sharegroup.cli.consume", "consume", "Consume a topic as a member of a share group."),
+    "consume-perf": LazyCommand(
+        "sharegroup.cli.consume_perf", "consume_perf", "Consume records as fast as possible, and print the rate."
+    ),
+    "consume-verifiable": LazyCommand(
+        "sharegroup.cli.consume_verifiable", "consume_verifiable", "Consume records, and print each event as JSON."
+    ),
     "metrics": LazyCommand("sharegroup.cli.metrics", "metrics", "Print the metrics of all share groups."),
     "dashboard": LazyCommand("sharegroup.cli.dashboard", "dashboard", "Serve a page with all groups as they are now."),
     "top": LazyCommand("sharegroup.cli.top", "top", "Watch all share groups live."),

@@ -64,6 +64,10 @@ def test_groups_are_listed_with_their_lag(cli: CommandLine, member: ShareConsume
         ["packers", "share", "share", "Stable", "1", "2", "25", "25"],
     ]
     assert [group["group_id"] for group in cli.json("groups", "list", "--state", "stable")] == ["packers"]
+    for states in (["empty,stable"], ["Stable, Dead"], ["paused", "--state", "STABLE"]):
+        assert "packers" in {group["group_id"] for group in cli.json("groups", "list", "--state", *states)}
+    wrong = cli.error("groups", "list", "--state", "Stable,nonsense", exit_code=2)
+    assert "'nonsense' is no state of a group; they are Unknown, Dead, Empty" in " ".join(wrong.split())
     assert cli.json("groups", "list", "--state", "Empty") == [
         {
             "group_id": "idle",
@@ -255,6 +259,18 @@ def test_a_group_is_configured_and_shows_it(cli: CommandLine, processor: Process
     in_force = {entry["key"]: entry["value"] for entry in cli.json(*show, "--all")}
     assert in_force["share.auto.offset.reset"] == "latest"
     assert in_force["share.renew.acknowledge.enable"] == "true"
+
+
+def test_keys_are_taken_from_a_file(cli: CommandLine, processor: ProcessorPeer) -> None:
+    text = "# of the team\n\nshare.delivery.count.limit = 3\nshare.isolation.level=read_committed\n"
+    (cli.folder / "group.properties").write_text(text, encoding="utf-8")
+    alter = ("groups", "configure", "--group", "packers", "--alter", "--add-config-file", "group.properties")
+    assert cli.json(*alter)["set"] == {"share.delivery.count.limit": "3", "share.isolation.level": "read_committed"}
+    both = cli.json(*alter, "--add-config", "share.delivery.count.limit=4")
+    assert both["set"]["share.delivery.count.limit"] == "4"
+    shown = cli.json("groups", "configure", "--group", "packers", "--describe")
+    assert {entry["key"]: entry["own_value"] for entry in shown} == both["set"]
+    assert "cannot be read" in cli.error(*alter[:-1], "nowhere", exit_code=2)
 
 
 def test_a_value_in_brackets_may_have_commas(cli: CommandLine, processor: ProcessorPeer) -> None:

@@ -54,7 +54,7 @@ def test_all_commands_are_there() -> None:
         *("audit import-kafka", "audit redrive", "audit report"),
         "migrate",
         *("migrate from-kafka", "migrate to-kafka"),
-        "consume",
+        *("consume", "consume-perf", "consume-verifiable"),
         "dashboard",
         "metrics",
         "top",
