@@ -18,8 +18,9 @@ from tools.markdown import table
 _INTRODUCTION = f"""# Metrics
 
 Every metric that Kafka 4.3.1 has for share groups and their coordinators is here under Kafka's name, if it has a
-meaning. A processor shows them to Prometheus at [`metrics.port`](configuration.md); `sharegroup metrics` prints those
-that come from the state table and the log. [Operations](operations.md#metrics-and-alerts) says what to alert on.
+meaning, and of Kafka 4.4 those of dead-letter queues. A processor shows them to Prometheus at
+[`metrics.port`](configuration.md); `sharegroup metrics` prints those that come from the state table and the log.
+[Operations](operations.md#metrics-and-alerts) says what to alert on.
 
 **Names** in Prometheus are those that the JMX exporter's usual rules for Kafka make, so that dashboards made for Kafka
 show them: a bean's type and name in small letters, `_total` in place of `PerSec`. Labels are Kafka's tags. Metrics
@@ -32,7 +33,8 @@ once, after their commit. `sharegroup metrics` counts the last 60 minutes, or as
 `rate()`, let Prometheus ask the processor.
 
 **Number of series.** A metric is shown with at most `metrics.max.series` label sets. When there are more, labels are
-left out from the last to the first and the values added up: share-partitions become topics, topics groups.
+left out from the last to the first and the values added up: share-partitions become topics, topics groups. Requests are
+counted for all topics, without a label, and for each: to add them up, choose those with a `topic`, or `topic=""`.
 
 **Cost.** Counting costs with the ranges that a commit changed, not with records. Without `metrics.port` only the loop's
 own figures are counted. With it, a response costs 16 µs of CPU and a row 70 µs, two thirds of them for the state that

@@ -1,4 +1,6 @@
-"""All metrics: Kafka 4.3.1's, under their names, where they have a meaning here; and a few that Kafka does not have.
+"""All metrics: Kafka's, under their names, where they have a meaning here; and a few that Kafka does not have.
+
+They are those of Kafka 4.3.1, and of 4.4 those of the dead-letter queue (KIP-1191).
 
 Classes of Kafka: ShareGroupMetrics, SharePartitionMetrics, ShareSessionCache, BrokerTopicMetrics, DelayedShareFetch,
 GroupCoordinatorMetrics, ShareCoordinatorMetrics, CoordinatorRuntimeMetricsImpl (KIP-932, "Metrics").
@@ -31,6 +33,8 @@ class Source(StrEnum):
 
 SHARE_PARTITION = ("group", "topic", "partition")
 """Labels of the metrics of each share-partition."""
+TOPIC = ("topic",)
+"""Label of the metrics of each topic, which Kafka also has without it, for all topics."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +43,10 @@ class Metric:
 
     Attributes:
         name: the Prometheus name.
-        kafka_name: the object name and attribute of Kafka 4.3.1; "" for one that Kafka does not have.
+        kafka_name: the object name and attribute of Kafka; "" for one that Kafka does not have.
         short_name: Kafka's own name, or ours without the prefix.
         labels: Kafka's tags.
+        has_total: True if a series without labels counts everything, and the labelled ones a part each.
     """
 
     name: str
@@ -51,14 +56,29 @@ class Metric:
     labels: tuple[str, ...]
     meaning: str
     source: Source
+    has_total: bool = False
+
+    @property
+    def total(self) -> tuple[str, ...]:
+        """The labels of the series that counts everything."""
+        return ("",) * len(self.labels)
 
 
-def yammer(kind: Kind, type_: str, name: str, labels: tuple[str, ...], source: Source, meaning: str) -> Metric:
+def yammer(
+    kind: Kind,
+    type_: str,
+    name: str,
+    labels: tuple[str, ...],
+    source: Source,
+    meaning: str,
+    has_total: bool = False,
+) -> Metric:
     """Return a metric that Kafka has as a bean; the Prometheus name is that of the JMX exporter's Kafka rules."""
     prometheus_name = f"kafka_server_{type_}_{name.removesuffix('PerSec')}".lower()
     if kind is Kind.COUNTER:
         prometheus_name += "_total"
-    return Metric(prometheus_name, f"kafka.server:type={type_},name={name}", name, kind, labels, meaning, source)
+    kafka_name = f"kafka.server:type={type_},name={name}"
+    return Metric(prometheus_name, kafka_name, name, kind, labels, meaning, source, has_total)
 
 
 def attribute(kind: Kind, type_: str, name: str, labels: tuple[str, ...], source: Source, meaning: str) -> Metric:
@@ -83,6 +103,30 @@ RECORD_ACKNOWLEDGEMENTS = yammer(
     ("ackType",),
     Source.ROWS,
     "Records acknowledged, by type; those that were refused do not count.",
+)
+DEAD_LETTER_QUEUE_RECORD_COUNT = yammer(
+    Kind.COUNTER,
+    "ShareGroupMetrics",
+    "DeadLetterQueueRecordCount",
+    ("group",),
+    Source.PROCESSOR,
+    "Dead-letter records that were appended.",
+)
+DEAD_LETTER_QUEUE_TOTAL_PRODUCE_REQUESTS = yammer(
+    Kind.COUNTER,
+    "ShareGroupMetrics",
+    "DeadLetterQueueTotalProduceRequestsPerSec",
+    ("group",),
+    Source.PROCESSOR,
+    "Appends to the dead-letter topic; one that has records of several groups counts for each.",
+)
+DEAD_LETTER_QUEUE_FAILED_PRODUCE_REQUESTS = yammer(
+    Kind.COUNTER,
+    "ShareGroupMetrics",
+    "DeadLetterQueueFailedProduceRequestsPerSec",
+    ("group",),
+    Source.PROCESSOR,
+    "Such appends that failed.",
 )
 PARTITION_LOAD_TIME = yammer(
     Kind.SUMMARY,
@@ -147,33 +191,38 @@ TOTAL_SHARE_FETCH_REQUESTS = yammer(
     Kind.COUNTER,
     "BrokerTopicMetrics",
     "TotalShareFetchRequestsPerSec",
-    (),
+    TOPIC,
     Source.RESPONSES,
-    "ShareFetch requests that were completed.",
+    "ShareFetch requests that were completed; with a topic, those that got records or an error of it.",
+    has_total=True,
 )
 FAILED_SHARE_FETCH_REQUESTS = yammer(
     Kind.COUNTER,
     "BrokerTopicMetrics",
     "FailedShareFetchRequestsPerSec",
-    (),
+    TOPIC,
     Source.RESPONSES,
-    "ShareFetch requests that were completed with an error, for all or some share-partitions.",
+    "ShareFetch requests that were completed with an error, for all or some share-partitions; with a topic, of it.",
+    has_total=True,
 )
 TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     Kind.COUNTER,
     "BrokerTopicMetrics",
     "TotalShareAcknowledgementRequestsPerSec",
-    (),
+    TOPIC,
     Source.RESPONSES,
-    "Requests with acknowledgements that were completed: ShareAcknowledge, and ShareFetch that carried some.",
+    "Requests with acknowledgements that were completed: ShareAcknowledge, and ShareFetch that carried some; with a "
+    "topic, those of its records.",
+    has_total=True,
 )
 FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS = yammer(
     Kind.COUNTER,
     "BrokerTopicMetrics",
     "FailedShareAcknowledgementRequestsPerSec",
-    (),
+    TOPIC,
     Source.RESPONSES,
-    "Requests with acknowledgements of which all or some were refused.",
+    "Requests with acknowledgements of which all or some were refused; with a topic, those of its records.",
+    has_total=True,
 )
 EXPIRED_SHARE_FETCHES = yammer(
     Kind.COUNTER,
@@ -393,16 +442,6 @@ FOLLOWERS_FAILED = own(
     (),
     Source.PROCESSOR,
     "Followers of published commits (event log, activity, upkeep, metrics) that failed; each is left out from then on.",
-)
-DEAD_LETTERS_WRITTEN = own(
-    Kind.COUNTER, "dead_letters_written", (), Source.PROCESSOR, "Dead-letter records that were appended."
-)
-DEAD_LETTER_APPENDS_FAILED = own(
-    Kind.COUNTER,
-    "dead_letter_appends_failed",
-    (),
-    Source.PROCESSOR,
-    "Appends of dead-letter records that failed.",
 )
 PROCESSOR_INFO = own(
     Kind.GAUGE, "processor_info", ("state_table",), Source.PROCESSOR, "1, with the state table of this processor."

@@ -208,6 +208,13 @@ class GroupMetrics:
         for group_id in gone:
             self._registry.forget((group_id,))
 
+    def topic_name(self, group_id: str, topic_id: str) -> str | None:
+        """Return the name of a topic that a group reads; None if it does not."""
+        with self._lock:
+            group = self._state.groups.get(group_id)
+            topic = group.metadata.topics.get(topic_id) if group is not None else None
+            return topic.topic if topic is not None else None
+
     def _gauges(self) -> list[Gauge]:
         with self._lock:
             topics = {topic.topic for group in self._state.groups.values() for topic in group.metadata.topics.values()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from sharegroup.actor.effects import Effect, Respond, ShareSessionsCounted
@@ -37,7 +37,7 @@ from sharegroup.metrics.registry import Gauge, Increment, MetricsRegistry, quant
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import ErrorResponse
 from sharegroup.protocol.rows import StateRow
-from sharegroup.protocol.share_fetch import ShareFetchResponse
+from sharegroup.protocol.share_fetch import PartitionResponse, ShareFetchResponse
 
 OBSERVATION = "sharegroup"
 """Name of the observed metrics in the progress of the streaming query."""
@@ -52,20 +52,25 @@ RESPONSE_COUNTERS = (
 )
 
 
+TopicName = Callable[[str, str], str | None]
+"""Function: group id, topic id → topic name; None if the group does not know the topic."""
+
+
 class ResponseMetrics:
     """Metrics of requests and share sessions; only a processor has them, since no row holds either."""
 
-    def __init__(self, registry: MetricsRegistry) -> None:
+    def __init__(self, registry: MetricsRegistry, topic_name: TopicName) -> None:
         self._registry = registry
+        self._topic_name = topic_name
         self._sessions: dict[str, ShareSessionsCounted] = {}
         self._lock = threading.Lock()
-        registry.add(Increment(metric, (), 0) for metric in RESPONSE_COUNTERS)
+        registry.add(Increment(metric, metric.total, 0) for metric in RESPONSE_COUNTERS)
         registry.add_gauges(self._gauges)
 
     def published(self, effects: Iterable[Effect]) -> None:
         """Update from the effects of a published commit."""
         effects = list(effects)
-        self._registry.add(response_increments(effects))
+        self._registry.add(response_increments(effects, self._topic_name))
         with self._lock:
             for effect in effects:
                 if isinstance(effect, ShareSessionsCounted):
@@ -82,18 +87,18 @@ class ResponseMetrics:
         ]
 
 
-def response_increments(effects: Iterable[Effect]) -> Iterator[Increment]:
+def response_increments(effects: Iterable[Effect], topic_name: TopicName) -> Iterator[Increment]:
     """Return what the responses of a commit add to the counters."""
     for effect in effects:
         match effect:
             case Respond():
-                yield from _increments(effect)
+                yield from _increments(effect, topic_name)
             case ShareSessionsCounted():
                 yield Increment(SHARE_SESSION_EVICTIONS, (), effect.eviction_count)
                 yield Increment(EXPIRED_SHARE_FETCHES, (), effect.expired_fetch_count)
 
 
-def _increments(response: Respond) -> Iterator[Increment]:
+def _increments(response: Respond, topic_name: TopicName) -> Iterator[Increment]:
     api_key, body = response.address.api_key, response.body
     if api_key not in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE) or not isinstance(body, ErrorResponse):
         return
@@ -104,13 +109,33 @@ def _increments(response: Respond) -> Iterator[Increment]:
     partitions = [partition for topic in topics for partition in topic.partitions]
     is_refused = bool(body.error_code)
     if api_key == ApiKey.SHARE_FETCH:
-        is_failed = is_refused or any(partition.error_code for partition in partitions)
-        yield Increment(TOTAL_SHARE_FETCH_REQUESTS, (), 1)
-        yield Increment(FAILED_SHARE_FETCH_REQUESTS, (), int(is_failed))
+        yield from _fetch_increments("", partitions, is_refused)
     if api_key == ApiKey.SHARE_ACKNOWLEDGE or any(partition.is_acknowledged for partition in partitions):
-        is_failed = is_refused or any(partition.acknowledge_error_code for partition in partitions)
-        yield Increment(TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS, (), 1)
-        yield Increment(FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS, (), int(is_failed))
+        yield from _acknowledgement_increments("", partitions, is_refused)
+    for topic in topics:
+        name = topic_name(response.address.group_id, topic.topic_id)
+        if not name:
+            continue
+        if any(partition.acquired_records or partition.error_code for partition in topic.partitions):
+            yield from _fetch_increments(name, topic.partitions)
+        if any(partition.is_acknowledged for partition in topic.partitions):
+            yield from _acknowledgement_increments(name, topic.partitions)
+
+
+def _fetch_increments(
+    topic: str, partitions: Iterable[PartitionResponse], is_refused: bool = False
+) -> Iterator[Increment]:
+    is_failed = is_refused or any(partition.error_code for partition in partitions)
+    yield Increment(TOTAL_SHARE_FETCH_REQUESTS, (topic,), 1)
+    yield Increment(FAILED_SHARE_FETCH_REQUESTS, (topic,), int(is_failed))
+
+
+def _acknowledgement_increments(
+    topic: str, partitions: Iterable[PartitionResponse], is_refused: bool = False
+) -> Iterator[Increment]:
+    is_failed = is_refused or any(partition.acknowledge_error_code for partition in partitions)
+    yield Increment(TOTAL_SHARE_ACKNOWLEDGEMENT_REQUESTS, (topic,), 1)
+    yield Increment(FAILED_SHARE_ACKNOWLEDGEMENT_REQUESTS, (topic,), int(is_failed))
 
 
 class ProcessorMetrics:

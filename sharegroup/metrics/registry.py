@@ -52,7 +52,8 @@ class MetricsRegistry(Collector):
     """Counters, summaries and gauges, as a collector of prometheus_client; safe to use from many threads.
 
     A metric has at most `max_series` label sets. When there are more, labels are left out from the last to the first,
-    and the values that fall together are added up: share-partitions become topics, topics groups, groups one number.
+    and the values that fall together are added up: share-partitions become topics, topics groups, groups one number. Of
+    a metric that has a total, the total is left.
 
     Args:
         max_series: label sets of one metric.
@@ -134,6 +135,8 @@ class MetricsRegistry(Collector):
 
     def _family(self, metric: Metric, series: Sequence[tuple[Labels, float]]) -> Family:
         family = _empty_family(metric)
+        if metric.has_total and len(series) > self._max_series:
+            series = [(labels, value) for labels, value in series if labels == metric.total]
         for labels, values in sorted(self._bounded(series, len(metric.labels)).items()):
             family.add_sample(metric.name, self._named(metric, labels), sum(values))
         return family
@@ -150,6 +153,8 @@ class MetricsRegistry(Collector):
         return family
 
     def _named(self, metric: Metric, labels: Labels) -> dict[str, str]:
+        if metric.has_total and labels == metric.total:
+            return dict(self._common)
         return {**self._common, **dict(zip(metric.labels, labels, strict=False))}
 
     def _bounded(self, series: Sequence[tuple[Labels, Value]], label_count: int) -> dict[Labels, list[Value]]:

@@ -21,7 +21,7 @@ from sharegroup.processor.dead_letters.records import (
     NOT_COPIED_HEADER,
     dead_letter_topic,
 )
-from sharegroup.processor.dead_letters.writer import DeadLetterWriter
+from sharegroup.processor.dead_letters.writer import DeadLetterWriter, GroupCounts
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.internal_messages import DlqStatusChanged, DlqWritten
 from sharegroup.protocol.messages import RequestEnvelope, parsed
@@ -246,7 +246,8 @@ class TestAppends:
             *(("group-2", 0, 0, 1), ("group-2", 1, 4, 4)),
         ]
         metrics = desk.writer.metrics
-        assert (metrics.appends, metrics.written_records, metrics.waiting_records) == (1, 6, 0)
+        assert metrics.groups() == {"group-1": GroupCounts(3, 1, 0), "group-2": GroupCounts(3, 1, 0)}
+        assert metrics.waiting_records == 0
 
     @pytest.mark.parametrize("copies", [False, True])
     def test_a_long_range_is_several_confirmed_appends(self, desk: Desk, log: FailingLog, copies: bool) -> None:
@@ -254,7 +255,9 @@ class TestAppends:
         log.append("orders", 0, [NewRecord(None, b"x" * 2_000)] * count)
         desk.write(dead_letters(log, 0, count - 1), copies=copies)
         assert desk.offsets() == list(range(count))
-        assert desk.writer.metrics.appends > 2
+        counts = desk.writer.metrics.groups()["group-1"]
+        assert counts.appends > 2
+        assert (counts.written_records, counts.failed_appends) == (count, 0)
         ends = [last for _, _, _, last in desk.confirmed()]
         assert [first for _, _, first, _ in desk.confirmed()] == [0, *(end + 1 for end in ends[:-1])]
         assert ends[-1] == count - 1
@@ -311,7 +314,8 @@ class TestRecordsThatAreTooLarge:
         assert explained == [reason if n in (2, 5) else None for n in range(10)]
         assert desk.confirmed() == [("group-1", 0, 10, 19), ("group-1", 1, 15, 15)]
         assert desk.statuses() == []
-        assert (desk.writer.metrics.written_records, desk.writer.metrics.records_without_copy) == (11, 3)
+        metrics = desk.writer.metrics
+        assert (metrics.groups()["group-1"].written_records, metrics.records_without_copy) == (11, 3)
 
     def test_a_topic_that_takes_no_record_at_all_makes_the_group_wait(self, desk: Desk, log: FailingLog) -> None:
         log.longest_record = -1
@@ -338,7 +342,8 @@ class TestFailures:
         log.failing = frozenset({DLQ})
         desk.write(dead_letters(log, 0, 0))
         desk.advance(100_000)
-        assert desk.writer.metrics.failed_appends > 3_000
+        counts = desk.writer.metrics.groups()["group-1"]
+        assert counts.failed_appends == counts.appends > 3_000
         log.failing = frozenset()
         desk.advance(30)
         assert desk.offsets() == [0]
@@ -348,7 +353,7 @@ class TestFailures:
         desk.write(dead_letters(log, 0, 1))
         desk.advance(14)
         assert (desk.statuses(), desk.writer.metrics.failures) == ([], {})
-        assert desk.writer.metrics.failed_appends == 4
+        assert desk.writer.metrics.groups() == {"group-1": GroupCounts(0, 4, 4)}
         desk.advance(100)
         failure = f"The topic {DLQ} does not respond."
         assert desk.statuses() == [("group-1", failure)]

@@ -19,7 +19,7 @@ from sharegroup.metrics.registry import MetricsRegistry
 from sharegroup.processor.dead_letters.writer import DeadLetterMetrics
 from sharegroup.processor.followers.metrics_feed import MetricsFeed
 from sharegroup.protocol.api_key import ApiKey
-from sharegroup.protocol.share_fetch import ShareFetchResponse
+from sharegroup.protocol.share_fetch import AcquiredRecords, PartitionResponse, ShareFetchResponse, TopicResponse
 from sharegroup.state.fold import FoldedState, fold_order
 from tests.actor.group_harness import GROUP_ID
 from tests.audit.conftest import worked_on
@@ -41,7 +41,9 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
     figures = LoopFigures(
         messages=5, commits=1, responses=2, cuts=3, take_ms=1.5, apply_ms=2, commit_ms=8, publish_ms=4
     )
-    dead_letters = DeadLetterMetrics(written_records=3, failed_appends=2)
+    dead_letters = DeadLetterMetrics()
+    dead_letters.appended({GROUP_ID: 3})
+    dead_letters.append_failed([GROUP_ID, "porters"])
     ends = {0: 2}
     feed = MetricsFeed(registry, settings, FoldedState(), lambda: ends, 4, 250.0, figures, lambda: dead_letters)
 
@@ -50,13 +52,19 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
 
     assert value(catalogue.EVENT_QUEUE_SIZE) == 5
     rows = sorted(worked_on(BrokerConfig()), key=fold_order)
-    response = response_to(Address(0, ApiKey.SHARE_FETCH, 1, GROUP_ID, "anna"), ShareFetchResponse(), 4)
+    acquired = PartitionResponse(
+        partition_index=0, acquired_records=[AcquiredRecords(first_offset=0, last_offset=9, delivery_count=1)]
+    )
+    (topic_id,) = {row.topic_id for row in rows if row.topic == "orders"}
+    body = ShareFetchResponse(responses=[TopicResponse(topic_id=topic_id, partitions=[acquired])])
+    response = response_to(Address(0, ApiKey.SHARE_FETCH, 1, GROUP_ID, "anna"), body, 4)
     feed.published(published(*map(Persist, rows), response, group_id=GROUP_ID, commit_ms=8.0))
     ends[0] = 6
     expected: dict[tuple[Metric, *tuple[str, ...]], float] = {
         (catalogue.EVENT_QUEUE_SIZE,): 1,
         (catalogue.RECORD_ACKNOWLEDGEMENTS, "Accept"): 15,
         (catalogue.TOTAL_SHARE_FETCH_REQUESTS,): 1,
+        (catalogue.TOTAL_SHARE_FETCH_REQUESTS, "orders"): 1,
         (catalogue.MEMBERS, GROUP_ID): 3,
         (catalogue.WRITE_LATENCY_MAX,): 8,
         (catalogue.LATENCY_METRICS[catalogue.EVENT_QUEUE_TIME, "max"],): 100,
@@ -69,8 +77,11 @@ def test_a_published_commit_shows_in_every_metric(settings: Settings) -> None:
         (catalogue.RESPONSES,): 2,
         (catalogue.LOOP_MILLISECONDS, "take"): 1.5,
         (catalogue.LOOP_MILLISECONDS, "publish"): 4,
-        (catalogue.DEAD_LETTERS_WRITTEN,): 3,
-        (catalogue.DEAD_LETTER_APPENDS_FAILED,): 2,
+        (catalogue.DEAD_LETTER_QUEUE_RECORD_COUNT, GROUP_ID): 3,
+        (catalogue.DEAD_LETTER_QUEUE_RECORD_COUNT, "porters"): 0,
+        (catalogue.DEAD_LETTER_QUEUE_TOTAL_PRODUCE_REQUESTS, GROUP_ID): 2,
+        (catalogue.DEAD_LETTER_QUEUE_FAILED_PRODUCE_REQUESTS, GROUP_ID): 1,
+        (catalogue.DEAD_LETTER_QUEUE_FAILED_PRODUCE_REQUESTS, "porters"): 1,
     }
     assert {key: value(*key) for key in expected} == expected
     figures.messages = 9

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,23 +43,56 @@ _FIRST_BACKOFF_S = 1.0
 _LATER_INTERVAL_S = 30.0
 
 
+class GroupCounts(NamedTuple):
+    """Counts of one group.
+
+    Attributes:
+        appends: appends to a dead-letter topic with records of the group, also those that failed.
+    """
+
+    written_records: int = 0
+    appends: int = 0
+    failed_appends: int = 0
+
+
 @dataclass
 class DeadLetterMetrics:
-    """Counts, and the present failures.
+    """Counts, and the present failures; the writer's thread changes them, others may read them at any time.
 
     Attributes:
         records_without_copy: the appended records that were too large for their topic with the copy of their source.
-        appends: appends to a dead-letter topic, each with records of one or more groups.
         waiting_records: source records whose dead-letter records are not written yet.
         failures: group id → reason why its dead-letter records cannot be written, after five failed appends.
     """
 
-    written_records: int = 0
     records_without_copy: int = 0
-    appends: int = 0
-    failed_appends: int = 0
     waiting_records: int = 0
     failures: dict[str, str] = field(default_factory=dict)
+    _groups: dict[str, GroupCounts] = field(default_factory=dict)
+
+    def groups(self) -> dict[str, GroupCounts]:
+        """Return group id → its counts."""
+        return dict(self._groups)
+
+    def appended(self, records: Mapping[str, int]) -> None:
+        """Count an append: group id → its records."""
+        for group_id, count in records.items():
+            before = self._groups.get(group_id, GroupCounts())
+            self._groups[group_id] = before._replace(
+                written_records=before.written_records + count, appends=before.appends + 1
+            )
+
+    def append_failed(self, group_ids: Iterable[str]) -> None:
+        """Count an append with records of these groups that failed."""
+        for group_id in group_ids:
+            before = self._groups.get(group_id, GroupCounts())
+            self._groups[group_id] = before._replace(
+                appends=before.appends + 1, failed_appends=before.failed_appends + 1
+            )
+
+    def forget(self, group_id: str) -> None:
+        """Drop the counts of a group that was removed."""
+        self._groups.pop(group_id, None)
 
 
 @dataclass(eq=False)
@@ -185,6 +218,7 @@ class DeadLetterWriter:
             for effect in effects:
                 if isinstance(effect, DropDeadLetters):
                     self._queues.pop(effect.group_id, None)
+                    self.metrics.forget(effect.group_id)
                     continue
                 queue = self._queues[effect.group_id]
                 queue.dlq_topic, queue.copies_records = effect.dlq_topic, effect.copies_records
@@ -264,8 +298,10 @@ class DeadLetterWriter:
 
     def _confirm(self, append: _Append) -> None:
         """Confirm the written records to their groups, before more records are written."""
-        self.metrics.appends += 1
-        self.metrics.written_records += sum(len(records) for records in append.records.values())
+        counts: Counter[str] = Counter()
+        for waiting, last_offset in append.parts:
+            counts[waiting.group_id] += last_offset - waiting.next_offset + 1
+        self.metrics.appended(counts)
         written: dict[str, list[WrittenDeadLetters]] = defaultdict(list)
         for waiting, last_offset in append.parts:
             written[waiting.group_id].append(
@@ -289,12 +325,13 @@ class DeadLetterWriter:
             self._send_status(group_id, "")
 
     def _retry_later(self, due: Sequence[_Waiting], error: LogError | ConfigurationError) -> None:
-        self.metrics.failed_appends += 1
+        group_ids = sorted({waiting.group_id for waiting in due})
+        self.metrics.append_failed(group_ids)
         now_s = self._clock_s()
         for waiting in due:
             waiting.failed_attempts += 1
             waiting.due_s = now_s + _backoff_s(waiting.failed_attempts)
-        for group_id in sorted({waiting.group_id for waiting in due}):
+        for group_id in group_ids:
             logger.warning(Event("dead_letters_failed", group=group_id, reason=str(error)))
             if any(waiting.failed_attempts >= ATTEMPTS for waiting in due if waiting.group_id == group_id):
                 self._send_status(group_id, str(error)[:MAX_NAME_LENGTH])

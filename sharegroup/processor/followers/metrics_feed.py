@@ -14,7 +14,7 @@ import http.client
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,8 +27,9 @@ from sharegroup.logs.open import open_log
 from sharegroup.metrics.catalogue import (
     COMMITS,
     CUTS,
-    DEAD_LETTER_APPENDS_FAILED,
-    DEAD_LETTERS_WRITTEN,
+    DEAD_LETTER_QUEUE_FAILED_PRODUCE_REQUESTS,
+    DEAD_LETTER_QUEUE_RECORD_COUNT,
+    DEAD_LETTER_QUEUE_TOTAL_PRODUCE_REQUESTS,
     EVENT_QUEUE_SIZE,
     FOLLOWERS_FAILED,
     LEADER_EPOCH,
@@ -87,7 +88,7 @@ class MetricsFeed:
         self._request_topic = settings.processor.request_topic_name
         self._published_ends = published_ends
         self._groups = GroupMetrics(registry, folded, lambda topics: end_offsets(self._log, topics), settings.broker)
-        self._responses = ResponseMetrics(registry)
+        self._responses = ResponseMetrics(registry, self._groups.topic_name)
         self._processor = ProcessorMetrics(registry, load_ms)
         registry.add_gauges(self._gauges)
 
@@ -125,9 +126,15 @@ class MetricsFeed:
             Gauge(UNADDRESSED_RESPONSES, (), figures.unaddressed_responses),
             Gauge(UPKEEP_FAILURES, (), figures.upkeep_failures),
             Gauge(FOLLOWERS_FAILED, (), figures.failed_followers),
-            Gauge(DEAD_LETTERS_WRITTEN, (), dead_letters.written_records),
-            Gauge(DEAD_LETTER_APPENDS_FAILED, (), dead_letters.failed_appends),
+            *_dead_letter_gauges(dead_letters),
         ]
+
+
+def _dead_letter_gauges(counted: DeadLetterMetrics) -> Iterator[Gauge]:
+    for group_id, of_group in sorted(counted.groups().items()):
+        yield Gauge(DEAD_LETTER_QUEUE_RECORD_COUNT, (group_id,), of_group.written_records)
+        yield Gauge(DEAD_LETTER_QUEUE_TOTAL_PRODUCE_REQUESTS, (group_id,), of_group.appends)
+        yield Gauge(DEAD_LETTER_QUEUE_FAILED_PRODUCE_REQUESTS, (group_id,), of_group.failed_appends)
 
 
 def server_before_takeover(config: ProcessorConfig) -> MetricsServer | None:
