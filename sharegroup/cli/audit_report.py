@@ -44,8 +44,8 @@ def report(
     """Write the history of a group as one HTML file, which needs no network.
 
     Start offset, log end, records in flight and lag over time; delivery counts over offset and time; the locks of each
-    member and what ended them; poison records. The eight share-partitions with most deliveries have charts; name
-    others by --topic and --partition. It needs the extra sharegroup[pictures].
+    member and what ended them; records delivered more than once. The eight share-partitions with most deliveries
+    have charts; name others by --topic and --partition. It needs the extra sharegroup[pictures].
 
     \b
     Example:

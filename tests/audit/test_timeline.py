@@ -77,7 +77,7 @@ def test_a_lock_begins_with_the_acquisition_and_ends_by_its_cause(rows: list[Sta
 def test_records_above_the_first_delivery_are_listed_with_their_last_change(rows: list[StateRow]) -> None:
     listed = [
         (first, last, transition.delivery_count, transition.cause, transition.member_id)
-        for first, last, transition in timeline_of(rows).partitions[ORDERS_0].poison.highest()
+        for first, last, transition in timeline_of(rows).partitions[ORDERS_0].redelivered
     ]
     history = group_history(GROUP_ID, rows).partitions[ORDERS_0]
     counts = {run.first_offset: run.delivery_count for run in history.records}

@@ -1,9 +1,9 @@
 """A share group over time, as the series and bins of its pictures.
 
-The rows are read once, in fold order. All that is kept has a bounded resolution, so that the pictures of a long history
-stay small: time has at most 240 bins, each share-partition at most 50 bins of offsets and 50 ranges of poison records,
-and locks of a member that begin in one bin and end alike are one bar. Within a bin, series keep the last start offset
-and the highest number of records in flight.
+The rows are read once, in fold order. All that is kept has a bounded resolution, so that the pictures of a long
+history stay small: time has at most 240 bins, each share-partition at most 50 bins of offsets and 50 ranges of
+redelivered records, and locks of a member that begin in one bin and end alike are one bar. Within a bin, series keep
+the last start offset and the highest number of records in flight.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.audit.timelines.lock_timeline import STATE_REMOVED, LockTimeline
-from sharegroup.audit.timelines.poison_records import PoisonRecords
+from sharegroup.audit.timelines.redelivered_records import RedeliveredRecords
 from sharegroup.audit.timelines.time_axis import TimeAxis
 from sharegroup.core.record_state import Cause, RecordState
 from sharegroup.core.share_partition import SharePartition
@@ -106,7 +106,7 @@ class PartitionTimeline:
     Attributes:
         points: time bin → point, for bins in which the share-partition changed.
         deliveries: delivery counts over offset x time.
-        poison: the records that were delivered most often.
+        redelivered: the records that were delivered more than once.
         record_count_by_cause: cause → records that changed for it; a record counts each time.
         record_count_by_delivery: delivery count → records that were acquired with it.
         archived_at_limit_count: records archived because their deliveries were used up.
@@ -117,7 +117,7 @@ class PartitionTimeline:
     partition: int
     points: dict[int, Point] = field(default_factory=dict)
     deliveries: DeliveryMap = field(default_factory=DeliveryMap)
-    poison: PoisonRecords = field(default_factory=PoisonRecords)
+    redelivered: RedeliveredRecords = field(default_factory=RedeliveredRecords)
     record_count_by_cause: Counter[Cause] = field(default_factory=Counter)
     record_count_by_delivery: Counter[int] = field(default_factory=Counter)
     archived_at_limit_count: int = 0
@@ -143,7 +143,7 @@ class PartitionTimeline:
         """Add one transition, in a bin of the deliveries' own axis."""
         size = entry.last_offset - entry.first_offset + 1
         self.record_count_by_cause[entry.cause] += size
-        self.poison.apply(entry)
+        self.redelivered.apply(entry)
         if entry.is_archived_at_limit:
             self.archived_at_limit_count += size
         if entry.cause is Cause.ACQUIRE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from sharegroup.audit.timelines.log_ends import LogEnds
+from sharegroup.audit.timelines.redelivered_records import LastTransition
 from sharegroup.audit.timelines.timeline import GroupTimeline, PartitionTimeline
 from sharegroup.cli.pictures.drawing import Chart, Rows, asset, escaped_json, plotly_script
 from sharegroup.cli.pictures.group_charts import lag_chart, locks_chart
@@ -17,12 +18,13 @@ from sharegroup.core.record_state import Cause
 MAX_LISTED_PARTITIONS = 500
 """Share-partitions in the table of a report; those with most redeliveries come first."""
 
-MAX_POISON_ROWS = 50
+MAX_REDELIVERED_ROWS = 50
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 """The browser itself refuses any access to the network."""
 
 _NUMBER = ' class="number"'
+_REDELIVERED = "Delivered more than once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ def report_html(report: Report) -> str:
         for key, ends in report.ends.items()
     ]
     figures: list[str] = []
-    body = [_summary(report), _poison_table(report)]
-    navigation = [("summary", "Summary"), ("poison", "Poison records")]
+    body = [_summary(report), _redelivered_table(report)]
+    navigation = [("summary", "Summary"), ("redelivered", _REDELIVERED)]
     for number, (heading, charts) in enumerate(sections):
         body.append(_section(f"section-{number}", heading, charts, figures))
         navigation.append((f"section-{number}", heading))
@@ -172,27 +174,27 @@ def _redeliveries(partition: PartitionTimeline) -> int:
     return sum(records for count, records in partition.record_count_by_delivery.items() if count > 1)
 
 
-def _poison_table(report: Report) -> str:
+def _redelivered_table(report: Report) -> str:
     group = report.group
     records = [
         (partition.name, first, last, transition)
         for partition in group.partitions.values()
-        for first, last, transition in partition.poison.highest()
+        for first, last, transition in partition.redelivered
     ]
-    records.sort(key=lambda row: (-row[3].is_archived_at_limit, -row[3].delivery_count, row[0], row[1]))
+    records.sort(key=lambda row: (row[3].rank, row[0], row[1]))
     rows = [
         (
             name,
             str(first) if first == last else f"{first}-{last}",
             last - first + 1,
             transition.delivery_count,
-            transition.state.name + (", at the limit" if transition.is_archived_at_limit else ""),
+            _state_text(transition),
             CAUSE_TEXTS.get(transition.cause.value, transition.cause.value),
             member_text(transition.member_id, group.client_ids) if transition.member_id else None,
             transition.reason or None,
             time_text(transition.time_ms),
         )
-        for name, first, last, transition in records[:MAX_POISON_ROWS]
+        for name, first, last, transition in records[:MAX_REDELIVERED_ROWS]
     ]
     columns = (
         "Share-partition",
@@ -206,13 +208,20 @@ def _poison_table(report: Report) -> str:
         "At (UTC)",
     )
     explanation = (
-        "Records that were delivered more than once: first those archived because their deliveries were used up, then "
-        f"by delivery count. The delivery limit of the group is {report.delivery_count_limit} at the end."
+        "First the records that the group gave up: archived at the delivery limit, or rejected. Then suspects: their "
+        "last delivery ended without an acknowledgement. Then the others, by delivery count. The delivery limit of the "
+        f"group is {report.delivery_count_limit} at the end."
     )
     return (
-        f'<section id="poison"><h2>Poison records</h2><p>{escape(explanation)}</p>'
-        f"{_table_html('Poison records', columns, rows)}</section>"
+        f'<section id="redelivered"><h2>{_REDELIVERED}</h2><p>{escape(explanation)}</p>'
+        f"{_table_html(_REDELIVERED, columns, rows)}</section>"
     )
+
+
+def _state_text(transition: LastTransition) -> str:
+    if transition.is_archived_at_limit:
+        return f"{transition.state.name}, at the limit"
+    return f"{transition.state.name}, suspect" if transition.is_suspect else transition.state.name
 
 
 def _table_html(caption: str, columns: Sequence[str], rows: Rows) -> str:

@@ -18,6 +18,14 @@ from tests.support.eventually import eventually
 BACKGROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
 DRAWN = "[...document.querySelectorAll('.chart')].map((chart) => chart.querySelectorAll('.main-svg').length > 0)"
 
+UNBROKEN = """[...document.querySelectorAll('#redelivered td:nth-child(5)')].map((cell) => {
+  const word = document.createRange();
+  word.setStart(cell.firstChild, 0);
+  word.setEnd(cell.firstChild, cell.textContent.split(' ')[0].length);
+  return word.getClientRects().length === 1 ? word.toString() : 'broken';
+})"""
+"""The first words of the last states, if they are on one line each."""
+
 
 def background(page: Page) -> Any:
     return page.value("getComputedStyle(document.body).backgroundColor")
@@ -52,6 +60,9 @@ def test_the_report_is_drawn_and_used_by_keyboard(worked: CommandLine, chromium:
     tab_to(page, "focused.tagName === 'SUMMARY'")
     page.press("Enter")
     assert page.value("document.querySelector('details').open")
+    page.value("document.body.style.maxWidth = '30rem'")
+    assert page.value(UNBROKEN) == ["ARCHIVED,", "ACKNOWLEDGED"]
+    page.value("document.body.style.maxWidth = ''")
     keep(page, "report-light")
     keep(drawn_report(chromium, address, "dark"), "report-dark")
 

@@ -91,7 +91,7 @@ def test_its_numbers_are_those_of_the_history(worked: CommandLine) -> None:
         "Lock timed out": "0",
     }
     assert history.archived_at_limit_count == 1
-    _, worst, *_ = page.with_id("poison").one("table").cells
+    _, worst, *_ = page.with_id("redelivered").one("table").cells
     assert worst[:6] == ["orders-0", "8", "1", "2", "ARCHIVED, at the limit", "released"]
     assert worst[6].startswith("anna (")
 
