@@ -192,6 +192,14 @@ class CoordinatorLoadInProgressError(ApiError):
     retriable = True
 
 
+class InvalidTopicError(ApiError):
+    """A topic name that no topic can have."""
+
+    code = 17
+    name = "INVALID_TOPIC_EXCEPTION"
+    default_message = "The request attempted to perform an operation on an invalid topic."
+
+
 class InvalidGroupIdError(ApiError):
     """The group id is empty."""
 

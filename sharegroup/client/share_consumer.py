@@ -138,7 +138,8 @@ class ShareConsumer:
             KafkaException: the group or the log refuses a request of this consumer permanently: raised once
                 for each cause, with its code. If the error is fatal, the consumer cannot continue; otherwise
                 the next poll continues. `_MAX_POLL_EXCEEDED` if the consumer left the group since no poll came
-                for `max.poll.interval.ms`: it joins again.
+                for `max.poll.interval.ms`: it joins again. `TOPIC_EXCEPTION` if a subscribed name is no topic name,
+                once for each subscription.
             WakeupException: `wakeup` was called.
         """
         wait_ms = timeout_ms(timeout)
@@ -147,6 +148,7 @@ class ShareConsumer:
                 raise IllegalStateException("Consumer is not subscribed to any topics")
             if not self._is_implicit and (count := self._delivered.unacknowledged_count):
                 raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
+            self._subscription.check_names()
             self._measurements.poll_started(time.monotonic())
             messages = self._next_messages(wait_ms)
             self._measurements.poll_ended(time.monotonic())

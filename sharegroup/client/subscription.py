@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 
 from sharegroup.client.kafka_exceptions import INVALID_ARGUMENT
-from sharegroup.errors import LogUnavailableError, ShareGroupError
+from sharegroup.config.model import is_topic_name
+from sharegroup.errors import InvalidTopicError, LogUnavailableError, ShareGroupError
 from sharegroup.logs.port import Log
 from sharegroup.protocol.group_messages import MAX_SUBSCRIBED_TOPICS
 
@@ -36,6 +37,8 @@ class Subscription:
         self._next_lookup_s = 0.0
         self._is_listing = False
         self._listed: list[str] | ShareGroupError | None = None
+        self._impossible: list[str] = []
+        """Names that no topic can have, and that were not reported yet."""
         self.names: list[str] = []
         """The topics."""
 
@@ -60,6 +63,7 @@ class Subscription:
             TypeError: neither a list of str nor a pattern of str.
             ValueError: a name is empty, or is there twice.
         """
+        self._impossible = []
         if isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
             self.names, self._pattern, self._listed, self._next_lookup_s = [], topics, None, now_s
             self.refresh(now_s)
@@ -69,6 +73,20 @@ class Subscription:
         if "" in topics or len(set(topics)) < len(topics):
             raise ValueError(f"Failed to subscribe: {INVALID_ARGUMENT}")
         self.names, self._pattern = list(topics), None
+        self._impossible = [name for name in topics if not is_topic_name(name)]
+
+    def check_names(self) -> None:
+        """Report names that no topic can have, once for each subscription; the other topics are not affected.
+
+        Raises:
+            InvalidTopicError: there are some.
+        """
+        impossible, self._impossible = self._impossible, []
+        if impossible:
+            raise InvalidTopicError(
+                f"Invalid topics: [{', '.join(impossible)}].",
+                "A topic name has 1 to 249 letters, digits, '.', '_' or '-', and is neither '.' nor '..'.",
+            )
 
     def refresh(self, now_s: float) -> bool:
         """Take the result of a lookup, and begin the next one if it is due; return True if other names match now.

@@ -70,9 +70,23 @@ class TestLifecycle:
         with pytest.raises(error, match=text):
             consume().subscribe(topics)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("topic", ["bad topic!", "^cl-.*", "unknown"])
-    def test_a_name_without_a_topic_brings_nothing(self, consume: Consume, topic: str) -> None:
-        assert consume(topic).poll(0.2).is_empty()
+    def test_a_name_without_a_topic_brings_nothing(self, consume: Consume) -> None:
+        assert consume("unknown").poll(0.2).is_empty()
+
+    @pytest.mark.parametrize("topic", ["bad topic!", "^cl-.*", "..", "x" * 250])
+    def test_a_name_that_no_topic_can_have_is_raised_once_by_a_poll(self, consume: Consume, topic: str) -> None:
+        consumer = consume("cl-1", topic)
+        assert consumer.subscription() == ["cl-1", topic]
+        for _ in range(2):
+            with pytest.raises(KafkaException) as raised:
+                consumer.poll(0)
+            error = raised.value.args[0]
+            assert (error.code(), error.fatal(), error.retriable()) == (KafkaError.TOPIC_EXCEPTION, False, False)
+            assert error.str().startswith(f"Invalid topics: [{topic}]")
+            assert got(consumer.poll(DEADLINE_S)), "the other topic is not affected"
+            consumer.subscribe(["cl-1", topic])
+        consumer.subscribe(["cl-1"])
+        assert got(consumer.poll(DEADLINE_S))
 
     def test_after_close_only_close_works(self, consume: Consume) -> None:
         consumer = consume("cl-1")
