@@ -30,6 +30,7 @@ from sharegroup.protocol.group_administration import (
     DeleteGroupsRequest,
     DeleteShareGroupOffsetsRequest,
 )
+from sharegroup.protocol.group_messages import PauseShareGroupRequest
 from sharegroup.protocol.messages import Message
 from sharegroup.protocol.rows import RecordType
 from sharegroup.state.fold import fold
@@ -353,6 +354,17 @@ class TestExpiry:
         group.advance(600_000)
         assert (metadata(group).name, set(start_offsets(group))) == ("Empty", {ORDERS_0})
         deleted(group, "orders")
+        group.advance(60_000)
+        assert metadata(group).name == "Dead"
+
+    def test_a_paused_one_stays_until_it_is_resumed(self) -> None:
+        group = Group(self.BROKER)
+        (anna,) = joined(group, "anna")
+        anna.leave()
+        assert group.ask(ApiKey.PAUSE_SHARE_GROUP, PauseShareGroupRequest()) == 0
+        group.advance(600_000)
+        assert metadata(group).pause is not None
+        assert group.resume() == 0
         group.advance(60_000)
         assert metadata(group).name == "Dead"
 
