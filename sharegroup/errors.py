@@ -98,7 +98,7 @@ class FencedProcessorError(StateTableError):
 
 
 class ForeignCommitError(StateTableError):
-    """Another program has removed rows from the state table beside its processor; this one must stop."""
+    """Another program has changed files of the state table beside its processor; this one must stop."""
 
 
 class SparkEndedError(ShareGroupError):
@@ -114,7 +114,7 @@ class HandlerFailedError(ShareGroupError):
 
 
 class OlderStateError(StateTableError):
-    """The state table is an older copy than the request log."""
+    """The state table lacks commits: it is an older copy than the request log, or another program removed rows."""
 
 
 class PointOutsideHistoryError(StateTableError):

@@ -40,6 +40,11 @@ class FencePayload(Message):
         default="",
         description="Id of the state since an older copy of the table was accepted; without one, the table's own id.",
     )
+    accepted_commit_id: int = Field(
+        default=-1,
+        description="Last commit of the table when an administrator accepted that earlier ones are missing; -1 when "
+        "none were.",
+    )
 
 
 class StateOrigin(Message):

@@ -39,6 +39,9 @@ COMMIT_TRANSACTION = "sharegroup.commit"
 SNAPSHOT_TRANSACTION = "sharegroup.table-snapshot"
 """The application transaction whose version is the time of the last table snapshot, in epoch ms."""
 
+NO_SNAPSHOT_MS = -1
+"""Version of `SNAPSHOT_TRANSACTION` after a loss in which no table snapshot is left."""
+
 LOG_FOLDER = "_delta_log"
 
 NO_VERSION = -1

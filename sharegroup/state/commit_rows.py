@@ -14,14 +14,9 @@ import pyarrow.compute as pc
 from sharegroup.errors import StateTableError
 from sharegroup.protocol.row_payloads import PrunedPayload, TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType
-from sharegroup.state.commit_log import (
-    COMMIT_TRANSACTION,
-    NO_COMMIT,
-    SNAPSHOT_TRANSACTION,
-    LogCommit,
-)
+from sharegroup.state.commit_log import COMMIT_TRANSACTION, NO_COMMIT, LogCommit
 from sharegroup.state.data_file import DataFile
-from sharegroup.state.delta_table import newest, translated
+from sharegroup.state.delta_table import last_snapshot_ms, newest, translated
 from sharegroup.state.listed_files import listed_files, read_listed_files
 from sharegroup.state.schema import StoredRows
 
@@ -113,7 +108,7 @@ class CommitRows:
     def last_snapshot(self, until: int) -> SnapshotPosition | None:
         """Return the last table snapshot with no commit after one; None when there is none."""
         with translated(self._path, "read"):
-            if newest(self._table, self._path).transaction_version(SNAPSHOT_TRANSACTION) is None:
+            if last_snapshot_ms(newest(self._table, self._path)) is None:
                 return None
         kind = RecordType.TABLE_SNAPSHOT.value
         first_rows = self._read(

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
-from sharegroup.state.commit_log import LOG_FOLDER, has_commit, version_of
+from sharegroup.state.commit_log import LOG_FOLDER, NO_SNAPSHOT_MS, SNAPSHOT_TRANSACTION, has_commit, version_of
 from sharegroup.state.data_files import FILE_RETENTION_MS, STATISTICS_COLUMNS
 from sharegroup.state.open_storage import explanation_of, library_options, storage_of
 from sharegroup.state.schema import PARTITION_COLUMN, STATE_TABLE_SCHEMA
@@ -155,6 +155,12 @@ def highest_leader_epoch(table: DeltaTable) -> int:
     else:
         highest = pc.max(pa.table(table.scan(columns=["leader_epoch"]))["leader_epoch"]).as_py()
     return NO_LEADER_EPOCH if highest is None else int(highest)
+
+
+def last_snapshot_ms(table: DeltaTable) -> int | None:
+    """Return the time of the last table snapshot of this version, epoch ms; None without one."""
+    snapshot_ms = table.transaction_version(SNAPSHOT_TRANSACTION)
+    return None if snapshot_ms in (None, NO_SNAPSHOT_MS) else snapshot_ms
 
 
 def is_protected_from_deletion(table: DeltaTable) -> bool:

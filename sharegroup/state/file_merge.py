@@ -32,7 +32,7 @@ from sharegroup.state.commit_log import (
 )
 from sharegroup.state.data_file import DataFile
 from sharegroup.state.data_files import LargeDataFile, NewFile, concatenated, in_batches, read_data_file
-from sharegroup.state.delta_table import open_table, translated
+from sharegroup.state.delta_table import last_snapshot_ms, open_table, translated
 from sharegroup.state.listed_files import listed_files
 from sharegroup.state.open_storage import storage_of
 
@@ -110,7 +110,7 @@ class LiveFiles:
             files = listed_files(table, ["commit_id", "time_ms"])
         self.version = table.version()
         self._files = {file.path: file for file in files}
-        snapshot_ms = table.transaction_version(SNAPSHOT_TRANSACTION)
+        snapshot_ms = last_snapshot_ms(table)
         snapshot = next((file for file in files if _has_only(file, snapshot_ms)), None)
         # A small snapshot merged with other rows is no longer recognised: the next one is taken a little earlier.
         last_commit_id = snapshot.lowest_commit_id if snapshot is not None else NO_COMMIT

@@ -15,11 +15,12 @@ from sharegroup.errors import StateTableError, UnsupportedFormatVersionError
 from sharegroup.protocol.marker import CommitMarkerPayload
 from sharegroup.protocol.row_payloads import TableSnapshotPayload
 from sharegroup.protocol.rows import RecordType, StateRow
-from sharegroup.state.commit_log import NO_COMMIT, SNAPSHOT_TRANSACTION
+from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.data_file import DataFile
 from sharegroup.state.delta_table import (
     data_files,
     highest_leader_epoch,
+    last_snapshot_ms,
     newest,
     table_exists,
     translated,
@@ -290,7 +291,7 @@ class StateTableReader:
 
     def _snapshot_ms(self, table: DeltaTable) -> int | None:
         with translated(self._path, "read"):
-            return table.transaction_version(SNAPSHOT_TRANSACTION)
+            return last_snapshot_ms(table)
 
     def _snapshot_marker(self, files: Sequence[DataFile], snapshot_ms: int | None) -> CommitMarkerInfo | None:
         if snapshot_ms is None:

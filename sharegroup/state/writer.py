@@ -82,6 +82,7 @@ class StateTableWriter:
         *,
         table: DeltaTable | None = None,
         after_epoch: int | None = None,
+        transactions: Mapping[str, int] | None = None,
         commit_timeout_ms: int = LOG_RETENTION_MS // 2,
         monotonic_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -93,6 +94,7 @@ class StateTableWriter:
             table: the table, if the caller has it open.
             after_epoch: take over only from the processor with this leader epoch; None takes over from any. Of several
                 standbys that wait for its end, one succeeds.
+            transactions: Delta transactions of the fence, for a table whose own ones name rows that are lost.
             commit_timeout_ms: time limit of one append, with its retries; at most half the log retention.
             monotonic_s: a clock for durations, in seconds.
             sleep: waits for a number of seconds.
@@ -122,7 +124,9 @@ class StateTableWriter:
             with translated(path, "written"):
                 _sync_all(path, synced, version)
                 files = write_data_files(path, rows_to_table([_fence(identity)], NO_COMMIT, leader_epoch))
-                fenced = _commit_fence(path, version, files, leader_epoch, lambda: monotonic_s() > deadline_s)
+                fenced = _commit_fence(
+                    path, version, files, leader_epoch, transactions or {}, lambda: monotonic_s() > deadline_s
+                )
             if fenced is not None:
                 break
             if monotonic_s() > deadline_s:
@@ -147,7 +151,7 @@ class StateTableWriter:
 
         Raises:
             FencedProcessorError: another processor has taken over; nothing was written.
-            ForeignCommitError: another program has removed rows from the table, for example by RESTORE; nothing was
+            ForeignCommitError: another program has changed files of the table, for example by RESTORE; nothing was
                 written on top of that.
             StateTableError: the table cannot be read or written, or not in time. The next processor reads from the last
                 marker whether the rows were committed.
@@ -243,13 +247,17 @@ class StateTableWriter:
             )
 
     def _check_own(self, commit: LogCommit) -> None:
-        if commit.removed and commit.changes_rows and not commit.is_own:
-            raise ForeignCommitError(
-                f"Version {commit.version} of state table {self._path} is a {commit.operation or 'commit'} of another "
-                f"program that removed {len(commit.removed)} files; this processor's state rests on their rows.",
-                f"Restore version {commit.version - 1}, and start the processor again. Stop the processor before "
-                "another program changes its table.",
-            )
+        if commit.is_own or not (commit.added or commit.removed):
+            return
+        remedy = "Start the processor again: the rows are the same."
+        if commit.changes_rows:
+            remedy = f"Restore version {commit.version - 1}, and start the processor again."
+        raise ForeignCommitError(
+            f"Version {commit.version} of state table {self._path} was made by {commit.operation or 'a commit'} of "
+            f"another program, which added {len(commit.added)} files and removed {len(commit.removed)}; this "
+            "processor's state rests on the commits of sharegroup alone.",
+            f"{remedy} Stop the processor before another program changes its table.",
+        )
 
     def _check_restored(self, table: DeltaTable, last_commit_id: int | None) -> None:
         """Check a version whose earlier commits were not read: a RESTORE keeps the transaction, and not the rows."""
@@ -266,7 +274,12 @@ class StateTableWriter:
 
 
 def _commit_fence(
-    path: str, version: int, files: Sequence[NewFile], leader_epoch: int, is_over: Callable[[], bool]
+    path: str,
+    version: int,
+    files: Sequence[NewFile],
+    leader_epoch: int,
+    transactions: Mapping[str, int],
+    is_over: Callable[[], bool],
 ) -> int | None:
     """Commit a fence after the newest version; return its version, None when the table has to be opened again.
 
@@ -276,7 +289,9 @@ def _commit_fence(
     def is_prevented_by(commit: LogCommit) -> bool:
         return is_over() or commit.may_follow(leader_epoch)
 
-    return try_commit(path, version, files, leader_epoch, is_prevented_by=is_prevented_by, syncs_others=True)
+    return try_commit(
+        path, version, files, leader_epoch, transactions, is_prevented_by=is_prevented_by, syncs_others=True
+    )
 
 
 def _too_slow(path: str, commit_timeout_ms: int) -> StateTableError:

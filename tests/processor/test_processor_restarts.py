@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.core.record_state import Cause, RecordState
-from sharegroup.errors import FencedProcessorError, OlderStateError, UnknownTopicError
+from sharegroup.errors import FencedProcessorError, ForeignCommitError, OlderStateError, UnknownTopicError
 from sharegroup.logs.local import LocalLog
 from sharegroup.logs.port import NewRecord
 from sharegroup.processor.takeover.takeover import DeltaStateTable, take_over
@@ -25,7 +26,7 @@ from sharegroup.protocol.rows import RecordType, StateRow, TransitionEntry
 from sharegroup.protocol.share_fetch import INITIAL_EPOCH, ShareFetchRequest
 from sharegroup.state.writer import StateTableWriter
 from tests.support.processor_thread import ProcessorThread
-from tests.support.site import REQUESTS, Site
+from tests.support.site import REQUESTS, RESPONSES, Site
 
 pytestmark = pytest.mark.slow
 
@@ -256,6 +257,40 @@ def test_a_member_outlives_an_older_copy_of_the_state_table(new_site: NewSite, t
     assert [row.leader_epoch for row in fences] == [1, 2, 3]
     assert [bool(row.payload["state_id"]) for row in fences] == [False, True, True]
     assert fences[1].payload["state_id"] == fences[2].payload["state_id"]
+
+
+def test_a_restore_beside_a_processor_stops_it_and_refuses_the_next_start_until_its_loss_is_accepted(
+    new_site: NewSite,
+) -> None:
+    site = new_site()
+    processor = site.start()
+    topic = site.new_topic(record_count=10)
+    group_id = site.new_group()
+    table = DeltaTable(site.table_path)
+    with abandoned(site.consumer(group_id, topic)) as consumer:
+        site.poll(consumer, 10)
+        consumer.commit_sync()
+        DeltaTable(site.table_path).restore(table.version())
+        # The next change of the state is to be committed.
+        site.produce(topic, 0, 5)
+        with pytest.raises(ForeignCommitError, match="was made by RESTORE of another program"):
+            processor.await_failure()
+    site.stop()
+    fences = site.rows(None, RecordType.FENCE)
+    # Nothing in the logs shows the loss.
+    site.log.delete_topic(RESPONSES)
+    with pytest.raises(OlderStateError, match=r"it lacks commits \d+ to \d+.*--accept-older-state"):
+        site.start()
+    site.stop()
+    assert site.rows(None, RecordType.FENCE) == fences
+    accepted = ProcessorThread(site.settings, accepts_older_state=True)
+    accepted.start()
+    with site.consumer(group_id, topic) as consumer:
+        await_offsets(site, consumer, range(15))
+    accepted.stop()
+    with site.running(), site.consumer(group_id, topic) as consumer:
+        site.produce(topic, 0, 1)
+        await_offsets(site, consumer, [15])
 
 
 def test_a_start_ignores_records_that_no_processor_wrote(new_site: NewSite) -> None:

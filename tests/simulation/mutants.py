@@ -273,7 +273,7 @@ def _commit_on_top_of_a_restored_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def _take_over_an_older_copy(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(takeover, "checked_state", lambda *_: CheckedState("", frozenset()))
+    patch.setattr(takeover, "checked_state", lambda *_: CheckedState("", frozenset(), -1))
 
 
 def _presume_members_dead_too_early(patch: pytest.MonkeyPatch) -> None:

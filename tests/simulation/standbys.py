@@ -238,9 +238,11 @@ class FollowedSimulatedTable(SimulatedTable):
         self.commit_id = marker.commit_id if marker is not None else -1
         self.followed_epoch = self.leader_epoch()
 
-    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> SimulatedWriter:
+    def fence(
+        self, identity: Mapping[str, Any], after_epoch: int | None = None, *, accepts_loss: bool = False
+    ) -> SimulatedWriter:
         self._site.check_table()
-        return super().fence(identity, after_epoch)
+        return super().fence(identity, after_epoch, accepts_loss=accepts_loss)
 
 
 class StandbyProcessor(SimulatedProcessor):

@@ -202,7 +202,12 @@ class SimulatedTable:
     def present_state(self) -> PresentState:
         return folded_recovery(self.recovery())
 
-    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> SimulatedWriter:
+    def lost_rows(self, accepted_commit_id: int) -> str:
+        return ""
+
+    def fence(
+        self, identity: Mapping[str, Any], after_epoch: int | None = None, *, accepts_loss: bool = False
+    ) -> SimulatedWriter:
         if after_epoch is not None and self._stored.leader_epoch > after_epoch:
             raise FencedProcessorError(f"Leader epoch {self._stored.leader_epoch} has the table already.")
         payload = FencePayload(pid=os.getpid(), host=socket.gethostname(), **identity).model_dump(mode="json")

@@ -116,24 +116,50 @@ def test_a_conflict_without_a_fence_is_repeated(table_path: str, reader: StateTa
     assert [row.commit_id for row in reader.rows([RecordType.COMMIT_MARKER])] == [0, 1, 2]
 
 
-def delete_rows(table: DeltaTable) -> None:
-    """Delete rows of a table whose properties refuse that, as somebody who insists on it."""
+def changeable(table: DeltaTable) -> DeltaTable:
+    """A table whose properties refuse changes, for somebody who insists on them."""
     table.alter.set_table_properties({"delta.appendOnly": "false"})
-    DeltaTable(table.table_uri).delete("commit_id = 1")
+    return DeltaTable(table.table_uri)
 
 
-@pytest.mark.parametrize(
-    ("operation", "change"), [("RESTORE", lambda table: table.restore(1)), ("DELETE", delete_rows)]
-)
-def test_a_writer_stops_when_another_program_has_removed_rows(
-    table_path: str, reader: StateTableReader, operation: str, change: Callable[[DeltaTable], object]
-) -> None:
+def rows_of(table: DeltaTable) -> pa.Table:
+    return pa.table(table.scan())
+
+
+FOREIGN_COMMITS: dict[str, tuple[str, Callable[[DeltaTable], object]]] = {
+    "restore": ("RESTORE", lambda table: table.restore(1)),
+    "delete": ("DELETE", lambda table: changeable(table).delete("commit_id = 1")),
+    "update": ("UPDATE", lambda table: changeable(table).update({"start_offset": "0"}, predicate="commit_id = 1")),
+    "overwrite": ("WRITE", lambda table: write_deltalake(changeable(table), rows_of(table), mode="overwrite")),
+    "append": ("WRITE", lambda table: write_deltalake(table, rows_of(table), mode="append")),
+}
+
+
+@pytest.mark.parametrize("change", FOREIGN_COMMITS)
+def test_a_writer_stops_when_another_program_has_changed_rows(table_path: str, change: str) -> None:
+    operation, make = FOREIGN_COMMITS[change]
     writer = StateTableWriter.open(table_path, IDENTITY)
     for commit_id in range(3):
         writer.append(batch_rows(commit_id), commit_id)
-    change(DeltaTable(table_path))
+    make(DeltaTable(table_path))
     version = DeltaTable(table_path).version()
-    with pytest.raises(ForeignCommitError, match=rf"^Version {version} of .* is a {operation} .*Restore version"):
+    for _ in range(2):
+        with pytest.raises(
+            ForeignCommitError, match=rf"^Version {version} of .* was made by {operation} .*Restore version"
+        ):
+            writer.append(batch_rows(3), 3)
+    assert DeltaTable(table_path).version() == version
+
+
+def test_a_writer_stops_when_another_program_has_rewritten_files(table_path: str) -> None:
+    writer = StateTableWriter.open(table_path, IDENTITY)
+    for commit_id in range(3):
+        writer.append(batch_rows(commit_id), commit_id)
+    DeltaTable(table_path).optimize.compact()
+    version = DeltaTable(table_path).version()
+    with pytest.raises(
+        ForeignCommitError, match=rf"^Version {version} of .* was made by OPTIMIZE .*the rows are the same"
+    ):
         writer.append(batch_rows(3), 3)
     assert DeltaTable(table_path).version() == version
 

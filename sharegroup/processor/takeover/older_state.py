@@ -1,7 +1,8 @@
-"""Detection of an older copy of the state table, and its acceptance as a new state.
+"""Detection of a state table that lacks commits, and its acceptance as a new state.
 
 A table that lacks a commit on which a published response depends, or the fence of a processor that was announced, is an
-older copy than the logs. A takeover refuses it, unless an administrator accepts it.
+older copy than the logs. One from which another program has removed rows shows it by itself (`state/lost_rows.py`). A
+takeover refuses both, unless an administrator accepts the loss.
 
 Leader epochs and commit ids rise within one state. An older copy gives some of them again: members, which have seen
 them, would drop all responses, and the announcements of the lost processors would fence the new one. So an accepted
@@ -23,7 +24,9 @@ from sharegroup.processor.commit import FencedTable
 from sharegroup.processor.output import COMMIT_ID_HEADER
 from sharegroup.protocol.api_key import ApiKey
 from sharegroup.protocol.messages import RequestEnvelope, ResponseEnvelope, decoded_request, decoded_response
+from sharegroup.protocol.row_payloads import FencePayload
 from sharegroup.protocol.rows import StateRow
+from sharegroup.state.commit_log import NO_COMMIT
 from sharegroup.state.fold import FoldedState, fold
 from sharegroup.state.reader import CommitMarkerInfo, Recovery
 
@@ -49,15 +52,19 @@ class PresentState:
 
 
 class CheckedState(NamedTuple):
-    """A state table that is no older copy, or is accepted as one.
+    """A state table that lacks nothing, or is accepted as it is.
 
     Attributes:
         state_id: id of the state if it differs from the table's own, else "".
         announced_epochs: leader epochs of the processors that were announced after the last marker.
+        accepted_commit_id: last commit of the table when an administrator accepted it; -1 if nobody did before.
+        is_accepted: True if this takeover accepts it.
     """
 
     state_id: str
     announced_epochs: frozenset[int]
+    accepted_commit_id: int
+    is_accepted: bool = False
 
 
 def folded_recovery(recovery: Recovery) -> PresentState:
@@ -92,10 +99,17 @@ class StateTable(Protocol):
         """Return the state of all groups; it is asked for once, after the fence."""
         ...
 
-    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> FencedTable:
+    def lost_rows(self, accepted_commit_id: int) -> str:
+        """Return which rows another program has removed; see `state.lost_rows`."""
+        ...
+
+    def fence(
+        self, identity: Mapping[str, Any], after_epoch: int | None = None, *, accepts_loss: bool = False
+    ) -> FencedTable:
         """Commit a fence with the next leader epoch; create the table when it is missing.
 
-        With `after_epoch` raise FencedProcessorError if a processor of a higher leader epoch has taken over.
+        With `after_epoch` raise FencedProcessorError if a processor of a higher leader epoch has taken over. With
+        `accepts_loss` the state begins with the rows that are there.
         """
         ...
 
@@ -114,14 +128,17 @@ def checked_state(
     Raises:
         OlderStateError: the state table is an older copy, and not accepted.
     """
-    state_id = str(fence.payload.get("state_id", "")) if fence is not None else ""
+    last = FencePayload.model_validate(fence.payload) if fence is not None else None
+    state_id, accepted_commit_id = (last.state_id, last.accepted_commit_id) if last is not None else ("", NO_COMMIT)
     try:
+        if table.exists() and (loss := table.lost_rows(accepted_commit_id)):
+            raise _lost(config, loss)
         announced = _check_age(log, config, table, state_id)
     except OlderStateError:
         if not accepts_older_state:
             raise
-        return CheckedState(str(uuid.uuid4()), frozenset())
-    return CheckedState(state_id, announced)
+        return CheckedState(str(uuid.uuid4()), frozenset(), accepted_commit_id, is_accepted=True)
+    return CheckedState(state_id, announced, accepted_commit_id)
 
 
 def _check_age(log: Log, config: ProcessorConfig, table: StateTable, state_id: str) -> frozenset[int]:
@@ -145,6 +162,14 @@ def _older_state(config: ProcessorConfig, reason: str) -> OlderStateError:
         f"State table {config.state_table_path} is an older copy than the request log: {reason}.",
         "Restore the newest copy. To go on with this one, start with --accept-older-state: messages after its last "
         "commit are applied again, and records that were finished meanwhile are delivered again.",
+    )
+
+
+def _lost(config: ProcessorConfig, loss: str) -> OlderStateError:
+    return OlderStateError(
+        f"State table {config.state_table_path} lacks rows that were committed: {loss}.",
+        "Restore the version before the other program's commit, which DESCRIBE HISTORY shows, or a copy. To go on "
+        "without them, start with --accept-older-state: records that were finished in them are delivered again.",
     )
 
 

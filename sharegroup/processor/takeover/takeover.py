@@ -53,6 +53,7 @@ from sharegroup.protocol.rows import StateRow
 from sharegroup.state.delta_log_repair import repair_tip
 from sharegroup.state.delta_table import translated
 from sharegroup.state.fold import FoldedState
+from sharegroup.state.lost_rows import lost_rows, present_commits
 from sharegroup.state.reader import CommitMarkerInfo, StateTableReader
 from sharegroup.state.writer import StateTableWriter
 
@@ -139,9 +140,22 @@ class DeltaStateTable(StateTableReader):
             repair_tip(path)
         return cls(path, *arguments)
 
-    def fence(self, identity: Mapping[str, Any], after_epoch: int | None = None) -> StateTableWriter:
+    def lost_rows(self, accepted_commit_id: int) -> str:
+        """Return which rows another program has removed; "" when none are missing."""
+        return lost_rows(self.path, self._newest(), accepted_commit_id)
+
+    def fence(
+        self, identity: Mapping[str, Any], after_epoch: int | None = None, *, accepts_loss: bool = False
+    ) -> StateTableWriter:
         """Commit a fence with the next leader epoch; see `StateTableWriter.open`."""
-        return StateTableWriter.open(self.path, identity, table=self._table, after_epoch=after_epoch)
+        transactions: dict[str, int] = {}
+        if accepts_loss and self.exists():
+            present = present_commits(self.path, self._newest())
+            transactions = present.transactions()
+            identity = {**identity, "accepted_commit_id": present.last_commit_id}
+        return StateTableWriter.open(
+            self.path, identity, table=self._table, after_epoch=after_epoch, transactions=transactions
+        )
 
     def present_state(self) -> PresentState:
         """Return the state of all groups."""
@@ -171,13 +185,14 @@ def take_over(
     Raises:
         FencedProcessorError: another processor has taken over from the one with `after_epoch`.
         ConfigurationError: topics contradict the configuration, or the counts recorded in the state table.
-        OlderStateError: the state table is an older copy.
+        OlderStateError: the state table is an older copy, or lacks rows.
         StateTableError: the state table cannot be read or written.
     """
     # 1. Check.
     request_topic, checked = _check(log, config, table, accepts_older_state)
     # 2. Fence.
-    writer = table.fence(_identity(config, request_topic, checked.state_id, broker), after_epoch)
+    identity = _identity(config, request_topic, checked, broker)
+    writer = table.fence(identity, after_epoch, accepts_loss=checked.is_accepted)
     fenced(writer.leader_epoch)
     # 3. Fold.
     present = table.present_state()
@@ -227,13 +242,14 @@ def _check(
 
 
 def _identity(
-    config: ProcessorConfig, request_topic: TopicDescription, state_id: str, broker: BrokerConfig | None
+    config: ProcessorConfig, request_topic: TopicDescription, checked: CheckedState, broker: BrokerConfig | None
 ) -> dict[str, Any]:
     """Return what the fence records of this processor, by which later ones and audits know it."""
     identity = {
         **_partition_counts(config),
         "request_topic_id": request_topic.topic_id,
-        "state_id": state_id,
+        "state_id": checked.state_id,
+        "accepted_commit_id": checked.accepted_commit_id,
         "group_pattern": config.processor_group_pattern,
     }
     if broker is not None:
