@@ -312,7 +312,7 @@ class _Worker:
         """Call the handler with records whose locks are renewed, and acknowledge them."""
         ranges = active.ranges
         self._size.weigh(self._log, ranges)
-        started_s = time.monotonic()
+        began_ms = monotonic_ms()
         # 1. Tag the handler's Spark jobs, so that they can be cancelled.
         self._handler_threads.begin(self._job_tag, active.job_tag)
         # 2. Call it.
@@ -322,13 +322,13 @@ class _Worker:
             on_failure=active.note_failure,
         )
         # 3. Acknowledge, and fetch with the same request.
-        worked_s = time.monotonic() - started_s
+        ended_ms = monotonic_ms()
         if active.is_given_up or _is_worked_off(outcome):
-            self._size.worked_off(sum(held.record_count for held in ranges), 1000 * worked_s)
+            self._size.worked_off(sum(held.record_count for held in ranges), began_ms, ended_ms)
         self._member.fetch_next(self._size.records)
-        if not self._renewals.end(active, outcome.acknowledgements, monotonic_ms()):
+        if not self._renewals.end(active, outcome.acknowledgements, ended_ms):
             return Outcome(error=outcome.error)
-        self._log_acknowledgements(outcome.acknowledgements, worked_s)
+        self._log_acknowledgements(outcome.acknowledgements, (ended_ms - began_ms) / 1_000)
         return outcome
 
     # Log events.

@@ -212,7 +212,7 @@ class SourceMember:
             was_active = self._active_batch is not None and self._active_batch.number == batch.number
             acknowledgements, released_count = acknowledgements_of(batch, self._log)
             if was_active:
-                self._size.worked_off(sum(held.record_count for held in batch.ranges), monotonic_ms() - self._began_ms)
+                self._size.worked_off(sum(held.record_count for held in batch.ranges), self._began_ms, monotonic_ms())
                 self.group_member.fetch_next(self._size.records)
             self.group_member.acknowledge(ack for ack in acknowledgements if ack.key not in self._lost_partitions)
             self._lost_partitions.clear()
