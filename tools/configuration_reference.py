@@ -18,7 +18,7 @@ from sharegroup.config.connections import ALIASES, CALLBACKS, PASSED
 from sharegroup.config.group import GroupConfig
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.loader import environment_variable
-from sharegroup.config.members import ShareConsumerConfig, WorkerConfig
+from sharegroup.config.members import AdminConfig, ShareConsumerConfig, WorkerConfig
 from sharegroup.config.model import Allowed, Config
 from sharegroup.config.processor_config import ProcessorConfig
 from tools.markdown import table
@@ -64,6 +64,7 @@ def configuration_reference() -> str:
         _section("Groups", _GROUPS, GroupConfig),
         _section("Consumer", _description(ShareConsumerConfig), ShareConsumerConfig),
         _section("Worker", _description(WorkerConfig), WorkerConfig),
+        _section("Admin client", _description(AdminConfig), AdminConfig),
         _passed(),
         _keys("Keys of Kafka's Java clients that are written otherwise here", KafkaConfig.refused),
         _keys("Broker keys of Kafka, and of its drafts, that have no meaning here", BrokerConfig.refused),
@@ -99,10 +100,10 @@ def _keys(title: str, keys: Mapping[str, str]) -> Iterator[str]:
 
 
 def _passed() -> Iterator[str]:
-    yield "## Keys of librdkafka that a consumer's connections take\n"
+    yield "## Keys of librdkafka that connections of clients take\n"
     yield (
-        "`ShareConsumer` passes these keys to each client of librdkafka that it has for Kafka, as they are; librdkafka "
-        "checks\nthe values. With the embedded log they have no effect.\n"
+        "`ShareConsumer` and `AdminClient` pass these keys to each client of librdkafka that they have for Kafka, as "
+        "they are;\nlibrdkafka checks the values. With the embedded log they have no effect.\n"
     )
     yield from table(("Key",), ((f"`{key}`",) for key in sorted(PASSED)))
     yield "These keys have another name here:\n"
