@@ -25,11 +25,6 @@ _REMEDIES = {
     "Operation not permitted": "Give this user the right to read and write the folder.",
     "Read-only file system": "Choose a folder on a disk that can be written.",
     "Not a directory": "Choose a folder; part of this path is a file.",
-    ".parquet not found": (
-        "A data file is gone: `sharegroup audit verify` names its rows; audit as-of, lineage, stats and report answer "
-        "for what is left. Restore the file from a copy. A reading that takes longer than five minutes needs a copy of "
-        "the table, too: merged files are deleted then."
-    ),
 }
 
 

@@ -168,4 +168,4 @@ def test_without_a_terminal_it_shows_one_view(cli: CommandLine, log: LocalLog) -
 
 
 def test_a_missing_state_table_is_an_error(cli: CommandLine, log: LocalLog) -> None:
-    assert "There is no state table at state." in cli.error("top")
+    assert f"There is no state table at {cli.folder / 'state'}." in cli.error("top")

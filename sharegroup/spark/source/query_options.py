@@ -12,6 +12,7 @@ from sharegroup.client.settings import ChannelTopics
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.config.members import CONSUMER_REFUSAL, CONSUMER_REFUSED, AcquireModeName
 from sharegroup.config.model import Config, Int, NonEmpty, TopicNames
+from sharegroup.config.processor_config import absolute_path
 from sharegroup.errors import ConfigurationError
 
 _KAFKA_PREFIX = "kafka."
@@ -108,7 +109,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 def _log_address(path: str, cluster: KafkaConfig) -> str | KafkaConfig:
     if bool(path) != bool(cluster.bootstrap_servers):
-        return cluster if cluster.bootstrap_servers else path
+        return cluster if cluster.bootstrap_servers else absolute_path(path)
     problem = "are both set" if path else "are both missing"
     raise ConfigurationError(
         f"The options log.path and kafka.bootstrap.servers {problem}.",
