@@ -1,4 +1,4 @@
-"""Who may call a consumer: one thread at a time, of the process that made it, until it is closed."""
+"""CallGuard: which calls of a consumer are let in: those of one thread at a time, of its process, until it is closed."""
 
 from __future__ import annotations
 
