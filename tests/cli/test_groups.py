@@ -215,7 +215,8 @@ def test_without_a_setting_for_the_state_table_the_processor_is_asked(
 
 def test_errors_of_describe(cli: CommandLine, log: LocalLog) -> None:
     assert cli.error("groups", "list") == (
-        "error: There is no state table at state. Start the processor, which creates it, or correct the path.\n"
+        f"error: There is no state table at {cli.folder / 'state'}. "
+        "Start the processor, which creates it, or correct the path.\n"
     )
     StateTableWriter.open(str(cli.folder / "state"), {})
     assert cli.out("groups", "list").split() == [

@@ -559,6 +559,7 @@ SAMPLES: dict[str, str] = {
     "ssl.endpoint.identification.algorithm": "none",
 }
 # One of these alone is refused.
+PATHS = ("log.path", "state.table.path", "checkpoint.path")
 LOGIN = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=user", "sasl.password=password")
 
 
@@ -566,6 +567,8 @@ def sample(key: str) -> str:
     field = SECTIONS[FLAT_KEYS[key].section].model_fields[FLAT_KEYS[key].key.replace(".", "_")]
     if isinstance(field.default, bool):
         return str(not field.default).lower()
+    if key in PATHS:
+        return "/x"
     return SAMPLES.get(FLAT_KEYS[key].key, str(field.default + 1) if isinstance(field.default, int) else "x")
 
 

@@ -234,7 +234,7 @@ def test_documents_of_a_table_that_was_lost(empty: CommandLine, log: LocalLog) -
 
 
 def test_errors_at_its_start(cli: CommandLine, log: LocalLog) -> None:
-    assert "There is no state table at state." in cli.error("dashboard", "--port", "0")
+    assert f"There is no state table at {cli.folder / 'state'}." in cli.error("dashboard", "--port", "0")
     StateTableWriter.open(str(cli.folder / "state"), {})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
