@@ -117,7 +117,7 @@ def range_steps(site: WorkerSite, folder: Path, options: argparse.Namespace) -> 
         with timed(seconds, "reading"):
             records.write.format("noop").mode("append").save()
         with timed(seconds, "reading and counting"):
-            count = RecordCount()
+            count = RecordCount(site.spark)
             counted = acquired_records(site.spark, site.settings.log, first.ranges, count).select(COLUMNS)
             counted.write.format("noop").mode("append").save()
             count.value()

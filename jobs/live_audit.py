@@ -43,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def audit(job: Job) -> None:
         settings = load_settings(options.config, os.environ, options.set)
         path = settings.processor.state_table_path
-        metrics = LiveAuditMetrics(settings.processor.metrics_max_series)
-        if options.metrics_port:
+        metrics = LiveAuditMetrics(settings.processor.metrics_max_series) if options.metrics_port else None
+        if metrics is not None:
             metrics.serve(settings.processor.metrics_host, options.metrics_port)
         if not await_table(job, path, options.wait):
             return

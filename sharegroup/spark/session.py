@@ -11,13 +11,12 @@ import os
 import sys
 from collections.abc import Mapping
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from sharegroup.config.kafka import KafkaConfig
 from sharegroup.errors import EnvironmentNotReadyError, SparkEndedError
-from sharegroup.spark import cluster, sources
+from sharegroup.spark import classic, cluster, connect, sources
 
 CONTROL_POOL = "control"
 """FAIR pool of the processor's query, with a minimum share, so that it never waits for data tasks."""
@@ -74,6 +73,9 @@ _LOADED_CLASSES = ("spark.sql.extensions", FILE_SYSTEM_KEY)
 def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the active session of a notebook or a cluster unchanged, or a new one with the settings above.
 
+    Where Spark is remote (`SPARK_REMOTE`, a platform's Spark Connect, or pyspark-client), it is a session of Spark
+    Connect: no JVM starts, and jars, master and this package are those of its server.
+
     Master, class path and Java's options come from spark-submit or from the defaults file that `make setup` writes:
     they must be known before the JVM starts.
 
@@ -81,16 +83,21 @@ def build_session(app_name: str, settings: Mapping[str, str] | None = None) -> S
         settings: settings of a new session that win over all others; those of the JVM need one that is not running yet.
 
     Raises:
-        EnvironmentNotReadyError: a class of the settings is on no class path, or the executors of a cluster lack it.
+        EnvironmentNotReadyError: a class of the settings is on no class path, or the executors of a cluster lack it;
+            or the server of Spark Connect is named nowhere, or does not respond.
     """
     builder = SparkSession.builder
-    is_new = SparkContext._active_spark_context is None
+    if connect.is_wanted():
+        spark = connect.build(builder.appName(app_name), settings or {})
+        sources.register(spark)
+        return spark
+    is_new = not classic.has_context()
     if is_new:
         for key, value in _new_settings(app_name, settings or {}).items():
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if is_new and cluster.is_cluster(spark):
-        cluster.send_package(spark.sparkContext)
+        cluster.send_package(spark)
         cluster.check_executors(spark, SETTINGS[_LOADED_CLASSES[0]].split(","))
     sources.register(spark)
     return spark
@@ -102,17 +109,13 @@ def check_jars() -> None:
     Raises:
         EnvironmentNotReadyError: a class of the settings is on no class path.
     """
-    if SparkContext._active_spark_context is None:
+    if not (connect.is_wanted() or classic.has_context()):
         _new_settings("", {})
 
 
 def is_running(spark: SparkSession) -> bool:
     """Return False if the session was stopped or its JVM has ended."""
-    java_context = spark.sparkContext._jsc
-    try:
-        return java_context is not None and not java_context.sc().isStopped()
-    except (Py4JError, OSError):
-        return False
+    return connect.is_running(spark) if connect.is_connect(spark) else classic.is_running(spark)
 
 
 def check_running(spark: SparkSession) -> None:
@@ -126,12 +129,12 @@ def check_running(spark: SparkSession) -> None:
 
 
 def check_kafka_source() -> None:
-    """Check that the driver has Spark's Kafka source.
+    """Check that the driver has Spark's Kafka source; `check_log` asks the server of Spark Connect.
 
     Raises:
         EnvironmentNotReadyError: its jars are on no class path.
     """
-    if not _is_loadable(KAFKA_SOURCE):
+    if classic.has_context() and not classic.is_loadable(KAFKA_SOURCE):
         raise EnvironmentNotReadyError(
             f"The jars for Kafka are missing: class {KAFKA_SOURCE} is not on the driver's class path.",
             "Run: make setup. With a Spark of your own, give it the jars of set kafka in conf/ivy.xml.",
@@ -139,12 +142,12 @@ def check_kafka_source() -> None:
 
 
 def check_s3_client() -> None:
-    """Check that the driver has Hadoop's client for S3.
+    """Check that the driver has Hadoop's client for S3; a server of Spark Connect says so itself.
 
     Raises:
         EnvironmentNotReadyError: its jars are on no class path.
     """
-    if not _is_loadable(S3_CLIENT):
+    if classic.has_context() and not classic.is_loadable(S3_CLIENT):
         raise EnvironmentNotReadyError(
             f"The jars for S3 are missing: class {S3_CLIENT} is not on the driver's class path.",
             "Run: make setup JAR_SETS='spark s3a'. With a Spark of your own: set s3a of conf/ivy.xml.",
@@ -172,7 +175,7 @@ def check_log(spark: SparkSession, log: str | KafkaConfig) -> None:
 def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a new session, without those that spark-submit or its defaults file have set."""
     # 1. Start the JVM, or connect to the one of spark-submit: it knows the defaults.
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    classic.start_jvm(settings)
     existing = SparkConf().setAll(list(settings.items()))
     # 2. Add the settings that are missing.
     added = dict(SETTINGS)
@@ -195,18 +198,8 @@ def _new_settings(app_name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_class(key: str, name: str) -> None:
-    if not _is_loadable(name):
+    if not classic.is_loadable(name):
         raise EnvironmentNotReadyError(
             f"The jars are missing: class {name} of {key} is not on the driver's class path.",
             "Run: make setup. With a Spark of your own, give it the jars of conf/ivy.xml.",
         )
-
-
-def _is_loadable(name: str) -> bool:
-    jvm = SparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
-    except Py4JJavaError:
-        return False
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -42,6 +43,11 @@ class ShareGroupSourceConfig(Config):
         description="`implicit`: the commit of a batch accepts its records; "
         "`explicit`: `acknowledge` does so for each.",
     )
+    acknowledgement_folder: str = Field(
+        default="",
+        description="Folder for acknowledgements on their way from `foreachBatch` to the query's member, such as a "
+        "volume; needed where the two share no temporary folder.",
+    )
     share_acquire_mode: AcquireModeName = Field(
         default="batch_optimized",
         description="`batch_optimized`: the last run may exceed `max.poll.records`; `record_limit`: it is cut, and "
@@ -79,6 +85,11 @@ class SourceOptions:
     def is_explicit(self) -> bool:
         """True if the application acknowledges the records."""
         return self.config.share_acknowledgement_mode == "explicit"
+
+    @property
+    def acknowledgement_folder(self) -> Path | None:
+        """The folder for acknowledgements; None for the temporary one."""
+        return Path(self.config.acknowledgement_folder) if self.config.acknowledgement_folder else None
 
     @property
     def channel_topics(self) -> ChannelTopics:
