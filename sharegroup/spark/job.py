@@ -1,13 +1,12 @@
-"""The common part of the programs for spark-submit: flags, signals, the session, the log, and the exit code.
+"""The common part of the programs that host Spark: signals, the session, the log, the exit code, and handlers.
 
-The first SIGTERM or SIGINT asks a program to drain and end, the second one ends it at once. spark-submit is the JVM,
-and Python its child. A signal may be sent to the one, to the other or to both, so both handle it, and the JVM passes it
-on to Python instead of ending.
+The first SIGTERM or SIGINT asks a program to drain and end, the second one ends it at once. Under spark-submit
+the JVM is the parent of Python, else its child. A signal may be sent to the one, to the other or to both, so both
+handle it, and the JVM passes it on to Python instead of ending.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import logging
 import os
@@ -17,8 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
@@ -26,7 +24,8 @@ from pyspark.sql import SparkSession
 
 from sharegroup.errors import ConfigurationError, ShareGroupError
 from sharegroup.event_log import Event, log_events
-from sharegroup.exit_code import ExitCode, exit_code_of, exit_codes_text
+from sharegroup.exit_code import ExitCode, exit_code_of
+from sharegroup.spark.jvm import start_jvm
 from sharegroup.spark.session import build_session, check_jars, is_running
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -53,8 +52,7 @@ class StopSignals:
         threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
 
     def listen_in_jvm(self) -> None:
-        """Handle the signals of the JVM, too; start it unless spark-submit did."""
-        SparkContext._ensure_initialized()
+        """Handle the signals of the JVM, too, which runs."""
         gateway = SparkContext._gateway
         assert gateway is not None
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark does not type it
@@ -112,27 +110,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def job_parser(description: str, once: str, wait: str, wait_s: float) -> argparse.ArgumentParser:
-    """Return a parser with the flags of all jobs.
-
-    Args:
-        once: help of the flag `--once`.
-        wait: help of the flag `--wait`, without its default.
-        wait_s: default of the flag `--wait`.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, epilog=exit_codes_text(), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
-    parser.add_argument("--once", action="store_true", help=once)
-    parser.add_argument("--wait", type=float, default=wait_s, metavar="SECONDS", help=f"{wait} (default %(default)g)")
-    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and the events of Spark")
-    return parser
-
-
 class Job:
-    """A program for spark-submit, from its flags to its exit code.
+    """A program that hosts Spark, from its flags to its exit code.
 
     Attributes:
         stop: set when the program should drain and end.
@@ -153,8 +132,9 @@ class Job:
         """Start the JVM, handle its signals from now on, and check its class path.
 
         Raises:
-            EnvironmentNotReadyError: a class of the session's settings is on no class path.
+            EnvironmentNotReadyError: as of `start_jvm`; or a class of the session's settings is on no class path.
         """
+        start_jvm({})
         self._signals.listen_in_jvm()
         check_jars()
 
@@ -192,14 +172,6 @@ def log_lost_updates(spark: SparkSession) -> None:
 
     # PySpark starts the server, and has no hook for its errors.
     spark.sparkContext._accumulatorServer.handle_error = log  # type: ignore[assignment, method-assign]
-
-
-def end_process(code: int) -> NoReturn:
-    """End this process, even if the thread of a worker's handler does not end: it would keep the interpreter alive."""
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
 
 
 def check_handler_name(name: str) -> None:
