@@ -4,7 +4,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
-# The sets of conf/ivy.xml to retrieve; without Kafka: make setup JAR_SETS=spark
+# The configurations of sharegroup/spark/ivy.xml to retrieve; without Kafka: make setup JAR_SETS=spark
 JAR_SETS ?= spark kafka
 # More arguments for the command that a target runs, for example: make test ARGS="-k fence"
 ARGS ?=
@@ -141,20 +141,20 @@ UV_COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 
 	touch $@
 
 # Spark reads the folder `conf` beside its own `bin`; it is made here, since it names the jars' path on this machine.
-.venv/.spark-configured: conf/spark/spark-defaults.conf conf/spark/log4j2.properties .ci/compile_pyspark.py \
+.venv/.spark-configured: conf/spark/spark-defaults.conf sharegroup/spark/log4j2.properties .ci/compile_pyspark.py \
 		.venv/.requirements-installed
 	mkdir -p "$(SPARK_HOME)/conf"
 	sed "s|@ROOT@|$(CURDIR)|g; s|@SPARK_HOME@|$(SPARK_HOME)|g" conf/spark/spark-defaults.conf > \
 		"$(SPARK_HOME)/conf/spark-defaults.conf"
-	cp conf/spark/log4j2.properties "$(SPARK_HOME)/conf/"
+	cp sharegroup/spark/log4j2.properties "$(SPARK_HOME)/conf/"
 	$(BIN)/python .ci/compile_pyspark.py "$(SPARK_HOME)"
 	touch $@
 
 # PySpark brings Apache Ivy, whose default resolver is Maven Central.
-build/jars/%/.retrieved: conf/ivy.xml | .venv/.requirements-installed
+build/jars/%/.retrieved: sharegroup/spark/ivy.xml | .venv/.requirements-installed
 	@echo "Retrieving the jars of set '$*' into $(@D)"
 	rm -rf $(@D)
-	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy conf/ivy.xml \
+	"$(JAVA)" -jar .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar -cache build/ivy -ivy sharegroup/spark/ivy.xml \
 		-confs $* -retrieve "$(@D)/[artifact]-[revision].[ext]" > build/ivy-$*.log 2>&1 || { cat build/ivy-$*.log; exit 1; }
 	touch $@
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from sharegroup.cli.main import program
+from sharegroup.programs.main import program
 from sharegroup.spark.session import SETTINGS
 
 ROOT = Path(__file__).parents[1]

@@ -34,7 +34,7 @@ A value is taken from the first of these that has it:
 2. an environment variable: `SHAREGROUP_` and the key in capitals with underscores for dots,
    like `{environment_variable("max.poll.records")}`; an unknown variable with this prefix is an error;
 3. the YAML file, in which keys may be nested under `processor`, `kafka`, `broker`, `consumer` or `worker`
-   (`conf/local.yaml` and `conf/kafka.yaml` are examples);
+   (`sharegroup init` writes one, `conf/kafka.yaml` is another example);
 4. the default.
 
 In flags, and at the top of the YAML file, a key may be written with its section before it, like

@@ -46,11 +46,19 @@ def has_context() -> bool:
     return not is_remote_only() and SparkContext._active_spark_context is not None
 
 
-def start_jvm(settings: Mapping[str, str]) -> None:
+def has_jvm() -> bool:
+    """Return True if this process has a JVM."""
+    return not is_remote_only() and SparkContext._gateway is not None
+
+
+def launch_jvm(settings: Mapping[str, str]) -> None:
     """Start the JVM of this process, or connect to the one of spark-submit; do nothing if there is one.
 
     Args:
         settings: settings of the session to come: those of the JVM take effect now.
+
+    Raises:
+        PySparkRuntimeError: it ends at its start.
     """
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
@@ -236,8 +244,7 @@ class _SignalHandler:
 
 
 def handle_jvm_signals(signals: Iterable[signal.Signals], receive: Callable[[int], None]) -> None:
-    """Pass signals to the JVM on to a function instead of ending the JVM; start it unless spark-submit did."""
-    start_jvm({})
+    """Pass signals to the JVM, which runs, on to a function instead of ending the JVM."""
     gateway = SparkContext._gateway
     assert gateway is not None
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark does not type it

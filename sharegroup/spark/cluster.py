@@ -83,7 +83,7 @@ def jars_to_send(sent: str, driver_class_path: str) -> str:
     jars = [jar for jar in sent.split(",") if jar]
     names = {jar.rpartition("/")[2] for jar in jars}
     own = Path(_find_spark_home()).resolve() / "jars"
-    for jar in _jars_of(driver_class_path):
+    for jar in jars_of(driver_class_path):
         if jar.name not in names and jar.resolve().parent != own:
             names.add(jar.name)
             jars.append(str(jar.absolute()))
@@ -183,7 +183,8 @@ def embedded_log_refused(path: str) -> ConfigurationError:
     )
 
 
-def _jars_of(class_path: str) -> Iterator[Path]:
+def jars_of(class_path: str) -> Iterator[Path]:
+    """Yield the jars of a class path; an entry `folder/*` has those of the folder."""
     for entry in filter(None, class_path.split(":")):
         path = Path(entry)
         yield from sorted(path.parent.glob("*.jar")) if path.name == "*" else [path] if path.suffix == ".jar" else []

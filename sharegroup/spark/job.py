@@ -1,53 +1,31 @@
-"""The common part of the programs for spark-submit: flags, the session, and the signals of the JVM.
+"""The common part of the programs that host Spark: the session, the signals of the JVM, and handlers.
 
-spark-submit is the JVM, and Python its child. A signal may be sent to the one, to the other or to both, so both handle
-it, and the JVM passes it on to Python instead of ending.
+Under spark-submit the JVM is the parent of Python, else its child. A signal may be sent to the one, to the other or to
+both, so both handle it, and the JVM passes it on to Python instead of ending.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import sys
-import threading
 import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from sharegroup.errors import ConfigurationError
-from sharegroup.exit_code import exit_codes_text
 from sharegroup.program import SIGNALS, Program
 from sharegroup.spark import classic, connect
+from sharegroup.spark.jvm import start_jvm
 from sharegroup.spark.session import build_session, check_jars, is_running
 
 if TYPE_CHECKING:
     from sharegroup.spark.handler_calls import Handler
 
 
-def job_parser(description: str, once: str, wait: str, wait_s: float) -> argparse.ArgumentParser:
-    """Return a parser with the flags of all jobs.
-
-    Args:
-        once: help of the flag `--once`.
-        wait: help of the flag `--wait`, without its default.
-        wait_s: default of the flag `--wait`.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, epilog=exit_codes_text(), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration file")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key; repeatable")
-    parser.add_argument("--once", action="store_true", help=once)
-    parser.add_argument("--wait", type=float, default=wait_s, metavar="SECONDS", help=f"{wait} (default %(default)g)")
-    parser.add_argument("--verbose", action="store_true", help="log every commit or batch, and the events of Spark")
-    return parser
-
-
 class Job(Program):
-    """A program for spark-submit, from its flags to its exit code.
+    """A program that hosts Spark, from its flags to its exit code.
 
     Args:
         is_verbose: log every commit or batch, and the events of Spark.
@@ -63,8 +41,9 @@ class Job(Program):
         """Start the JVM, handle its signals from now on, and check its class path; with Spark Connect there is none.
 
         Raises:
-            EnvironmentNotReadyError: a class of the session's settings is on no class path.
+            EnvironmentNotReadyError: as of `start_jvm`; or a class of the session's settings is on no class path.
         """
+        start_jvm({})
         if not connect.is_wanted():
             classic.handle_jvm_signals(SIGNALS, lambda number: self.signals.receive("jvm", number))
         check_jars()
@@ -84,14 +63,6 @@ class Job(Program):
         if self._spark is not None and is_running(self._spark):
             self._spark.stop()
         super().close()
-
-
-def end_process(code: int) -> NoReturn:
-    """End this process, even if the thread of a worker's handler does not end: it would keep the interpreter alive."""
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
 
 
 def check_handler_name(name: str) -> None:

@@ -75,7 +75,7 @@ def terminal(cli: CommandLine, *arguments: str, columns: int = 80) -> Iterator[T
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-c", "from sharegroup.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", "from sharegroup.programs.main import main; main()", *arguments],
         cwd=cli.folder,
         env={**os.environ, "TERM": "xterm"},
         stdin=slave,

@@ -142,9 +142,8 @@ class Deployment:
         assignors = ("--set", "group.share.assignors=all")
         return self._started("share_group_processor.py", *assignors, *flags)
 
-    def worker(self, *flags: str) -> Job:
-        who = ("--group", GROUP, "--topic", self._topic, "--handler", "handlers:accept_all")
-        return self._started("share_worker.py", *who, *flags)
+    def worker(self, *flags: str, handler: str = "handlers:accept_all") -> Job:
+        return self._started("share_worker.py", "--group", GROUP, "--topic", self._topic, *flags, handler)
 
     def close(self) -> None:
         for job in self._jobs:

@@ -59,7 +59,7 @@ def test_started_fenced_killed_and_scheduled_in_any_order(deployment: Deployment
 def test_a_worker_whose_handler_cannot_be_imported_ends_before_it_joins(deployment: Deployment) -> None:
     deployment.processor().await_event("started")
     deployment.produce(10)
-    worker = deployment.worker("--handler", "broken:accept_all")
+    worker = deployment.worker(handler="broken:accept_all")
     assert worker.exit_code() == ExitCode.USAGE
     (line,) = worker.events("failed")
     assert "ConfigurationError" in line

@@ -249,7 +249,7 @@ def test_without_plotly_the_error_names_the_extra(cli: CommandLine, monkeypatch:
 
 @pytest.mark.slow
 def test_the_command_serves_documents_without_java_until_ctrl_c(empty: CommandLine) -> None:
-    program = "from sharegroup.cli.main import main; main()"
+    program = "from sharegroup.programs.main import main; main()"
     started = subprocess.Popen(
         [sys.executable, "-c", program, "dashboard", "--port", "0", "--output", "json"],
         cwd=empty.folder,
