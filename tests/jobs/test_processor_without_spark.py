@@ -33,5 +33,5 @@ def test_it_serves_without_java_until_nothing_is_left(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.OK, ended.stderr
     assert " event=started" in ended.stderr
     assert SETTINGS.processor.log_path is not None
-    with LocalLog(tmp_path / SETTINGS.processor.log_path) as log:
+    with LocalLog(tmp_path / SETTINGS.processor.log_path.relative_to(Path.cwd())) as log:
         assert SETTINGS.processor.request_topic_name in {topic.name for topic in log.topics()}
