@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
@@ -47,7 +48,7 @@ class StopSignals:
         # A signal handler that sets an event can deadlock with the thread that it interrupts; a thread cannot.
         self._received, self._sent = socket.socketpair()
         self._sent.setblocking(False)
-        self._handlers_before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._handlers_before = {number: signal.signal(number, _leave_to_thread) for number in _SIGNALS}
         self._wakeup_before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
 
@@ -59,6 +60,12 @@ class StopSignals:
         java_signals = gateway.jvm.sun.misc.Signal
         for number in _SIGNALS:
             java_signals.handle(java_signals(number.name.removeprefix("SIG")), _JvmListener(self))
+
+    def restore(self) -> None:
+        """Handle signals again after a Spark context was made, which takes SIGINT over on the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, _leave_to_thread)
 
     def close(self) -> None:
         """Restore the earlier signal handlers of this process."""
@@ -86,6 +93,10 @@ class StopSignals:
             while number := self._received.recv(1):
                 if number[0] in _SIGNALS:
                     self.receive("python", number[0])
+
+
+def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the thread of `StopSignals` receives the signal, too."""
 
 
 class _JvmListener:
@@ -141,6 +152,7 @@ class Job:
     def session(self) -> SparkSession:
         """Return the job's Spark session; `start_jvm` comes before."""
         self._spark = build_session(self._app_name)
+        self._signals.restore()
         log_lost_updates(self._spark)
         if self._is_verbose:
             self._spark.sparkContext.setLogLevel("INFO")
