@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Self
 
 from sharegroup.errors import ShareGroupError
@@ -38,9 +39,15 @@ class StopSignals:
         # A signal handler that sets an event can deadlock with the thread that it interrupts; a thread cannot.
         self._received, self._sent = socket.socketpair()
         self._sent.setblocking(False)
-        self._handlers_before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+        self._handlers_before = {number: signal.signal(number, _leave_to_thread) for number in SIGNALS}
         self._wakeup_before = signal.set_wakeup_fd(self._sent.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="stop-signals", daemon=True).start()
+
+    def restore(self) -> None:
+        """Handle signals again after a Spark context was made, which takes SIGINT over on the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, _leave_to_thread)
 
     def close(self) -> None:
         """Restore the earlier signal handlers of this process."""
@@ -68,6 +75,10 @@ class StopSignals:
             while number := self._received.recv(1):
                 if number[0] in SIGNALS:
                     self.receive("python", number[0])
+
+
+def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the thread of `StopSignals` receives the signal, too."""
 
 
 class Program:

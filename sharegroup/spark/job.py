@@ -51,6 +51,7 @@ class Job(Program):
     def session(self) -> SparkSession:
         """Return the job's Spark session; `start_jvm` comes before."""
         self._spark = build_session(self._app_name)
+        self.signals.restore()
         if connect.is_connect(self._spark):
             return self._spark
         classic.log_lost_updates(self._spark)

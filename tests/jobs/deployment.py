@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from signal import Signals
+from signal import SIG_DFL, Signals, signal
 
 from sharegroup.audit.history.group_history import group_history
 from sharegroup.audit.verification.verify import verify
@@ -69,6 +69,8 @@ class Job:
                 env=environment,
                 stdout=output,
                 stderr=output,
+                # A terminal's Ctrl-C is heard; a test run in the background would hand down that it is ignored.
+                preexec_fn=lambda: signal(Signals.SIGINT, SIG_DFL),
             )
 
     @property
