@@ -88,7 +88,7 @@ def test_a_lost_data_file_is_named_and_the_rest_is_answered(worked: CommandLine)
     ran = worked.run("audit", "verify")
     assert ran.exit_code == 1
     assert lost.name in ran.stdout
-    assert "The request log was not replayed: State table state cannot be read" in ran.stdout
+    assert f"The request log was not replayed: State table {worked.folder / 'state'} cannot be read" in ran.stdout
     assert "cannot be shown" in worked.out("audit", "report", "--group", "packers", "--file", "report.html")
     assert "audit verify" in worked.error("audit", "export", "--group", "packers")
 
