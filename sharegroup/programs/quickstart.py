@@ -43,6 +43,8 @@ _PYTHON_SHARE = ORDER_COUNT // 2
 _PYTHON_MEMBERS = ("python-1", "python-2")
 _SPARK_MEMBER = "spark"
 _SPARK_WAIT_S = 60.0
+_JVM_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""It lives for a minute, so a compiler that optimises would only take time."""
 
 
 @click.command("quickstart")
@@ -172,7 +174,7 @@ def _work(settings: Settings) -> None:
     from sharegroup.spark.session import build_session
     from sharegroup.spark.worker import process
 
-    spark = build_session("quickstart")
+    spark = build_session("quickstart", _JVM_SETTINGS)
     try:
         config = {**settings.worker, **settings.channel_properties, "client.id": _SPARK_MEMBER}
         process(spark, config, load_handler("handler:handle"), once_timeout_s=_SPARK_WAIT_S)

@@ -32,7 +32,9 @@ from sharegroup.spark.submit_settings import SubmitSettings
 logger = logging.getLogger(__name__)
 
 _RETRIEVED = re.compile(r"\s*\[SUCCESSFUL \] \S+#([^;]+);([^!]+)!")
-_FAILURE = re.compile(r"\s*(?:::)?\s*(?:(\S+#\S+: .*)|\[FAILED\s*\] (.*)|(?:ERROR|WARN):?\s+(.*))")
+_FAILURE = re.compile(
+    r"\s*(?:::)?\s*(?:(\S+#\S+: .*)|(Server access error.*)|\[FAILED\s*\] (.*)|Exception in thread \"main\" (.*))"
+)
 _SYSTEM_PROPERTY = re.compile(r"-D(?:https?|javax\.net|ftp|socks)\S*")
 """The options of Java that decide how it connects."""
 

@@ -105,7 +105,7 @@ def spark_minor_version() -> str:
 
 def known_spark_versions() -> list[str]:
     """Return the minor versions of Spark for which `ivy.xml` names jars."""
-    return sorted({match["spark"] for name in _configurations() if (match := _VERSIONED.fullmatch(name))})
+    return sorted({match["spark"] for name in _own_modules() if (match := _VERSIONED.fullmatch(name))})
 
 
 def jar_set(kind: str, spark: str | None = None) -> JarSet | None:
@@ -115,25 +115,28 @@ def jar_set(kind: str, spark: str | None = None) -> JarSet | None:
         spark: the installed PySpark's by default.
     """
     for name in (f"{kind}-{spark or spark_minor_version()}", kind):
-        if modules := _configurations().get(name):
-            return JarSet(kind, name, modules)
+        if modules := _own_modules().get(name):
+            return JarSet(kind, name, tuple(modules))
     return None
 
 
 def configured_modules(names: Iterable[str]) -> list[Module]:
     """Return the modules of configurations of `ivy.xml`, with those that they extend."""
-    return [module for name in names for module in _configurations()[name]]
+    extended = {conf.attrib["name"]: conf.attrib.get("extends", "") for conf in _root().iter("conf")}
+    parts = (part for name in names for part in (name, *filter(None, extended[name].split(","))))
+    return [module for part in parts for module in _own_modules()[part]]
 
 
 @cache
-def _configurations() -> dict[str, tuple[Module, ...]]:
-    root = ElementTree.parse(IVY_FILE).getroot()
-    own: dict[str, list[Module]] = {conf.attrib["name"]: [] for conf in root.iter("conf")}
-    for dependency in root.iter("dependency"):
+def _root() -> ElementTree.Element:
+    return ElementTree.parse(IVY_FILE).getroot()
+
+
+@cache
+def _own_modules() -> dict[str, list[Module]]:
+    """Return configuration → its modules, without those of other configurations that it extends."""
+    modules: dict[str, list[Module]] = {conf.attrib["name"]: [] for conf in _root().iter("conf")}
+    for dependency in _root().iter("dependency"):
         name, organisation, revision = (dependency.attrib[key] for key in ("name", "org", "rev"))
-        own[dependency.attrib["conf"].partition("->")[0]].append(Module(organisation, name, revision))
-    extended = {conf.attrib["name"]: conf.attrib.get("extends", "") for conf in root.iter("conf")}
-    return {
-        name: tuple(module for part in (name, *filter(None, extended[name].split(","))) for module in own[part])
-        for name in own
-    }
+        modules[dependency.attrib["conf"].partition("->")[0]].append(Module(organisation, name, revision))
+    return modules

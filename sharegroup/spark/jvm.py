@@ -138,23 +138,30 @@ def _missing_sets(submitted: SubmitSettings, spark_home: Path) -> Iterator[JarSe
     Raises:
         EnvironmentNotReadyError: `ivy.xml` has no such set for this Spark.
     """
-    packages = ["{}-{}.jar".format(*entry.split(":")[1:3]) for entry in submitted.listed("spark.jars.packages")]
+    coordinates = [entry.split(":") for entry in submitted.listed("spark.jars.packages")]
+    packages = [f"{coordinate[1]}-{coordinate[2]}.jar" for coordinate in coordinates if len(coordinate) == 3]
     jars = [Path(entry.removeprefix("file:")) for entry in submitted.listed("spark.jars")]
     for variable in (submitted.values.get(_CLASS_PATH, ""), os.environ.get("SPARK_DIST_CLASSPATH", "")):
         jars += cluster.jars_of(variable)
     of_spark = {jar.name for jar in (spark_home / "jars").glob("*.jar")}
     names = {*packages, *of_spark, *(jar.name for jar in jars)}
     others = [jar for jar in jars if jar.name not in of_spark]
+    newest = known_spark_versions()[-1]
     for kind in (DELTA, LOCAL_FILES, KAFKA):
-        jars_of_kind = jar_set(kind)
-        if jars_of_kind is None:
+        # That of another version has the same names and classes.
+        any_set = jar_set(kind, newest)
+        assert any_set is not None
+        if any(map(any_set.is_named, names)) or any(map(any_set.is_in, others)):
+            continue
+        missing = jar_set(kind)
+        if missing is None:
             raise EnvironmentNotReadyError(
                 f"PySpark is {pyspark.__version__}, for which this release knows no jars of {kind}; it knows those for "
                 f"Spark {', '.join(known_spark_versions())}.",
-                f"pip install 'pyspark=={known_spark_versions()[-1]}.*'. {WITHOUT_SPARK}",
+                f"Bring them with spark.jars or spark.jars.packages, or: pip install 'pyspark=={newest}.*'. "
+                f"{WITHOUT_SPARK}",
             )
-        if not any(map(jars_of_kind.is_named, names)) and not any(map(jars_of_kind.is_in, others)):
-            yield jars_of_kind
+        yield missing
 
 
 def _added(submitted: SubmitSettings, jars: list[Path]) -> dict[str, str]:

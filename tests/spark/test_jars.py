@@ -52,8 +52,9 @@ def test_every_known_spark_has_all_sets() -> None:
     assert len(names) == 2 * len(known_spark_versions()) + 1
 
 
-def test_an_unknown_spark_has_no_delta() -> None:
-    assert jar_set(DELTA, "3.5") is None
+@pytest.mark.parametrize("kind", [DELTA, KAFKA])
+def test_an_unknown_spark_has_no_jars(kind: str) -> None:
+    assert jar_set(kind, "3.5") is None
 
 
 @pytest.mark.parametrize(

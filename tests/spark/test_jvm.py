@@ -170,6 +170,29 @@ def test_jars_that_are_nowhere_stop_the_start(machine: Machine) -> None:
     assert str(machine.folder / ".cache" / "sharegroup" / "jars") in failure
 
 
+@pytest.mark.slow
+def test_a_jvm_that_ends_at_its_start_is_an_error_of_the_environment(machine: Machine) -> None:
+    class_path = ":".join(f"{ROOT}/build/jars/{name}/*" for name in ("spark", "kafka"))
+    arguments = f"--driver-class-path '{class_path}' --driver-memory little pyspark-shell"
+    failure = machine.failure(PYSPARK_SUBMIT_ARGS=arguments)
+    assert failure.startswith(f"EnvironmentNotReadyError: The JVM of Spark in {_find_spark_home()} ended at its start")
+    assert "PYSPARK_SUBMIT_ARGS" in failure
+    # What is on the class path already is retrieved from nowhere.
+    assert not (machine.folder / ".cache").exists()
+
+
+@pytest.mark.slow
+def test_a_jar_of_another_spark_is_left_to_its_user(machine: Machine) -> None:
+    arguments = (
+        "--packages io.delta:delta-spark_2.13:4.0.0,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 "
+        f"--conf spark.jars.ivySettings={new_repository(machine.folder, [])} pyspark-shell"
+    )
+    failure = machine.failure(PYSPARK_SUBMIT_ARGS=arguments)
+    assert "could not be retrieved from a Maven repository: files: com.globalmentor#" in failure
+    assert "delta-" not in failure
+    assert "kafka-" not in failure
+
+
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow
