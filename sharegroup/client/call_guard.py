@@ -1,4 +1,4 @@
-"""CallGuard: which calls of a consumer are let in: those of one thread at a time, of its process, until it is closed."""
+"""CallGuard: lets calls of a consumer in: those of one thread at a time, of its process, until it is closed."""
 
 from __future__ import annotations
 
