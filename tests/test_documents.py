@@ -26,6 +26,7 @@ from sharegroup.logs.local import LocalLog
 from sharegroup.state.reader import StateTableReader
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.working_folder import in_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -86,7 +87,7 @@ class Orders:
         return {offsets.partition: offsets.start_offset for offsets in self.history().partitions.values()} == ends
 
     def history(self) -> GroupHistory:
-        return group_history("orders", StateTableReader(str(self.folder / SETTINGS.state_table_path)).rows())
+        return group_history("orders", StateTableReader(str(in_folder(self.folder, SETTINGS.state_table_path))).rows())
 
     def accepted_count(self) -> int:
         try:
@@ -96,8 +97,7 @@ class Orders:
             return 0
 
     def _opened_log(self) -> LocalLog:
-        assert SETTINGS.log_path is not None
-        return LocalLog(self.folder / SETTINGS.log_path)
+        return LocalLog(in_folder(self.folder, SETTINGS.log_path))
 
 
 @pytest.mark.long("programs with JVMs of their own")

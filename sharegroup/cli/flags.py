@@ -156,6 +156,22 @@ def configuration_file(config: Path | None) -> Path | None:
     return config if config is not None or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG
 
 
+def reporting_interval_option(what: str) -> Callable[[Command], Command]:
+    """Return the flag `--reporting-interval` of Kafka's performance tools.
+
+    Args:
+        what: its help.
+    """
+    return click.option(
+        "--reporting-interval",
+        type=click.IntRange(min=1),
+        default=5_000,
+        show_default=True,
+        metavar="MS",
+        help=what,
+    )
+
+
 def timeout_option(command: Command) -> Command:
     """Add the flag `--timeout`, as Kafka's tools have it."""
     return click.option(

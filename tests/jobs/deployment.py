@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fast_start import is_fast_start
+from tests.support.working_folder import in_folder
 
 CONFIG = ROOT / "conf" / "local.yaml"
 SETTINGS = load_settings(CONFIG, {})
@@ -153,9 +154,7 @@ class Deployment:
 
     def open_log(self) -> Log:
         """The log of the jobs."""
-        path = SETTINGS.processor.log_path
-        assert path is not None
-        return LocalLog(self.folder / path)
+        return LocalLog(in_folder(self.folder, SETTINGS.processor.log_path))
 
     def produce(self, count: int) -> None:
         """Append records to each of the two partitions of the topic."""
@@ -195,7 +194,8 @@ class Deployment:
 
     @property
     def _reader(self) -> StateTableReader:
-        return StateTableReader(str(self.folder / load_settings(self._config, {}).processor.state_table_path))
+        path = load_settings(self._config, {}).processor.state_table_path
+        return StateTableReader(str(in_folder(self.folder, path)))
 
     def _started(self, program: str, *flags: str) -> Job:
         job = Job(self.folder, str(ROOT / "jobs" / program), "--config", str(self._config), *self._flags, *flags)
