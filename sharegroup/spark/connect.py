@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
@@ -56,6 +57,8 @@ def build(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSe
     """
     for key, value in settings.items():
         builder = builder.config(key, value)
+    # For a server that PySpark starts in this process (`SPARK_REMOTE=local`): its default is `python3` of the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         spark = builder.getOrCreate()
         # The first request to the server.

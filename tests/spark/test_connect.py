@@ -79,7 +79,7 @@ stream = spark.readStream.format("sharegroup").options(**options).load()
 query = stream.writeStream.foreachBatch(judge).option("checkpointLocation", str(folder / "query"))
 query.trigger(availableNow=True).start().awaitTermination()
 for group in ("handlers", "queries"):
-    (offsets,) = admin.list_share_group_offsets(group).values()
+    (offsets,) = admin.list_share_group_offsets({group: None})[group].values()
     print(group, offsets.start_offset, offsets.lag)
 print("commits", processor.last_progress()["commits"] > 0)
 processor.stop()
