@@ -93,7 +93,7 @@ def configure_spark(platform: Platform, environment: Path) -> None:
     conf = spark_home / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
-    shutil.copy(ROOT / "conf" / "spark" / "log4j2.properties", conf)
+    shutil.copy(ROOT / "sharegroup" / "spark" / "log4j2.properties", conf)
 
 
 def _jars(name: str) -> Path:

@@ -63,7 +63,7 @@ class Platform:
         name: also the name of its requirements file.
         python: minor version of Python.
         java: major version of Java; None for none.
-        jar_sets: sets of conf/ivy.xml; none where Spark is elsewhere.
+        jar_sets: configurations of sharegroup/spark/ivy.xml; none where Spark is elsewhere.
         has_server: True if tests are clients of a Spark Connect server, which runs in `.venv`.
         tests: files and folders.
         marks: the expression that selects tests.
