@@ -22,7 +22,7 @@ FAST := --numprocesses 3 --dist worksteal -m "not spark and not kafka and not sl
 # Tests that wait for JVMs, processes and locks half of their time, in the order of tests/conftest.py and the groups of tests/support/groups.py.
 IN_GROUPS := --numprocesses 3 --dist loadscope --no-loadscope-reorder
 SLOW := $(IN_GROUPS) -m "(spark or kafka or slow) and not long"
-REST := $(IN_GROUPS) -m long
+REST := $(IN_GROUPS) -m "long and not pip"
 # Tests write many small files, and sync each of them: in memory, where there is room, that takes no time.
 IN_MEMORY = $(shell df -Pk /dev/shm 2>&1 | awk 'NR == 2 && $$4 > 4000000 { print "TMPDIR=/dev/shm" }')
 BIN := .venv/bin

@@ -21,27 +21,8 @@ from tests.platforms.environment import (
     java_version,
     virtual_environment,
 )
-from tests.platforms.page import Row, write_row
+from tests.platforms.page import Row, Versions, versions_of, write_row
 from tests.platforms.platforms import PLATFORMS, Platform, platform
-
-_LIBRARIES = ("confluent-kafka", "deltalake", "pyarrow", "pandas", "numpy", "pydantic", "click")
-_VERSIONS = f"""
-import platform
-from importlib.metadata import PackageNotFoundError, version
-
-def of(*names):
-    for name in names:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return "none"
-
-print(of("pyspark", "pyspark-client"))
-print(platform.python_version())
-print(", ".join(f"{{name}} {{of(name)}}" for name in {_LIBRARIES!r}))
-"""
-
 
 def main() -> int:
     """Run the platforms that are named, or all."""
@@ -53,33 +34,45 @@ def main() -> int:
         chosen = [platform(name) for name in options.names] or list(PLATFORMS)
     except KeyError as unknown:
         parser.error(f"there is no platform {unknown}; there are {', '.join(each.name for each in PLATFORMS)}")
-    failed = [each.name for each in chosen if not run(each, options.pytest.split())]
+    failed, left_out = [], []
+    for each in chosen:
+        try:
+            if not run(each, options.pytest.split()):
+                failed.append(each.name)
+        except MissingError as missing:
+            left_out.append(f"{each.name}: {missing}")
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    # Who names a platform wants it run; without a name those of this machine are run.
+    return 1 if failed or (options.names and left_out) else 0
 
 
 def run(platform: Platform, arguments: list[str]) -> bool:
-    """Run the tests of a platform; return False if one failed, or the machine lacks what it needs."""
+    """Run the tests of a platform; return False if one failed.
+
+    Raises:
+        MissingError: the machine lacks the platform's Python or Java.
+    """
     started_s = time.monotonic()
-    try:
-        java = java_of(platform)
-        environment = virtual_environment(platform)
-    except MissingError as missing:
-        print(f"{platform.name}: {missing}", file=sys.stderr)
-        return False
+    java = java_of(platform)
+    environment = virtual_environment(platform)
     if platform.jar_sets:
         configure_spark(platform, environment)
     report = BUILD / f"{platform.name}.xml"
     python = environment / "bin" / "python"
     command = [str(python), "-m", "pytest", *platform.tests, "-m", platform.marks, f"--junitxml={report}"]
     # The processes of xdist have a main module for which PySpark's client wants a Spark beside it.
-    command += [] if platform.has_server else ["--numprocesses", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+    if not (platform.has_server or platform.installs_itself):
+        command += ["--numprocesses", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
     command += arguments
     with ExitStack() as stack:
-        variables = _variables(environment, java)
+        variables = _variables(environment, None if platform.has_server else java)
         if platform.has_server:
-            variables["SPARK_REMOTE"] = stack.enter_context(connect_server(BUILD / f"{platform.name}-server.log"))
+            assert java is not None, platform
+            server = connect_server(BUILD / f"{platform.name}-server.log", java)
+            variables["SPARK_REMOTE"] = stack.enter_context(server)
         code = subprocess.run(command, cwd=ROOT, env=variables).returncode
     print(f"{platform.name}: exit code {code} after {time.monotonic() - started_s:.0f} s", flush=True)
     if code == 0 and not arguments:
@@ -96,18 +89,21 @@ def _variables(environment: Path, java: Path | None) -> dict[str, str]:
 
 
 def _row(platform: Platform, python: Path, java: Path | None, report: Path) -> Row:
-    versions = subprocess.run([python, "-c", _VERSIONS], capture_output=True, text=True, check=True).stdout
-    spark, python_version, libraries = versions.splitlines()
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     total, failed, skipped = (
         sum(int(suite.attrib[name]) for suite in suites) for name in ("tests", "failures", "skipped")
     )
+    if platform.installs_itself:
+        properties = {each.attrib["name"]: each.attrib["value"] for suite in suites for each in suite.iter("property")}
+        versions = Versions(**properties)
+    else:
+        versions = versions_of(python)
     return Row(
         platform=platform.name,
-        spark=f"{spark} (client and server)" if platform.has_server else spark,
-        python=python_version,
+        spark=f"{versions.spark} (client and server)" if platform.has_server else versions.spark,
+        python=versions.python,
         java=str(java_version(java)) if java else "none",
-        libraries=libraries,
+        libraries=versions.libraries,
         passed=total - failed - skipped,
         skipped=skipped,
     )

@@ -67,6 +67,8 @@ def java_version(home: Path) -> int | None:
 
 def virtual_environment(platform: Platform) -> Path:
     """Build the virtual environment of a platform from its requirements, unless it is there; return its folder."""
+    if platform.installs_itself:
+        return ROOT / ".venv"
     folder = BUILD / platform.name
     requirements = REQUIREMENTS / f"{platform.name}.txt"
     stamp = folder / ".requirements"
@@ -102,14 +104,14 @@ def _jars(name: str) -> Path:
 
 
 @contextmanager
-def connect_server(log: Path) -> Iterator[str]:
-    """Run a Spark Connect server of this Python's PySpark for a while; yield its address.
+def connect_server(log: Path, java: Path) -> Iterator[str]:
+    """Run a Spark Connect server of this Python's PySpark on a Java for a while; yield its address.
 
     It is on this machine, and its tasks import this package from the checkout.
     """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment |= {"JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     settings = {
         "spark.connect.grpc.binding.port": str(port),
         "spark.sharegroup.local.server": "true",

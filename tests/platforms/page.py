@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "platforms.md"
 _BEGIN, _END = "<!-- matrix: written by make test-platforms -->", "<!-- end of the matrix -->"
 _HEADER = "| Platform | Spark | Python | Java | Libraries | Tests passed | Skipped |\n|---|---|---|---|---|---|---|"
+_VERSIONS = """
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+def of(*names):
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "none"
+
+libraries = ("confluent-kafka", "deltalake", "pyarrow", "pandas", "numpy", "pydantic", "click")
+print(of("pyspark", "pyspark-client"))
+print(platform.python_version())
+print(", ".join(f"{name} {of(name)}" for name in libraries))
+"""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Those of an environment.
+
+    Attributes:
+        spark: PySpark, or its client; "none" without.
+        python: Python.
+        libraries: those that matter, by name.
+    """
+
+    spark: str
+    python: str
+    libraries: str
+
+
+def versions_of(python: Path) -> Versions:
+    """Return the versions in the environment of an interpreter."""
+    program = [python, "-I", "-c", _VERSIONS]
+    return Versions(*subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines())
 
 
 @dataclass(frozen=True)

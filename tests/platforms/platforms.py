@@ -37,6 +37,7 @@ _REMOTE = (
     "tests/spark/test_verify_by_spark.py",
     "tests/spark/test_local_log_source.py",
 )
+_WHEEL = ("tests/wheel/test_from_pip.py",)
 _WITHOUT_SPARK = (
     "tests/actor",
     "tests/audit",
@@ -62,11 +63,12 @@ class Platform:
     Attributes:
         name: also the name of its requirements file.
         python: minor version of Python.
-        java: major version of Java; None for none.
+        java: major version of Java, that of the server where there is one; None for none.
         jar_sets: configurations of sharegroup/spark/ivy.xml; none where Spark is elsewhere.
-        has_server: True if tests are clients of a Spark Connect server, which runs in `.venv`.
         tests: files and folders.
         marks: the expression that selects tests.
+        has_server: True if tests are clients of a Spark Connect server, which runs in `.venv`.
+        installs_itself: True if tests run in `.venv`, and make the environments that they are about.
     """
 
     name: str
@@ -76,13 +78,16 @@ class Platform:
     tests: tuple[str, ...]
     marks: str
     has_server: bool = False
+    installs_itself: bool = False
 
 
 PLATFORMS = (
     Platform("spark-4.0", "3.12", 17, ("delta-4.0", "files", "kafka-4.0"), _CLASSIC, "not kafka"),
     Platform("spark-4.1", "3.13", 17, ("delta-4.1", "files", "kafka-4.1"), _CLASSIC, "not kafka"),
-    Platform("connect", "3.11", 17, (), _REMOTE, "spark and not classic and not kafka", has_server=True),
+    # Spark 4.2 is the only one that runs on Java 25.
+    Platform("connect", "3.11", 25, (), _REMOTE, "spark and not classic and not kafka", has_server=True),
     Platform("lowest", "3.11", None, (), _WITHOUT_SPARK, "not spark and not kafka and not long and not browser"),
+    Platform("wheel", "3.11", 17, (), _WHEEL, "", installs_itself=True),
 )
 """Python 3.11 with the locked PySpark and Java 17 is what `make test` runs on."""
 

@@ -40,9 +40,9 @@ def install(python: Path, wheel: Path) -> None:
     subprocess.run([*_PIP, *options, str(wheel)], check=True)
 
 
-def install_with_dependencies(python: Path, wheel: Path, extra: str) -> None:
-    """Install a wheel with an extra and all that they require, as a user does."""
-    subprocess.run([*_PIP, "--python", str(python), "install", "--quiet", f"{wheel}[{extra}]"], check=True)
+def install_with_dependencies(python: Path, wheel: Path, extra: str, *others: str) -> None:
+    """Install a wheel with an extra, all that they require, and other requirements, as a user does."""
+    subprocess.run([*_PIP, "--python", str(python), "install", "--quiet", f"{wheel}[{extra}]", *others], check=True)
 
 
 def packages_of(python: Path) -> Path:

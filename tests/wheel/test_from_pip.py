@@ -9,13 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from sharegroup.exit_code import ExitCode
+from tests.platforms.page import versions_of
 from tests.support import leash
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.wheel import build_wheel, install_with_dependencies
@@ -24,6 +26,7 @@ from tests.test_documents import COMMANDS, EXAMPLES
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
+    pytest.mark.pip,
     pytest.mark.long("installs the wheel with its dependencies, and retrieves jars"),
 ]
 
@@ -32,12 +35,26 @@ NO_NETWORK = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment with the wheel and PySpark."""
-    folder = tmp_path_factory.mktemp("pip")
-    subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
-    install_with_dependencies(folder / "environment" / "bin" / "python", build_wheel(folder), "spark")
-    return folder / "environment" / "bin"
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def installed(wheel: Path, folder: Path, *others: str) -> Path:
+    """Install the wheel with Spark and others into a new environment; return the folder of its programs."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    install_with_dependencies(folder / "bin" / "python", wheel, "spark", *others)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def programs(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory, record_testsuite_property: Callable[[str, object], None]
+) -> Path:
+    """The folder of the programs of an environment with the wheel and the newest releases that pip finds."""
+    folder = installed(wheel, tmp_path_factory.mktemp("pip") / "environment")
+    for name, value in asdict(versions_of(folder / "python")).items():
+        record_testsuite_property(name, value)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +158,15 @@ def test_quickstart_from_an_empty_cache_then_again_and_then_offline(terminal: Te
     steps = re.findall(r"^  (cd .*|sharegroup (?:groups|audit) .*)$", shown, re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["cd", "sharegroup", "sharegroup"]
     assert "orders" in terminal.out("sh", "-c", " && ".join(steps))
+
+
+def test_an_older_pyspark_gets_jars_of_its_version(wheel: Path, tmp_path: Path, home: Path) -> None:
+    terminal = Terminal(tmp_path, installed(wheel, tmp_path / "environment", "pyspark==4.0.*"), home)
+    shown = terminal.out("sharegroup", "quickstart")
+    assert members(shown) == {"python-1", "python-2", "spark"}
+    counts = figures(shown)
+    assert counts["accepted"] == 270
+    assert counts["not handled yet"] == counts["findings of audit verify"] == 0
 
 
 def test_without_java_the_first_part_runs(terminal: Terminal) -> None:
