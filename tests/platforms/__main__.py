@@ -24,6 +24,7 @@ from tests.platforms.environment import (
 from tests.platforms.page import Row, Versions, versions_of, write_row
 from tests.platforms.platforms import PLATFORMS, Platform, platform
 
+
 def main() -> int:
     """Run the platforms that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
@@ -45,7 +46,7 @@ def main() -> int:
         print(f"left out: {line}", file=sys.stderr)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    # Who names a platform wants it run; without a name those of this machine are run.
+    # A platform that is named must run; without names those that the machine has are enough.
     return 1 if failed or (options.names and left_out) else 0
 
 

@@ -46,7 +46,7 @@ class Versions:
 
 def versions_of(python: Path) -> Versions:
     """Return the versions in the environment of an interpreter."""
-    program = [python, "-I", "-c", _VERSIONS]
+    program = [str(python), "-I", "-c", _VERSIONS]
     return Versions(*subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines())
 
 
