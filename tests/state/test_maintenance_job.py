@@ -19,10 +19,10 @@ DAY_MS = 86_400_000
 
 
 def maintained(table_path: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run the program with the configuration for one machine; no Java can be found."""
+    """Run the program with the configuration for one machine, without a log; no Java can be found."""
     command = [sys.executable, str(ROOT / "jobs" / "state_maintenance.py"), "--config", str(ROOT / "conf/local.yaml")]
     return subprocess.run(
-        [*command, "--set", f"state.table.path={table_path}", *flags],
+        [*command, "--set", f"state.table.path={table_path}", "--set", f"log.path={table_path}.db", *flags],
         env={"PATH": "/nonexistent", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
