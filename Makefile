@@ -128,7 +128,7 @@ lock: ## Write the lock from pyproject.toml (newest releases: ARGS=--upgrade)
 	$(UV_PLATFORM) --python-version 3.12 --extra spark --constraints $(PLATFORMS)/spark-4.0.in --output-file $(PLATFORMS)/spark-4.0.txt
 	$(UV_PLATFORM) --python-version 3.13 --extra spark --constraints $(PLATFORMS)/spark-4.1.in --output-file $(PLATFORMS)/spark-4.1.txt
 	$(UV_PLATFORM) --python-version 3.11 $(PLATFORMS)/connect.in --output-file $(PLATFORMS)/connect.txt
-	$(UV_PLATFORM) --python-version 3.11 --extra stores --resolution lowest-direct --output-file $(PLATFORMS)/lowest.txt
+	$(UV_PLATFORM) --python-version 3.11 --extra stores --resolution lowest-direct --upgrade --output-file $(PLATFORMS)/lowest.txt
 
 .PHONY: clean
 clean: ## Remove all that make and the tools have made

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from sharegroup import __version__
 from sharegroup.cli.lazy_groups import LazyCommand, LazyGroup
 from sharegroup.cli.terminal import Interrupted
 from sharegroup.errors import ShareGroupError
@@ -85,7 +86,7 @@ class _Program(LazyGroup):
             ctx.exit(ExitCode.OK)
 
 
-program = click.version_option(package_name="sharegroup", prog_name="sharegroup")(
+program = click.version_option(__version__, prog_name="sharegroup")(
     _Program("sharegroup", _HELP, _COMMANDS, _EPILOG)
 )
 

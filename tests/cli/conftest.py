@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from sharegroup.cli.flags import DEFAULT_CONFIG
 from sharegroup.client.admin import AdminClient
 from sharegroup.logs.local import LocalLog
 from sharegroup.programs.main import program
 from tests.client.processor_peer import ProcessorPeer
+from tests.support.command_runner import command_runner
 
 CONFIG = """
 log.path: events.log
@@ -40,7 +41,7 @@ class CommandLine:
     def run(self, *arguments: str, stdin: str | bytes = "", columns: int | None = None) -> Result:
         """Return the output of a command and its exit code; an exception that it lets out is raised."""
         environment = {"COLUMNS": str(columns)} if columns else {}
-        return CliRunner().invoke(program, arguments, input=stdin, env=environment, catch_exceptions=False)
+        return command_runner().invoke(program, arguments, input=stdin, env=environment, catch_exceptions=False)
 
     def out(self, *arguments: str, stdin: str | bytes = "", columns: int | None = None) -> str:
         """The standard output of a command that must succeed."""

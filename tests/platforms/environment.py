@@ -79,6 +79,8 @@ def virtual_environment(platform: Platform) -> Path:
     install = [str(folder / "bin" / "pip"), "install", "--quiet", "--require-hashes"]
     subprocess.run([*install, "-r", str(_BUILD_REQUIREMENTS)], check=True)
     subprocess.run([*install, "--no-build-isolation", "-r", str(requirements)], check=True)
+    # The commands of tests, beside the checkout's modules.
+    subprocess.run([*install[:-1], "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=True)
     stamp.write_text(requirements.read_text())
     return folder
 
