@@ -100,6 +100,7 @@ class Orders:
         return LocalLog(in_folder(self.folder, SETTINGS.log_path))
 
 
+@pytest.mark.core
 @pytest.mark.long("programs with JVMs of their own")
 @pytest.mark.spark
 @pytest.mark.slow
@@ -121,6 +122,7 @@ def test_a_member_finishes_what_was_produced(orders: Orders, member: tuple[str, 
     assert orders.accepted_count() - accepted == valid_count, "of 30 records each tenth is invalid"
 
 
+@pytest.mark.core
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow

@@ -64,6 +64,7 @@ PROGRAM = "quickstart"
 """The notebook that also runs as a program; the others run in the session of the tests, as in a workspace's."""
 
 
+@pytest.mark.core
 @pytest.mark.long("a program with a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.slow

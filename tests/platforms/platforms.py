@@ -8,7 +8,6 @@ _MEMBERS = (
     "tests/test_notebooks.py",
     "tests/spark/source/test_query.py",
     "tests/spark/test_worker.py",
-    "tests/spark/test_worker_session.py",
     "tests/spark/test_acquired_records.py",
     "tests/spark/test_processor_query.py",
     "tests/spark/test_audit_rows.py",
@@ -20,9 +19,7 @@ _CLASSIC = (
     *_MEMBERS,
     "tests/test_documents.py",
     "tests/spark/source/test_reader.py",
-    "tests/spark/source/test_process.py",
     "tests/spark/test_features.py",
-    "tests/spark/test_reader_process.py",
     "tests/spark/test_session.py",
 )
 _REMOTE = (
@@ -37,6 +34,7 @@ _REMOTE = (
     "tests/spark/test_verify_by_spark.py",
     "tests/spark/test_local_log_source.py",
 )
+_CORE = "(core or not long)"
 _WHEEL = ("tests/wheel/test_from_pip.py",)
 _WITHOUT_SPARK = (
     "tests/actor",
@@ -82,10 +80,10 @@ class Platform:
 
 
 PLATFORMS = (
-    Platform("spark-4.0", "3.12", 17, ("delta-4.0", "files", "kafka-4.0"), _CLASSIC, "not kafka"),
-    Platform("spark-4.1", "3.13", 17, ("delta-4.1", "files", "kafka-4.1"), _CLASSIC, "not kafka"),
+    Platform("spark-4.0", "3.12", 17, ("delta-4.0", "files", "kafka-4.0"), _CLASSIC, f"not kafka and {_CORE}"),
+    Platform("spark-4.1", "3.13", 17, ("delta-4.1", "files", "kafka-4.1"), _CLASSIC, f"not kafka and {_CORE}"),
     # Spark 4.2 is the only one that runs on Java 25.
-    Platform("connect", "3.11", 25, (), _REMOTE, "spark and not classic and not kafka", has_server=True),
+    Platform("connect", "3.11", 25, (), _REMOTE, f"spark and not classic and not kafka and {_CORE}", has_server=True),
     Platform("lowest", "3.11", None, (), _WITHOUT_SPARK, "not spark and not kafka and not long and not browser"),
     Platform("wheel", "3.11", 17, (), _WHEEL, "", installs_itself=True),
 )

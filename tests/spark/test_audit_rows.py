@@ -104,6 +104,7 @@ def _row_counts(source: RowSource) -> list[int]:
     return list(source.by_partition(RowFilter(), _row_count))
 
 
+@pytest.mark.core
 @pytest.mark.long("all audits by Spark, one after the other")
 def test_all_audits_print_the_same_by_spark(worked: Worked) -> None:
     extent = read_extent(TableRows(worked.path))

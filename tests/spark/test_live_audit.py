@@ -104,6 +104,7 @@ def test_a_late_auditor_writes_each_minute_once_also_without_its_checkpoint(
     assert shown(spark, output) == MINUTES
 
 
+@pytest.mark.core
 @pytest.mark.long("a streaming query beside a processor")
 def test_it_reports_what_is_wrong_beside_a_running_processor(spark: SparkSession, tmp_path: Path) -> None:
     output = tmp_path / "audit"

@@ -97,6 +97,7 @@ def verified(site: SparkSite) -> Iterator[None]:
     assert verify(site.rows(), BROKER).findings == []
 
 
+@pytest.mark.core
 @pytest.mark.long("many micro-batches into a Delta table")
 def test_a_query_writes_each_record_once_to_a_delta_table(site: SparkSite, tmp_path: Path) -> None:
     topic, group_id = site.new_topic(partition_count=2, record_count=300), site.new_group()
