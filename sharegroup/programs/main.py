@@ -86,9 +86,7 @@ class _Program(LazyGroup):
             ctx.exit(ExitCode.OK)
 
 
-program = click.version_option(__version__, prog_name="sharegroup")(
-    _Program("sharegroup", _HELP, _COMMANDS, _EPILOG)
-)
+program = click.version_option(__version__, prog_name="sharegroup")(_Program("sharegroup", _HELP, _COMMANDS, _EPILOG))
 
 
 def main() -> NoReturn:
