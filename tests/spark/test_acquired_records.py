@@ -13,11 +13,16 @@ ACTIONS: dict[str, tuple[Callable[[DataFrame], object], int | None]] = {
     "of all": (lambda records: records.collect(), 1_000),
     "of an aggregate": (lambda records: records.groupBy("id").count().collect(), 1_000),
     "of what a filter leaves": (lambda records: records.where("id < 10").collect(), 1_000),
-    "of a part": (lambda records: records.repartition(1).limit(5).foreach(lambda row: None), None),
-    "on rows": (lambda records: records.foreach(lambda row: None), None),
     "of what needs no reading": (lambda records: records.where("false").collect(), None),
     "none": (lambda records: records.columns, None),
 }
+
+
+OF_CLASSIC_SESSIONS: dict[str, Callable[[DataFrame], object]] = {
+    "of a part": lambda records: records.repartition(1).limit(5).foreach(lambda row: None),
+    "on rows": lambda records: records.foreach(lambda row: None),
+}
+"""What a classic session does with RDDs, which report nothing."""
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -28,6 +33,15 @@ def test_an_action_reports_how_many_records_it_read(spark: SparkSession, name: s
     assert count.value() == value
 
 
+@pytest.mark.classic
+@pytest.mark.parametrize("name", OF_CLASSIC_SESSIONS)
+def test_an_action_on_rdds_reports_nothing(spark: SparkSession, name: str) -> None:
+    count = RecordCount(spark)
+    OF_CLASSIC_SESSIONS[name](count.of(spark.range(1_000)))
+    assert count.value() is None
+
+
+@pytest.mark.classic  # a server reads the whole partition
 def test_the_first_action_counts(spark: SparkSession) -> None:
     count = RecordCount(spark)
     records = count.of(spark.range(0, 1_000, numPartitions=1))
