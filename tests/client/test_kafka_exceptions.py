@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import confluent_kafka
 import pytest
@@ -16,7 +16,6 @@ from confluent_kafka.deserializing_share_consumer import (
 )
 
 import sharegroup
-import sharegroup.spark
 from sharegroup.client.deserializing_share_consumer import DeserializingShareConsumer
 from sharegroup.client.kafka_exceptions import as_kafka_exception
 from sharegroup.client.message import Message, Messages
@@ -95,8 +94,9 @@ def test_a_denial_keeps_its_code_between_processes() -> None:
     assert (str(denied), denied.code) == ("x Ask for it.", KafkaError._AUTHENTICATION)
 
 
-@pytest.mark.parametrize("package", [sharegroup, sharegroup.spark])
-def test_what_is_exported_is_there(package: ModuleType) -> None:
+@pytest.mark.parametrize("name_of_package", ["sharegroup", pytest.param("sharegroup.spark", marks=pytest.mark.spark)])
+def test_what_is_exported_is_there(name_of_package: str) -> None:
+    package = import_module(name_of_package)
     for name in package.__all__:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError, match="nothing_of_that_name"):

@@ -74,6 +74,8 @@ def test_it_serves_until_a_stop_is_requested(site: Site) -> None:
     serving = threading.Thread(target=ThreadHost(site.settings).serve, args=[stop])
     serving.start()
     try:
+        topics = {"__share_requests", "__share_responses"}
+        site.until(lambda: topics <= {topic.name for topic in site.log.topics()}, "the host has made its topics")
         drain(site)
         assert serving.is_alive()
     finally:
