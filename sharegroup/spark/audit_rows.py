@@ -110,9 +110,9 @@ class SparkRows:
             return table.limit(0)
         reader = self._address.reader(self._spark.read).schema(table.schema)
         with self._named_files():
-            found = reader.option("basePath", self._address.path).parquet(*files)
+            rows = reader.option("basePath", self._address.path).parquet(*files)
             # A client of Spark Connect asks for the files no sooner than for the columns.
-            return found.select(*found.columns)
+            return rows.select(*rows.columns)
 
     def _partition_count(self, selected: DataFrame) -> int:
         if self._row_count is not None and self._row_count <= _ROWS_PER_PARTITION:

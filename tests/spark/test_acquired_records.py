@@ -22,7 +22,7 @@ OF_CLASSIC_SESSIONS: dict[str, Callable[[DataFrame], object]] = {
     "of a part": lambda records: records.repartition(1).limit(5).foreach(lambda row: None),
     "on rows": lambda records: records.foreach(lambda row: None),
 }
-"""What a classic session does with RDDs, which report nothing."""
+"""Actions that a classic session executes with RDDs, which report nothing."""
 
 
 @pytest.mark.parametrize("name", ACTIONS)
