@@ -96,7 +96,7 @@ class GroupConfig(Config):
 
     The bounds of the fields are those of Kafka's GroupConfig; the broker's limits come on top, see
     `validate_overrides`. The `errors.deadletterqueue` keys are of Kafka 4.4 (KIP-1191, spec 002); the
-    `share.redelivery` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
+    `share.redelivery` and `share.exactly.once` keys, `share.member.silence.ms` and `share.drain.enable` are ours.
     """
 
     refused: ClassVar[Mapping[str, str]] = {
@@ -138,6 +138,15 @@ class GroupConfig(Config):
         default=False,
         description="Whether members get only records that are in flight already, so that nothing is left in flight; "
         "before the group moves to another cluster.",
+    )
+    share_exactly_once_enable: Bool = Field(
+        default=False,
+        description="Whether members write the results of records into Delta tables exactly once. All of them need a "
+        "sink then, and without it none may have one; a member with a sink creates a new group with it.",
+    )
+    share_exactly_once_max_writes: Annotated[Int, Field(ge=1, le=100_000)] = Field(
+        default=1_000,
+        description="Most open writes of the group into one sink; beyond it no records are acquired for that sink.",
     )
     errors_deadletterqueue_topic_name: DeadLetterTopic = Field(
         default="",

@@ -39,6 +39,9 @@ class ShareGroupHeartbeatRequest(Message):
     subscribed_topic_names: list[Name] | None = Field(
         default=None, max_length=MAX_SUBSCRIBED_TOPICS, description="Topics; None is unchanged."
     )
+    has_sink: bool = Field(
+        default=False, description="True if the member's results are written to its sink exactly once. Ours."
+    )
 
 
 class MemberAlive(Message):
